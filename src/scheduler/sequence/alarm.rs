@@ -25,8 +25,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// Of what waits for a slot under one id, those sequences have ended of which a request has
-    /// waited too long.
+    /// Ends the sequences under one id in the backlog of which a request has waited too long.
     fn expire(&mut self, run: usize, now: Instant) {
         let Some(held) = self.runs.get_mut(run) else { return };
         held.alarm_at = None;
@@ -40,7 +39,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             return self.end(run, SequenceEnd::Timeout, now);
         }
         if is_last && self.open.get(&id) == Some(&run) {
-            // What comes now without a beginning goes on with none of those before.
+            // The last sequence expired: a later request without START must not continue one of those before it.
             self.open.remove(&id);
         }
         (0..count).for_each(|_| self.count(SequenceEnd::Timeout));

@@ -15,10 +15,11 @@ pub struct SequencePolicy {
     pub instances: usize,
     /// Slots of each instance: sequences that it serves at a time.
     pub slots: usize,
-    /// A sequence that brings no request for so long has ended.
+    /// A sequence without a request for this long ends.
     pub idle_max: Duration,
-    /// Whether a request runs until its model is done with it, and its sequence with it (iterative
-    /// sequences): it is under way until [`Sequences::handle_again`] or [`Sequences::handle_over`].
+    /// Iterative sequences: a request may run many times, and its sequence ends with its last run. A run is in flight
+    /// until [`handle_rescheduled`](super::Sequences::handle_rescheduled) or
+    /// [`handle_finished`](super::Sequences::handle_finished).
     pub is_iterative: bool,
 }
 
@@ -27,9 +28,9 @@ pub struct SequencePolicy {
 pub enum SlotStrategy {
     /// A slot is a row of the batch: a batch has at most one request of each slot.
     Direct {
-        /// A batch waits so long for more of its slots to be ready.
+        /// How long a batch waits for more of its slots to be ready.
         queue_delay_max: Duration,
-        /// With so many slots ready it does not wait.
+        /// With this many slots ready it does not wait.
         slots_least: usize,
     },
     /// The requests of an instance's sequences are batched as those of any model, one of each
@@ -40,7 +41,7 @@ pub enum SlotStrategy {
 /// One request of a sequence.
 #[derive(Clone, Debug)]
 pub struct SequenceEntry<K, T> {
-    /// The caller's name for it.
+    /// The caller's value for the request, which is only passed on.
     pub token: T,
     /// Its sequence.
     pub id: K,
@@ -48,23 +49,23 @@ pub struct SequenceEntry<K, T> {
     pub is_start: bool,
     /// Whether it is the last.
     pub is_end: bool,
-    /// What it may be batched with.
+    /// Only requests with equal keys share a batch.
     pub shape_key: ShapeKey,
     /// When it arrived.
     pub queued_at: Instant,
-    /// How long it may wait for a slot; zero for as long as it takes.
+    /// How long it may wait for a slot; zero for no limit.
     pub timeout: Duration,
 }
 
 /// Requests that an instance runs together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceBatch<T> {
-    /// Its rows, in order. Of a direct batch the slot of a row is its place.
+    /// Its rows, in order. With the direct strategy a row's index is its slot.
     pub rows: Vec<SequenceBatchRow<T>>,
-    /// Slots whose sequences ended otherwise than by a request, since the batch before: what is kept
-    /// of them is to be forgotten before this one runs.
+    /// Slots whose sequences ended since the last batch, other than by their last request: their state must be dropped
+    /// before this batch runs.
     pub ended: Vec<usize>,
-    /// Why now.
+    /// Why it left now.
     pub released: ReleaseReason,
 }
 
@@ -75,7 +76,7 @@ pub struct SequenceBatchRow<T> {
     pub slot: usize,
     /// The request; `None` where the slot has none that fits this batch.
     pub token: Option<T>,
-    /// The request while it runs.
+    /// Names the run of the request.
     pub flight: Option<RunId>,
 }
 
@@ -83,39 +84,39 @@ pub struct SequenceBatchRow<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunId {
     pub(super) run: usize,
-    /// Tells it from others of the sequence, and of those that had its index.
+    /// Unique among all runs: indices of sequences are reused.
     pub(super) number: u64,
 }
 
 /// What ends a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SequenceEnd {
-    /// A client left one of its requests, or the stream that it came by.
+    /// A client cancelled one of its requests, or closed the stream that they came on.
     Cancel,
-    /// Its last request, by the client's word.
+    /// Its last request (END flag) ran.
     End,
-    /// It brought no request for too long.
+    /// It had no request for too long.
     Idle,
-    /// The instance that held its state died.
+    /// The instance with its state was lost.
     Instance,
     /// The model was done with it (iterative sequences).
     Model,
-    /// A request that began it anew.
+    /// A request with the START flag started it over.
     Restart,
     /// One of its requests waited too long for a slot.
     Timeout,
-    /// Its model version went.
+    /// Its model version was unloaded.
     Unload,
 }
 
-/// A request that is not taken in.
+/// A request that is not accepted: its sequence does not exist, and it does not start one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnstartedRequest<T> {
-    /// Its token: its sequence is not running, and it does not begin it.
+    /// Its token.
     pub token: T,
 }
 
-/// A request that waits no more because its sequence has ended. It was not claimed.
+/// A request whose sequence ended while it waited. It is not claimed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenRequest<T> {
     /// Its token.

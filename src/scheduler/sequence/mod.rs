@@ -1,10 +1,9 @@
-//! The sequence batcher: a pure state machine between the requests of sequences and the slots of a
-//! model version's instances. A sequence has a slot of one instance from its first request to its
-//! end, so that its state may live there; where all slots are taken it waits in the backlog, first
-//! come first served. Like [`super::Scheduler`] it is told what arrives and what time it is, knows
-//! no tensors, reads no clock and takes no lock. It is generic over the id of a sequence and the
-//! caller's token. Bounds: the slots, and the requests that the caller lets wait, each sequence of
-//! the backlog having one at least. Rules and order are Triton's (`sequence_batch_scheduler.cc`).
+//! The sequence batcher: a pure state machine between the requests of sequences and the slots of a model version's
+//! instances. A sequence has a slot of one instance from its first request to its end, so that its state can stay
+//! there. While all slots are taken it waits in the backlog, first come first served. Like [`super::Scheduler`] it gets
+//! arrivals and the time from its caller, knows no tensors, reads no clock and takes no lock. It is generic over the id
+//! of a sequence and the caller's token. Bounded by the slots, and by the requests that the caller lets wait: each
+//! sequence in the backlog has at least one. Rules and order are Triton's (`sequence_batch_scheduler.cc`).
 
 mod alarm;
 mod batch;
@@ -32,30 +31,31 @@ pub use crate::scheduler::sequence::entry::{
 #[derive(Debug)]
 pub struct Sequences<K, T> {
     policy: SequencePolicy,
-    /// The sequences that may go on, by id: those whose last request came are not in it.
+    /// The sequences that can be continued, by id. One whose last request has arrived is not here any more, though its
+    /// requests may still wait: the id is free for a new sequence.
     open: HashMap<K, usize>,
     runs: SequenceTable<K, T>,
     instances: Vec<InstanceSlots>,
-    /// Those that wait for a slot, by their number.
+    /// Sequences that wait for a slot, by number, which is the order in which they began.
     backlog: BTreeMap<u64, usize>,
-    /// When a sequence is idle, or has waited too long for a slot: one alarm each at most.
+    /// The next timer of each sequence that has one: idle for too long, or waited too long for a slot.
     alarms: BTreeSet<SequenceAlarm>,
     broken: VecDeque<BrokenRequest<T>>,
     ends: [u64; SequenceEnd::ALL.len()],
     entry_count: usize,
-    /// Requests that are under way, where sequences are iterative.
+    /// Requests in flight, where sequences are iterative.
     flight_count: usize,
-    /// Sequences that were begun, and offers and flights that were made, so far.
+    /// Counts sequences, offers and runs, to give each a number that is never used again.
     number: u64,
     is_draining: bool,
 }
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
-    /// No sequence runs.
+    /// Without sequences.
     pub fn new(policy: SequencePolicy) -> Self {
         let former = match &policy.strategy {
             SlotStrategy::Direct { .. } => None,
-            // What was withdrawn is in it until it is met; the slots bound the rest.
+            // No bound of its own: the slots bound the offers, and withdrawn ones are dropped when they are met.
             SlotStrategy::Oldest(oldest) => Some(Policy { entries_max: usize::MAX, ..oldest.clone() }),
         };
         let instances = (0..policy.instances).map(|_| InstanceSlots::new(former.clone())).collect();
@@ -75,10 +75,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A request arrived. Entries come in arrival order, before anything is polled at a later time.
-    /// Given back where its sequence does not run and it does not begin it.
+    /// A request arrived. The caller keeps arrival order, and passes in all arrivals before it polls at a later time.
+    ///
+    /// # Errors
+    /// [`UnstartedRequest`] where its sequence does not exist and the request does not start one.
     pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), UnstartedRequest<T>> {
-        // What was over when it arrived is over; what waited to be heard was not idle.
+        // Only the timers that had expired when the request arrived. A sequence whose request waited in a ring
+        // meanwhile was not idle.
         self.handle_alarms(entry.queued_at);
         let SequenceEntry { token, id, is_start, is_end, shape_key, queued_at, timeout } = entry;
         let running = self.open.get(&id).copied();
@@ -92,8 +95,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             if is_start {
                 held.started_at = queued_at;
             }
-            // Somebody goes on with it.
-            held.is_left = false;
+            // A new request continues it, although a client left before.
+            held.is_abandoned = false;
             held.queue.push_back(SequenceRequest { token, is_start, is_end, shape_key, queued_at, timeout_at });
             self.entry_count += 1;
         }
@@ -105,29 +108,28 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         Ok(())
     }
 
-    /// A client left a sequence: one of its requests, or the stream that it came by. `since` is when
-    /// the last of its requests that the client knows of arrived: a sequence that was begun after
-    /// that is another one.
+    /// A client left a sequence: it cancelled one of its requests, or closed the stream that they came on. `since` is
+    /// when the last request that the client knows of arrived: a sequence that started later is another one.
     pub fn handle_departure(&mut self, id: &K, since: Instant, now: Instant, claims: &mut impl Claims<T>) {
         let Some(run) = self.open.get(id).copied() else { return };
         let Some(held) = self.runs.get_mut(run).filter(|held| held.started_at <= since) else { return };
         match held.queue.front() {
-            // Somebody else goes on with it; what has gone behind that is met in its turn.
+            // Another client continues it. Cancelled requests behind this one are met in their turn.
             Some(front) if claims.is_waiting(&front.token) => {}
             Some(_) => self.break_run(run, SequenceEnd::Cancel, now, claims),
-            None if held.flight.is_some() => held.is_left = true,
+            None if held.flight.is_some() => held.is_abandoned = true,
             None => self.end(run, SequenceEnd::Cancel, now),
         }
         self.invariants();
     }
 
-    /// The instance is back from its batch.
+    /// The instance finished its batch.
     pub fn handle_done(&mut self, instance: usize, now: Instant) {
         for run in self.take_in_flight(instance) {
             let Some(held) = self.runs.get_mut(run) else { continue };
             held.flight = None;
             held.active_at = now;
-            if held.is_left && held.queue.is_empty() {
+            if held.is_abandoned && held.queue.is_empty() {
                 self.end(run, SequenceEnd::Cancel, now);
             } else {
                 self.attend(run, now);
@@ -136,20 +138,22 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// A request that ran is to run again, under this token, before all that came after it. Given back
-    /// where its sequence has ended meanwhile.
-    pub fn handle_again(
+    /// A request that ran is to run again, with this token, before the later requests of its sequence.
+    ///
+    /// # Errors
+    /// [`UnstartedRequest`] where its sequence has ended meanwhile.
+    pub fn handle_rescheduled(
         &mut self,
         flight: RunId,
         token: T,
         now: Instant,
         claims: &mut impl Claims<T>,
     ) -> Result<(), UnstartedRequest<T>> {
-        let Some(RunningRequest { shape_key, .. }) = self.land(flight, now) else {
+        let Some(RunningRequest { shape_key, .. }) = self.take_flight(flight, now) else {
             return Err(UnstartedRequest { token });
         };
         let Some(held) = self.runs.get_mut(flight.run) else { return Err(UnstartedRequest { token }) };
-        let is_left = held.is_left || !claims.is_waiting(&token);
+        let is_abandoned = held.is_abandoned || !claims.is_waiting(&token);
         held.queue.push_front(SequenceRequest {
             token,
             is_start: false,
@@ -159,7 +163,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             timeout_at: None,
         });
         self.entry_count += 1;
-        if is_left {
+        if is_abandoned {
             self.break_run(flight.run, SequenceEnd::Cancel, now, claims);
         } else {
             self.attend(flight.run, now);
@@ -168,17 +172,17 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         Ok(())
     }
 
-    /// A request that ran has its last answer, and its sequence has ended with it; what else came under
-    /// its id goes on from where it begins anew.
-    pub fn handle_over(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<T>) {
-        if self.land(flight, now).is_some() {
+    /// A request that ran had its last answer, which ends its sequence. Later requests with the same id continue from
+    /// the next one that starts a sequence.
+    pub fn handle_finished(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<T>) {
+        if self.take_flight(flight, now).is_some() {
             self.break_run(flight.run, SequenceEnd::Model, now, claims);
         }
         self.invariants();
     }
 
-    /// The instance died, and the state of its sequences with it. Where it was not made anew, it
-    /// gets none before [`Self::handle_instance_restored`].
+    /// The instance was lost, and with it the state of its sequences. If it was not recreated at once (`is_renewed`),
+    /// it gets no sequences before [`Self::handle_instance_restored`].
     pub fn handle_instance_lost(
         &mut self,
         instance: usize,
@@ -187,10 +191,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         claims: &mut impl Claims<T>,
     ) {
         self.take_in_flight(instance);
-        let Some(dead) = self.instances.get_mut(instance) else { return };
-        dead.is_down = !is_renewed;
-        dead.ended.clear();
-        let runs: Vec<usize> = dead.runs().collect();
+        let Some(lost) = self.instances.get_mut(instance) else { return };
+        lost.is_down = !is_renewed;
+        lost.ended.clear();
+        let runs: Vec<usize> = lost.runs().collect();
         for run in runs {
             self.lose_flight(run);
             if self.runs.get(run).is_some_and(|held| held.has_run) {
@@ -209,7 +213,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// The instance was made anew.
+    /// The instance was recreated.
     pub fn handle_instance_restored(&mut self, instance: usize, now: Instant) {
         if let Some(instance) = self.instances.get_mut(instance) {
             instance.is_down = false;
@@ -218,8 +222,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// Nothing comes any more: the sequences of the backlog are broken, the others end with the last of
-    /// what they brought, and nothing waits for others.
+    /// Nothing more will arrive: sequences in the backlog end now, the others once their requests have run, and batches
+    /// no longer wait to grow.
     pub fn handle_drain(&mut self) {
         self.is_draining = true;
         match &mut self.policy.strategy {
@@ -236,7 +240,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// The model version went: so did all its sequences.
+    /// The model version is unloaded: ends all sequences.
     pub fn handle_unload(&mut self) {
         let runs: Vec<usize> = self.runs.indices().collect();
         for run in runs {
@@ -249,7 +253,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// Ends the sequences whose next request has gone. Takes as long as there are sequences.
+    /// Ends the sequences whose next request was cancelled. Takes time in proportion to the number of sequences.
     pub fn evict_cancelled(&mut self, now: Instant, claims: &mut impl Claims<T>) {
         let runs: Vec<usize> = self.runs.indices().collect();
         for run in runs {
@@ -267,34 +271,34 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.broken.pop_front()
     }
 
-    /// When an idle instance must ask [`Self::poll_batch`] again even if nothing arrives.
+    /// When an idle instance must call [`Self::poll_batch`] again even if nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let asked = self.instances.iter().filter_map(|instance| instance.ask_at);
         asked.chain(self.poll_broken_timeout()).min()
     }
 
-    /// When [`Self::poll_broken`] must be asked again, whether or not an instance is idle.
+    /// When [`Self::poll_broken`] must be called again, whether or not an instance is idle.
     pub fn poll_broken_timeout(&self) -> Option<Instant> {
         if self.broken.is_empty() { self.alarms.first().map(|alarm| alarm.at) } else { Some(Instant::ZERO) }
     }
 
-    /// An instance that should ask for a batch, because something came for it or its time to ask is
-    /// there. Each is named once, until there is something new.
+    /// An instance that should poll for a batch, because it has new work or its time to poll again has come. Each is
+    /// named once for the same reason.
     pub fn poll_attention(&mut self, now: Instant) -> Option<usize> {
         self.instances.iter_mut().position(|instance| instance.take_attention(now))
     }
 
-    /// Requests that are held.
+    /// Requests in memory.
     pub fn len(&self) -> usize {
         self.entry_count + self.broken.len()
     }
 
-    /// Whether no request is held.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Requests that run, or whose model has not said yet whether they will again.
+    /// Requests of iterative sequences that run, or may be scheduled to run again.
     pub const fn flights(&self) -> usize {
         self.flight_count
     }
@@ -314,18 +318,18 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.ends.get(end as usize).copied().unwrap_or(0)
     }
 
-    /// How it serves.
+    /// The policy.
     pub const fn policy(&self) -> &SequencePolicy {
         &self.policy
     }
 
-    /// Drops the requests of a sequence up to one that begins it anew, from which it goes on; where
-    /// there is none, it has ended.
+    /// Breaks a sequence: drops its requests up to the next one that starts a sequence, and continues from there; ends
+    /// it if there is none.
     fn break_run(&mut self, run: usize, end: SequenceEnd, now: Instant, claims: &mut impl Claims<T>) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
         if self.policy.is_iterative {
-            // It could go on only with what is about to be forgotten.
+            // Its next run would continue from state that is about to be dropped.
             self.lose_flight(run);
         }
         let Some(held) = self.runs.get_mut(run) else { return };
@@ -347,7 +351,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.attend(run, now);
     }
 
-    /// A sequence goes on from its beginning: what it was has ended, if it had begun.
+    /// A sequence starts over under the same id: counts the old one as ended if it had run.
     fn restart(&mut self, run: usize, end: SequenceEnd) {
         let Some(held) = self.runs.get_mut(run) else { return };
         if !std::mem::take(&mut held.has_run) {
@@ -356,6 +360,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let place = held.place;
         self.count(end);
         if let SequencePlace::Slot { instance, slot } = place
+            // The request that restarts it has the START flag, which resets the state anyway.
             && end != SequenceEnd::Restart
             && let Some(instance) = self.instances.get_mut(instance)
         {
@@ -363,12 +368,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A sequence has ended: the next has its slot.
+    /// Ends a sequence, and gives its slot to the next in the backlog.
     fn end(&mut self, run: usize, end: SequenceEnd, now: Instant) {
         self.finish(run, end);
         self.fill(now);
     }
 
+    /// Ends a sequence without filling its slot.
     fn finish(&mut self, run: usize, end: SequenceEnd) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
@@ -408,17 +414,17 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A request is back from its run: what was kept of it, if it is that of its sequence still.
-    fn land(&mut self, flight: RunId, now: Instant) -> Option<RunningRequest> {
+    /// A request ended its run: takes the record of it, if it still is the one in flight of its sequence.
+    fn take_flight(&mut self, flight: RunId, now: Instant) -> Option<RunningRequest> {
         let held = self.runs.get_mut(flight.run)?;
         let landed = held.flight.take_if(|have| have.number == flight.number)?;
         held.active_at = now;
-        debug_assert!(self.flight_count > 0 || !self.policy.is_iterative, "who lands was under way");
+        debug_assert!(self.flight_count > 0 || !self.policy.is_iterative, "a request that ends a run was in flight");
         self.flight_count -= usize::from(self.policy.is_iterative);
         Some(landed)
     }
 
-    /// What becomes of the request that runs is no matter of the sequence any more.
+    /// Drops the record of the request that runs: its outcome no longer concerns the sequence.
     fn lose_flight(&mut self, run: usize) {
         let lost = self.runs.get_mut(run).and_then(|held| held.flight.take());
         self.flight_count -= usize::from(self.policy.is_iterative && lost.is_some());
@@ -427,20 +433,20 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     fn take_in_flight(&mut self, instance: usize) -> Vec<usize> {
         let in_flight = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.in_flight));
         let mut in_flight = in_flight.unwrap_or_default();
-        // One that ended meanwhile may have left its index to another.
+        // A sequence that ended meanwhile may have left its index to another one.
         in_flight.retain(|(run, number)| self.runs.get(*run).is_some_and(|run| run.number == *number));
         in_flight.into_iter().map(|(run, _)| run).collect()
     }
 
-    /// What holds between two calls. What takes as long as there are sequences is looked at where they are
-    /// few, as in the simulator.
+    /// What holds between two calls. Checks that take time in proportion to the sequences run only while these are few,
+    /// as in the simulator.
     fn invariants(&self) {
-        debug_assert!(self.backlog.len() <= self.runs.len(), "who waits for a slot is a sequence");
-        debug_assert!(self.open.len() <= self.runs.len(), "an id is of a sequence that runs");
+        debug_assert!(self.backlog.len() <= self.runs.len(), "the backlog holds sequences");
+        debug_assert!(self.open.len() <= self.runs.len(), "each open id has a sequence");
         let is_full = |instance: &InstanceSlots| instance.free_slot(self.policy.slots).is_none();
         debug_assert!(
             self.backlog.is_empty() || self.instances.iter().all(is_full),
-            "nobody waits for a slot while one is free"
+            "no sequence waits for a slot while one is free"
         );
         if self.runs.len() > INVARIANT_RUNS_MAX {
             return;
@@ -455,7 +461,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 }
 
-/// Sequences up to which a debug build counts all anew at each change.
+/// Up to this many sequences a debug build recounts everything after each change.
 const INVARIANT_RUNS_MAX: usize = 32;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::scheduler::sequence::{SequenceEnd, Sequences};
 use crate::time::Instant;
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
+    /// Starts a sequence, in a slot or in the backlog.
     pub(super) fn begin(&mut self, id: &K, now: Instant) -> usize {
         self.number += 1;
         let run = self.runs.insert(SequenceRun::new(id.clone(), self.number, now));
@@ -32,7 +33,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         true
     }
 
-    /// Puts a sequence back into the backlog, where it was before.
+    /// Moves a sequence back to the backlog, to its old place: its number is its order there.
     pub(super) fn unplace(&mut self, run: usize) {
         let Some(held) = self.runs.get_mut(run) else { return };
         if let SequencePlace::Slot { instance, slot } = held.place
@@ -46,7 +47,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.set_alarm(run);
     }
 
-    /// Gives free slots to those that have waited longest.
+    /// Gives free slots to the sequences that have waited longest.
     pub(super) fn fill(&mut self, now: Instant) {
         while let Some((number, run)) = self.backlog.first_key_value().map(|(number, run)| (*number, *run)) {
             if !self.place(run) {
@@ -58,8 +59,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A sequence has a request for its instance, or has none: the instance is told, or its idle time
-    /// begins. In the backlog the time that it may wait is counted.
+    /// Updates what a sequence waits for. In a slot: its next request is offered to the instance, or, if there is none,
+    /// its idle timer starts. In the backlog: its timer for a slot.
     pub(super) fn attend(&mut self, run: usize, now: Instant) {
         let Some(held) = self.runs.get_mut(run) else { return };
         let SequencePlace::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
@@ -70,7 +71,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         match held.queue.front() {
             None if self.is_draining => self.finish(run, SequenceEnd::Unload),
             None => {
-                // What it held in memory for its requests is much more than what it is.
+                // Frees the queue's buffer: it is much larger than an idle sequence, and there may be many of those.
                 held.queue = VecDeque::new();
                 self.set_alarm(run);
             }

@@ -76,10 +76,10 @@ impl Timeline {
         let at = self.flights.iter().position(|(known, _)| known == token).unwrap();
         let (token, flight) = self.flights.remove(at);
         if word == "over" {
-            self.sequences.handle_over(flight, now, &mut self.gone);
+            self.sequences.handle_finished(flight, now, &mut self.gone);
             return String::new();
         }
-        let refused = self.sequences.handle_again(flight, token, now, &mut self.gone).err();
+        let refused = self.sequences.handle_rescheduled(flight, token, now, &mut self.gone).err();
         refused.map_or(String::new(), |UnstartedRequest { token }| format!("{token} unstarted"))
     }
 

@@ -74,19 +74,19 @@ impl Batcher {
         self.inner.handle_done(instance, now);
     }
 
-    pub fn handle_again(
+    pub fn handle_rescheduled(
         &mut self,
         flight: RunId,
         token: usize,
         now: Instant,
         claims: &mut impl Claims<usize>,
     ) -> Result<(), UnstartedRequest<usize>> {
-        if self.has(Fault::Fleeting) { Ok(()) } else { self.inner.handle_again(flight, token, now, claims) }
+        if self.has(Fault::Fleeting) { Ok(()) } else { self.inner.handle_rescheduled(flight, token, now, claims) }
     }
 
-    pub fn handle_over(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<usize>) {
+    pub fn handle_finished(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<usize>) {
         if !self.has(Fault::Eternal) {
-            self.inner.handle_over(flight, now, claims);
+            self.inner.handle_finished(flight, now, claims);
         }
     }
 

@@ -282,7 +282,7 @@ impl<'a> World<'a> {
             self.requests[index].state = State::Waiting;
             self.log(|| format!("{index} is to run again"));
             let mut shards = Shards { requests: &mut self.requests, lost: None };
-            let Err(UnstartedRequest { token }) = self.batcher.handle_again(flight, index, self.now, &mut shards)
+            let Err(UnstartedRequest { token }) = self.batcher.handle_rescheduled(flight, index, self.now, &mut shards)
             else {
                 return Ok(());
             };
@@ -298,7 +298,7 @@ impl<'a> World<'a> {
             self.answer(index, State::Running, Outcome::Served)?;
         }
         let mut shards = Shards { requests: &mut self.requests, lost: None };
-        self.batcher.handle_over(flight, self.now, &mut shards);
+        self.batcher.handle_finished(flight, self.now, &mut shards);
         Ok(())
     }
 
