@@ -7,7 +7,8 @@ use std::time::Duration;
 use deuteron::backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
 use deuteron::limits::IN_FLIGHT_MAX;
 use deuteron::queue::completions::Completions;
-use deuteron::queue::model_queue::{ModelQueue, QueuedRequest};
+use deuteron::queue::model_queue::ModelQueue;
+use deuteron::queue::queued_request::QueuedRequest;
 use deuteron::scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
 use deuteron::time::{Instant, Stamps};
 

@@ -1,6 +1,6 @@
-//! What a shard shares with the workers: the claims on its requests, the tensors that whoever settles a
-//! claim has, and the answers on their way back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
-//! [`IN_FLIGHT_MAX`] tickets.
+//! What one shard shares with the workers: the claims on its requests, the tensors of those that wait, and the answers
+//! on their way back. Any thread may push an answer. Bounded by the tickets: a shard has [`IN_FLIGHT_MAX`] of them, and
+//! each request has one answer, but for decoupled models.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
@@ -10,26 +10,30 @@ use crate::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
 use crate::queue::sync::{AtomicCell, AtomicU64, AtomicWaker, SegQueue};
 use crate::tensor::Tensor;
 
-/// The answers that come back to one shard, and who holds each of its requests.
+/// The claims, tensors and answers of one shard's requests. Ticket indices are the indices of all its tables.
 pub struct Completions {
     answers: SegQueue<(Ticket, Answer)>,
+    /// A [`ClaimState`] in the lower two bits, the ticket's generation above them: one compare-and-swap decides for
+    /// exactly one request who has it.
     claims: Box<[AtomicU64]>,
-    /// The tensors of requests that are queued, by ticket: they go with the claim, so that a shard frees
-    /// those of a request that it withdraws, however long its entry stays in the queue.
+    /// The tensors of queued requests. Whoever settles the claim takes them: a shard that withdraws a request frees its
+    /// tensors at once, however long the entry stays in the queue.
     inputs: Box<[AtomicCell<Option<Box<BoxedInputs>>>]>,
-    /// Answers of decoupled models that were not read yet, by ticket. A hint to the model, no more.
+    /// Answers of decoupled models that the client has not read yet. Only a hint to the model to slow down, so relaxed.
     unread: Box<[AtomicU32]>,
     waker: AtomicWaker,
 }
 
-/// Under loom each look at an atomic is one more step to interleave: the check itself holds these promises.
+/// Under loom the assertions below are off: each load would be one more step to interleave, and the model check tests
+/// the same promises itself.
 const IS_INTERLEAVED: bool = cfg!(feature = "loom");
 
-/// In a box of its own: what is exchanged as one is no larger than a pointer.
+/// Boxed, because an atomic cell swaps at most a pointer without a lock.
 struct BoxedInputs(Vec<Tensor>);
 
-/// A request is `Waiting`, then once and for all `Taken` by a batch or `Dropped` by its shard.
-/// The generation tells it from earlier requests in the same place.
+/// Who has a request. `Waiting` becomes `Taken` (by a batch) or `Dropped` (by its shard), once; `Taken` may become
+/// `Left`. The ticket's generation tells a request from earlier ones with the same index, so a late compare-and-swap
+/// for one of those fails.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum ClaimState {
@@ -41,7 +45,7 @@ enum ClaimState {
 }
 
 impl ClaimState {
-    /// Whether the request before this one in the same place was taken or dropped.
+    /// Whether the request before this one at the same index was taken or dropped.
     const fn is_settled(before: u64, ticket: Ticket) -> bool {
         before & 0b11 != Self::Waiting as u64 && before >> 2 != ticket.generation as u64
     }
@@ -52,12 +56,12 @@ impl ClaimState {
 }
 
 impl Completions {
-    /// Completions without requests.
+    /// Without requests, for [`IN_FLIGHT_MAX`] tickets.
     pub fn new() -> Self {
         Self::with_slots(IN_FLIGHT_MAX)
     }
 
-    /// Completions for so many tickets.
+    /// Without requests, for so many tickets.
     pub(super) fn with_slots(count: usize) -> Self {
         let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
         let inputs = (0..count).map(|_| AtomicCell::new(None)).collect();
@@ -70,8 +74,9 @@ impl Completions {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
             debug_assert!(
                 IS_INTERLEAVED || ClaimState::is_settled(claim.load(Ordering::Relaxed), ticket),
-                "a place is opened anew"
+                "an index is used again only after its claim was settled"
             );
+            // Release: an instance that reads `Waiting` also sees what the shard wrote for this request before.
             claim.store(ClaimState::Waiting.of(ticket), Ordering::Release);
         }
         if let Some(unread) = self.unread.get(ticket.index as usize) {
@@ -79,13 +84,12 @@ impl Completions {
         }
     }
 
-    /// Takes the request into a batch; false where it has gone.
+    /// Takes the request into a batch; false if its shard withdrew it.
     pub fn claim(&self, ticket: Ticket) -> bool {
         self.settle(ticket, ClaimState::Taken)
     }
 
-    /// Takes the request back, and frees its tensors; false where a batch has it, so that an answer will
-    /// come.
+    /// Takes the request back and frees its tensors; false if a batch has it, so that an answer will come.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.settle(ticket, ClaimState::Dropped);
         if is_withdrawn {
@@ -96,8 +100,8 @@ impl Completions {
 
     /// The request is about to be queued with these tensors. Called by its shard.
     pub fn put_inputs(&self, ticket: Ticket, inputs: Vec<Tensor>) {
-        debug_assert!(IS_INTERLEAVED || self.is_waiting(ticket), "it was opened, and nobody can have claimed it yet");
-        if let Some(place) = self.inputs.get(ticket.index as usize) {
+        debug_assert!(IS_INTERLEAVED || self.is_waiting(ticket), "it was opened, and no batch can have claimed it yet");
+        if let Some(place) = self.inputs.get(ticket.index as usize).filter(|_| !inputs.is_empty()) {
             place.store(Some(Box::new(BoxedInputs(inputs))));
         }
     }
@@ -113,18 +117,18 @@ impl Completions {
     pub fn leave(&self, ticket: Ticket) {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
             let (taken, left) = (ClaimState::Taken.of(ticket), ClaimState::Left.of(ticket));
-            // Where it is another's by now there is nothing to leave.
+            // It fails where the request is finished and its ticket reused: then there is nothing to leave.
             let _ = claim.compare_exchange(taken, left, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Whether the request still waits.
+    /// Whether the request still waits. A hint: only [`Self::claim`] decides.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         let claim = self.claims.get(ticket.index as usize);
         claim.is_some_and(|claim| claim.load(Ordering::Acquire) == ClaimState::Waiting.of(ticket))
     }
 
-    /// One of several answers was read.
+    /// The client has read one of several answers.
     pub fn handle_read(&self, ticket: Ticket) {
         if let Some(unread) = self.unread.get(ticket.index as usize) {
             let one_less = |unread: u32| unread.checked_sub(1);
@@ -137,12 +141,14 @@ impl Completions {
         self.answers.pop()
     }
 
-    /// Who to wake when an answer comes. Poll once more afterwards.
+    /// Sets the task to wake when an answer comes. The caller polls once more afterwards: an answer that came just
+    /// before wakes nobody.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
     fn settle(&self, ticket: Ticket, claim: ClaimState) -> bool {
+        // The one place where exactly-once is decided: of a worker that claims and a shard that withdraws, one wins.
         let (waiting, settled) = (ClaimState::Waiting.of(ticket), claim.of(ticket));
         self.claims
             .get(ticket.index as usize)
@@ -169,8 +175,7 @@ impl backend::AnswerSink for Completions {
         self.answers.push((ticket, answer));
     }
 
-    /// The shard's waker is taken by the first who wakes; the others find none and cost no system
-    /// call.
+    /// The first thread to wake takes the shard's waker; the others find none, which costs no system call.
     fn wake(&self) {
         self.waker.wake();
     }

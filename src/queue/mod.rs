@@ -1,11 +1,15 @@
-//! What shards and workers share: the queue of a model version, the completions of a shard, and the parking between
-//! them. Everything here may be called from several threads, and meets by way of [`sync`], which the model check runs in
-//! every order (`.ci/run interleave`). A shard never waits for a lock of this room.
+//! What shards and workers share: the queue of a model version, the completions of a shard, and the parkings of
+//! instances. Everything here may be called from several threads. Its atomics, locks and queues come from [`sync`], so
+//! that loom can run this code in every order of its steps (`.ci/run interleave`). A shard never waits for a lock in
+//! here.
 
 pub mod completions;
 pub mod model_queue;
 pub mod one_shot;
 pub mod parking;
+pub mod parkings;
+pub mod queue_producer;
+pub mod queued_request;
 pub mod rate_limiter;
 pub mod response_order;
 pub mod semaphore;

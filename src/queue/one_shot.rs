@@ -1,7 +1,7 @@
-//! A one-shot channel from any thread to a task of a shard. The shard's task awaits the [`OneShotReceiver`]; whoever does
-//! the work holds the [`OneShotSender`]. Sending consumes it, and one that is dropped unused answers with
-//! [`Lease::closed`], so that nobody waits for ever. Bounded by the leases: a channel is open as long as its sender holds
-//! its share of a budget.
+//! A one-shot channel from any thread to a task of a shard. The shard's task awaits the [`OneShotReceiver`]; whoever
+//! does the work has the [`OneShotSender`]. Sending consumes it; a sender that is dropped unused sends
+//! [`Lease::closed`], so that no receiver waits for ever. Bounded by the leases: a channel is open as long as its
+//! sender has a share of a budget.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use crate::queue::sync::{AtomicWaker, SegQueue};
 
 /// A share of what bounds the channels of one kind, given back when it is dropped.
 pub trait Lease {
-    /// What the receiver is told where the sender was dropped: the server stops.
+    /// What the receiver gets if the sender is dropped unused: the server is stopping.
     fn closed() -> Error;
 }
 
-/// The end that answers, once.
+/// The sending end; sends once.
 pub struct OneShotSender<T, L: Lease> {
     shared: Arc<OneShot<T>>,
     lease: Option<L>,
 }
 
-/// The end that waits.
+/// The receiving end, a future.
 pub struct OneShotReceiver<T> {
     shared: Arc<OneShot<T>>,
 }
@@ -33,14 +33,14 @@ struct OneShot<T> {
     waker: AtomicWaker,
 }
 
-/// A channel that is open as long as its sender holds the lease.
+/// A channel that is open as long as its sender has the lease.
 pub fn one_shot<T, L: Lease>(lease: L) -> (OneShotSender<T, L>, OneShotReceiver<T>) {
     let shared = Arc::new(OneShot { outcome: SegQueue::new(), waker: AtomicWaker::new() });
     (OneShotSender { shared: Arc::clone(&shared), lease: Some(lease) }, OneShotReceiver { shared })
 }
 
 impl<T, L: Lease> OneShotSender<T, L> {
-    /// Answers.
+    /// Sends the outcome and wakes the receiver.
     pub fn send(self, outcome: Result<T, Error>) {
         self.shared.outcome.push(outcome);
     }
@@ -60,7 +60,8 @@ impl<T> Future for OneShotReceiver<T> {
     type Output = Result<T, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Registered before the look: an outcome that comes in between wakes the task once more.
+        // Register first, then pop: an outcome that is pushed in between wakes the task once more. The other way round
+        // it would be missed.
         self.shared.waker.register(context.waker());
         self.shared.outcome.pop().map_or(Poll::Pending, Poll::Ready)
     }

@@ -1,5 +1,6 @@
-//! The place of one instance at the queue of its model version: where its thread sleeps, and what
-//! those who look for an idle instance know of it. Any thread may read it and wake its thread.
+//! Where the thread of one instance sleeps while its model queue has no work for it, and what other threads need to
+//! know to pick an idle instance. Any thread may read it and wake its thread. The wake-up protocol is that of
+//! [`Parkings`](crate::queue::parkings::Parkings).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,16 +16,19 @@ pub struct Parking {
     is_passive: bool,
     rate_id: Option<usize>,
     is_parked: AtomicBool,
-    /// Whether it has work and waits for resources: whoever gives them back wakes it.
+    /// It has work and waits for resources of the rate limit: the thread that frees them wakes it.
     is_blocked: AtomicBool,
-    /// Whether its instance has as much in flight as it takes: it is woken when some of that is done.
+    /// Its instance has as many batches in flight as it can: the end of one wakes it.
     is_full: AtomicBool,
+    /// Of the idle instances, the one with the lowest turn is woken.
     turn: AtomicU64,
     batches: AtomicU64,
     wakes: AtomicUsize,
-    /// Rows of the batch that it runs, 0 for none, and when it began, in nanoseconds.
+    /// Rows of the batch that it runs; 0 for none.
     rows: AtomicU32,
+    /// When that batch began, in nanoseconds.
     began: AtomicU64,
+    /// Set by the thread itself before it first sleeps.
     thread: OnceLock<Thread>,
 }
 
@@ -34,12 +38,12 @@ impl Parking {
         Self { name, ..Self::default() }
     }
 
-    /// The same for an instance that is loaded and given no work.
+    /// Makes it the parking of a passive instance, which is loaded but given no work.
     pub fn passive(self) -> Self {
         Self { is_passive: true, ..self }
     }
 
-    /// The same for an instance that takes resources, by its id among those that do.
+    /// Makes it the parking of an instance under the rate limit, with its id there.
     pub fn limited(self, rate_id: usize) -> Self {
         Self { rate_id: Some(rate_id), ..self }
     }
@@ -54,7 +58,7 @@ impl Parking {
         self.is_passive
     }
 
-    /// The id of its instance among those that take resources.
+    /// The id of its instance under the rate limit.
     pub const fn rate_id(&self) -> Option<usize> {
         self.rate_id
     }
@@ -87,27 +91,37 @@ impl Parking {
         (rows > 0).then(|| (rows, Instant::from_nanos(self.began.load(Ordering::Relaxed))))
     }
 
-    /// Of those that are idle the one with the least turn is woken.
+    /// Sets its turn: of the idle instances, the one with the lowest is woken.
     pub fn set_turn(&self, turn: u64) {
         self.turn.store(turn, Ordering::Relaxed);
     }
 
-    /// Says whether it has work and waits for resources.
+    /// Sets whether it has work and waits for resources.
     pub fn set_blocked(&self, is_blocked: bool) {
         self.is_blocked.store(is_blocked, Ordering::SeqCst);
     }
 
-    /// Says whether its instance takes no batch for now.
+    /// Sets whether its instance has no room for another batch.
     pub(super) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// The calling thread is the one that sleeps here.
+    /// Makes the calling thread the one that sleeps here.
     pub(super) fn take(&self) {
         self.thread.get_or_init(sync::current);
     }
 
-    /// Says whether its thread sleeps, or is about to; and whether it did before.
+    /// Its thread is about to sleep. The caller looks for work once more afterwards, and clears the mark if it finds
+    /// any.
+    pub(super) fn announce(&self) {
+        self.set_parked(true);
+        // The sleeper's half of Dekker's handshake: whoever publishes work later sees the mark, or the caller's second
+        // look sees the work.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sets whether its thread sleeps or is about to, and returns what was set before. A swap: of several threads that
+    /// clear the mark, exactly one sees it set, and that one wakes the thread.
     pub(super) fn set_parked(&self, is_parked: bool) -> bool {
         self.is_parked.swap(is_parked, Ordering::SeqCst)
     }
@@ -119,7 +133,7 @@ impl Parking {
 
     /// Wakes its thread if it sleeps, or is about to.
     pub fn unpark(&self) -> bool {
-        // Most of the time it is awake: a load is cheaper than a swap.
+        // Usually it is awake, and a load does not take the cache line from other cores as a swap does.
         let was_parked = self.is_parked() && self.set_parked(false);
         if was_parked && let Some(thread) = self.thread.get() {
             self.wakes.fetch_add(1, Ordering::Relaxed);
@@ -128,9 +142,10 @@ impl Parking {
         was_parked
     }
 
-    /// Sleeps until somebody wakes it, or until then.
+    /// Sleeps until another thread wakes it, or until an instant.
     pub(super) fn park(&self, until: Option<Instant>, clock: Clock) {
         debug_assert!(self.thread.get().is_some(), "a thread that sleeps can be woken");
+        // `sync::park` may return early, so the mark decides.
         while self.is_parked() {
             let Some(until) = until else {
                 sync::park();
@@ -145,34 +160,27 @@ impl Parking {
         }
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    /// Whether it sleeps and would take a batch if it were woken.
+    pub(super) fn is_idle(&self) -> bool {
         let is_taken = self.is_blocked.load(Ordering::SeqCst) || self.is_full.load(Ordering::SeqCst);
         self.is_parked() && !is_taken && !self.is_passive
     }
 }
 
-/// What a batch in flight calls when it is done.
+/// The waker of batches in flight: the end of one wakes the instance's thread.
 impl Wake for Parking {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The handshake with `Feed::next_beside`: what is done is seen, or its thread is seen parked.
+        // The other half of the handshake with `ModelQueue::next_beside`: the thread sees the end of the batch, or this
+        // sees the thread parked.
         fence(Ordering::SeqCst);
         self.unpark();
-    }
-}
-
-/// Wakes the instance that has had the least of turns among those that sleep: work is shared
-/// evenly, and by priority where there is a rate limit, however little of it there is.
-pub fn wake_one(parkings: &[Arc<Parking>]) {
-    // Somebody else may be faster with one: then another is looked for.
-    while let Some(idle) =
-        parkings.iter().filter(|parking| parking.is_idle()).min_by_key(|parking| parking.turn.load(Ordering::Relaxed))
-    {
-        if idle.unpark() {
-            return;
-        }
     }
 }

@@ -1,8 +1,7 @@
-//! The rate limit as the instances of all models share it: [`Rate`] behind one lock, taken by
-//! instance threads, twice for a batch, and never while anything runs; and the waking of those
-//! whose resources come free. It is there only with `--rate-limit=execution_count`. Models register
-//! when they are loaded, on threads of their loads, and are forgotten with their queue. Where a queue is
-//! locked too, the queue's lock is taken first.
+//! The rate limit that the instances of all models share: [`Rate`] behind one lock, and the wake-ups of instances whose
+//! resources become free. Instance threads take the lock twice per batch, never while a batch runs. Exists only with
+//! `--rate-limit=execution_count`. A model registers when it is loaded, on its load's thread, and is unregistered with
+//! its queue. Lock order: a model queue's lock first, then this one.
 
 #![expect(clippy::disallowed_types, reason = "per batch, among instance threads, and only where a rate limit is set")]
 
@@ -12,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use crate::queue::model_queue::Parking;
+use crate::queue::parking::Parking;
 use crate::scheduler::rate::{Demand, Rate, RateError, Supply};
 
-/// Who may run, of all instances that take resources.
+/// Decides which of all instances that need resources may run.
 pub struct RateLimiter {
     shares: Mutex<RateShares>,
 }
@@ -26,7 +25,7 @@ struct RateShares {
     parkings: BTreeMap<usize, Arc<Parking>>,
 }
 
-/// The instances of one model version among those that take resources, for as long as it is held.
+/// The registration of one model version's instances; dropping it unregisters them.
 pub struct RateRegistration {
     limiter: Arc<RateLimiter>,
     ids: Range<usize>,
@@ -41,8 +40,11 @@ impl RateLimiter {
         Self { shares: Mutex::new(RateShares { rate: Rate::new(supplies), parkings: BTreeMap::new() }) }
     }
 
-    /// Registers the instances of a model version, all or none. Those of others that wait may run by
-    /// what that adds.
+    /// Registers the instances of a model version, all or none. That may raise a limit, so waiting instances of other
+    /// models may be granted what they need.
+    ///
+    /// # Errors
+    /// [`RateError`] where a resource is scarcer than one instance needs, or both global and of a device.
     pub fn register(self: &Arc<Self>, demands: &[Demand]) -> Result<RateRegistration, RateError> {
         let mut shares = self.lock();
         let ids = shares.rate.register(demands)?;
@@ -52,8 +54,8 @@ impl RateLimiter {
         Ok(RateRegistration { limiter: Arc::clone(self), ids })
     }
 
-    /// The last run of an instance, if there was one, is over, and it has work or has none.
-    /// Answers whether it may run it; if not, it is woken when it may.
+    /// An instance is between two runs: frees what its last run took, and asks for its resources if it has work
+    /// (`is_ready`). True where it may run now; otherwise it is woken when it may.
     pub fn ask(&self, id: usize, is_ready: bool) -> bool {
         let mut shares = self.lock();
         shares.rate.handle_end(id);
@@ -64,7 +66,10 @@ impl RateLimiter {
         }
         let mut granted = shares.grant();
         let is_granted = shares.rate.is_granted(id);
-        debug_assert!(is_ready || !(is_granted || shares.rate.is_waiting(id)), "who has no work holds nothing");
+        debug_assert!(
+            is_ready || !(is_granted || shares.rate.is_waiting(id)),
+            "an instance without work has no resources"
+        );
         shares.set_blocked(id, shares.rate.is_waiting(id));
         drop(shares);
         granted.retain(|(granted, _)| *granted != id);
@@ -72,8 +77,8 @@ impl RateLimiter {
         is_granted
     }
 
-    /// An instance that may run begins to, and these others of its model have no work any more.
-    /// Answers whether any of them had been waiting.
+    /// An instance that was granted its resources begins a run, and these siblings of its model have no work left. True
+    /// where any of them had asked for resources.
     pub fn start(&self, id: usize, siblings: impl Iterator<Item = usize>) -> bool {
         let mut shares = self.lock();
         shares.rate.handle_start(id);
@@ -109,8 +114,8 @@ impl RateRegistration {
         &self.limiter
     }
 
-    /// Where the instances sleep: before any of them asks. Those that have no id are not registered.
-    pub fn sit<'a>(&self, parkings: impl IntoIterator<Item = &'a Arc<Parking>>) {
+    /// Sets where the instances sleep, before any of them asks. Parkings without a rate id are skipped.
+    pub fn set_parkings<'a>(&self, parkings: impl IntoIterator<Item = &'a Arc<Parking>>) {
         let by_id = parkings.into_iter().filter_map(|parking| Some((parking.rate_id()?, Arc::clone(parking))));
         self.limiter.lock().parkings.extend(by_id);
     }
@@ -132,7 +137,7 @@ impl RateShares {
         let mut granted = GrantedInstances::new();
         while let Some(id) = self.rate.poll_grant() {
             self.set_blocked(id, false);
-            debug_assert!(self.parkings.contains_key(&id), "who asks has a seat to be woken in");
+            debug_assert!(self.parkings.contains_key(&id), "an instance that asks has a parking to be woken in");
             granted.extend(self.parkings.get(&id).map(|parking| (id, Arc::clone(parking))));
         }
         granted
@@ -145,7 +150,8 @@ impl RateShares {
     }
 }
 
-/// An instance that was about to sleep is not asleep yet, and asks once more before it is.
+/// Wakes granted instances, without a fence: one that is about to sleep has not announced it yet, and asks once more
+/// after it has, under the same lock.
 fn wake(granted: &GrantedInstances) {
     for (_, parking) in granted {
         parking.unpark();

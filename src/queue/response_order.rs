@@ -1,8 +1,7 @@
-//! Answers in the order in which batches took their requests (`preserve_ordering`): what an
-//! instance answers early is held until all before it were answered. Stands between the instances
-//! of one model version and the shards; its lock is taken per answer, by instances only, and only
-//! where the configuration asks for the order. A request that was refused while it waited had no
-//! turn yet and holds nobody up.
+//! Answers in the order in which batches took their requests (`preserve_ordering`): an early answer is kept until all
+//! before it were sent. Sits between the instances of one model version and the shards. Its lock is taken per answer,
+//! by instances only, and only where the configuration asks for the order. A request that is refused while it waits has
+//! no turn yet, so no answer waits for it.
 
 #![expect(clippy::disallowed_types, reason = "instances share the order; no shard takes the lock")]
 
@@ -25,7 +24,7 @@ struct HeldAnswer {
     answer: Answer,
 }
 
-/// Where one request is answered when its turn has come.
+/// The sink of one request: passes its answers on when its turn has come.
 struct OrderedSink {
     order: Arc<ResponseOrder>,
     turn: ResponseTurn,
@@ -33,13 +32,12 @@ struct OrderedSink {
 }
 
 impl ResponseOrder {
-    /// Nothing is under way; for so many shards, each of which has [`IN_FLIGHT_MAX`] requests at
-    /// most and each of those one answer.
+    /// Empty, for so many shards: each has at most [`IN_FLIGHT_MAX`] requests, and each request one answer.
     pub fn new(shards: usize) -> Self {
         Self { ordering: Mutex::new(Ordering::new(shards.saturating_mul(IN_FLIGHT_MAX))) }
     }
 
-    /// A batch took the next request: the completions by which it is answered in turn.
+    /// A batch took the next request: the sink that sends its answers to `completions` in turn.
     pub fn handle_request(self: &Arc<Self>, completions: Arc<dyn backend::AnswerSink>) -> Arc<dyn backend::AnswerSink> {
         let turn = self.ordering.lock().unwrap_or_else(PoisonError::into_inner).handle_request();
         Arc::new(OrderedSink { order: Arc::clone(self), turn, completions })
@@ -49,13 +47,13 @@ impl ResponseOrder {
         let part = held.answer.part;
         let mut ordering = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(held) = ordering.handle_response(turn, held) {
-            // Out of turn, but never unanswered.
+            // Over the bound it goes out of turn: better than no answer.
             held.send();
         }
         if part != AnswerPart::More {
             ordering.handle_finished(turn);
         }
-        // Under the lock, or another instance could overtake with what comes next.
+        // Sent under the lock: without it another instance could send the next answer first.
         while let Some(held) = ordering.poll_response() {
             held.send();
         }
@@ -74,7 +72,7 @@ impl backend::AnswerSink for OrderedSink {
         self.order.handle_answer(self.turn, HeldAnswer { completions: Arc::clone(&self.completions), ticket, answer });
     }
 
-    /// The shards that got something are woken as it is sent.
+    /// Nothing to do: `HeldAnswer::send` wakes the shards.
     fn wake(&self) {}
 
     fn has_room(&self, ticket: Ticket) -> bool {

@@ -1,8 +1,7 @@
-//! How many requests one step of an ensemble has under way at a time, over all shards
-//! (`max_inflight_requests`). One that finds no room waits in order; whoever gives a permit back hands it
-//! on. No lock, and nothing is shared where an ensemble has no such bound. A step holds a permit only
-//! while its model has the request, and needs no other permit for that but those of steps inside it: so
-//! nobody waits in a circle.
+//! An asynchronous semaphore: how many requests one step of an ensemble may have in flight at a time, over all shards
+//! (`max_inflight_requests`). Waiters are granted permits in order, by whoever releases one. There is no lock, and no
+//! semaphore where an ensemble has no such bound. No deadlock: a step has a permit only while its model has the
+//! request, and that waits for no other permits but those of steps inside it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,19 +11,21 @@ use std::task::{Context, Poll};
 
 use crate::queue::sync::{AtomicU64, AtomicWaker, SharedQueue, fence};
 
-/// The permits of one step.
+/// The permits of one step. A permit is either counted in `taken` or free; a waiter that was granted one owns it, even
+/// before its task has run.
 pub struct Semaphore {
     most: u64,
     taken: AtomicU64,
     waiting: SharedQueue<Arc<SemaphoreWaiter>>,
-    /// Those of `waiting` that have left, about.
+    /// Roughly how many of `waiting` have given up.
     gone: AtomicU64,
 }
 
-/// How many that have left are kept in the queue, before they are looked for.
+/// Cancelled waiters after which the queue is swept: without a bound it would grow as long as no permit is released.
 const GONE_MAX: u64 = 1_024;
 
-/// One who waits. Its state goes from waiting to granted or to gone, once.
+/// One waiter. Its state changes once, from waiting to granted or to gone, by compare-and-swap: so a permit is never
+/// granted to a waiter that has given up.
 struct SemaphoreWaiter {
     state: AtomicU64,
     waker: AtomicWaker,
@@ -34,19 +35,19 @@ const WAITING: u64 = 0;
 const GRANTED: u64 = 1;
 const GONE: u64 = 2;
 
-/// One request that is under way. Dropped, it is no longer.
+/// One request in flight; dropping it releases the permit.
 pub struct SemaphorePermit {
     permits: Arc<Semaphore>,
 }
 
-/// A permit, when there is one.
+/// Resolves to a permit when one is free.
 pub struct AcquireFuture {
     permits: Arc<Semaphore>,
     waiter: Option<Arc<SemaphoreWaiter>>,
 }
 
 impl Semaphore {
-    /// So many, at least one.
+    /// So many permits, at least one.
     pub fn new(most: u32) -> Self {
         Self {
             most: u64::from(most.max(1)),
@@ -56,12 +57,12 @@ impl Semaphore {
         }
     }
 
-    /// Waits for one.
+    /// Waits for a permit.
     pub fn acquire(self: &Arc<Self>) -> AcquireFuture {
         AcquireFuture { permits: Arc::clone(self), waiter: None }
     }
 
-    /// Those that are out.
+    /// Permits that are taken.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -94,7 +95,7 @@ impl Semaphore {
         self.hand_on();
     }
 
-    /// Forgets those that have left, where they are many: while nothing is given back nobody meets them.
+    /// A waiter gave up: removes all cancelled waiters once there are many. Otherwise only a release would meet them.
     fn sweep(&self) {
         if self.gone.fetch_add(1, Ordering::Relaxed) < GONE_MAX {
             return;
@@ -106,11 +107,12 @@ impl Semaphore {
                 self.waiting.push(waiter);
             }
         }
+        // A waiter that was out of the queue for a moment may have been missed by a release.
         self.hand_on();
     }
 
-    /// Gives what is free to those who wait. One permit is taken before somebody is looked for: who comes
-    /// meanwhile and finds none is seen by the second look.
+    /// Grants free permits to waiters. A permit is taken before a waiter is popped; if there is no waiter it is put
+    /// back, and the queue is checked once more: a waiter that came meanwhile found no free permit.
     fn hand_on(&self) {
         while self.take() {
             match self.waiting.pop() {
@@ -118,6 +120,7 @@ impl Semaphore {
                 Some(_) => self.untake(),
                 None => {
                     self.untake();
+                    // Dekker's handshake with `AcquireFuture::poll`: it pushes, then counts; we count, then check.
                     fence(Ordering::SeqCst);
                     if self.waiting.is_empty() {
                         return;
@@ -129,7 +132,7 @@ impl Semaphore {
 }
 
 impl SemaphoreWaiter {
-    /// Whether it was waiting until now.
+    /// Changes the state of one that waits; false if it was changed before.
     fn become_state(&self, state: u64) -> bool {
         self.state.compare_exchange(WAITING, state, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -142,7 +145,7 @@ impl Future for AcquireFuture {
         let permits = Arc::clone(&self.permits);
         let waiter = match &self.waiter {
             Some(waiter) => Arc::clone(waiter),
-            // Not before those who wait already.
+            // Waiters come first: a new request must not overtake them.
             None if permits.waiting.is_empty() && permits.take() => return Poll::Ready(SemaphorePermit { permits }),
             None => {
                 let waiter = Arc::new(SemaphoreWaiter { state: AtomicU64::new(WAITING), waker: AtomicWaker::new() });
@@ -165,7 +168,7 @@ impl Future for AcquireFuture {
 
 impl Drop for AcquireFuture {
     fn drop(&mut self) {
-        // One that was granted meanwhile goes to the next.
+        // A permit that was granted meanwhile goes to the next waiter.
         match self.waiter.take() {
             Some(waiter) if waiter.become_state(GONE) => self.permits.sweep(),
             Some(_) => self.permits.give_back(),

@@ -1,5 +1,5 @@
-//! One model version that is served, as all threads share it: its configuration, where its instances run, what is counted
-//! of it; and how a batch runs on one of its instances so that a panic of the engine costs the batch alone.
+//! One served model version, as all threads share it: its configuration, where its instances run, and its counters.
+//! Also runs a batch on an instance so that a panic of the engine costs only that batch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::queue::semaphore::Semaphore;
 use crate::scheduler::ReleaseReason;
 use crate::scheduler::sequence::SequenceEnd;
 
-/// One model version that is served.
+/// One served model version.
 pub struct ServedModel {
     /// Its checked configuration.
     pub spec: Arc<ModelSpec>,
@@ -26,11 +26,12 @@ pub struct ServedModel {
     pub loaded: Arc<dyn LoadedModel>,
     /// Where its instances run.
     pub placement: Placement,
-    /// What each shard counts of it.
+    /// Its counters, one set per shard.
     pub cells: Box<[ModelCells]>,
-    /// The shortest run of one row before it served, where it was measured.
+    /// The shortest run of one row during warm-up, where it was measured.
     run: Option<Duration>,
-    dead: AtomicUsize,
+    /// Instances that were lost and could not be recreated yet.
+    lost: AtomicUsize,
 }
 
 /// Where the instances of a model version run.
@@ -40,12 +41,12 @@ pub enum Placement {
     Inline,
     /// On worker threads, which the shards queue.
     Worker(Arc<ModelQueue>),
-    /// There are none: its steps run other models. The permits of each, where their number is bounded.
+    /// It has no instances: its steps run other models. One semaphore per step whose requests in flight are bounded.
     Ensemble(Arc<[Arc<Semaphore>]>),
 }
 
 impl ServedModel {
-    /// A model version for so many shards; ready.
+    /// A model version for so many shards; ready at once.
     pub fn new(
         spec: Arc<ModelSpec>,
         version: u64,
@@ -58,31 +59,31 @@ impl ServedModel {
             Placement::Worker(_) => 0,
         };
         let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
-        Self { spec, version, loaded, placement, cells, run: None, dead: AtomicUsize::new(0) }
+        Self { spec, version, loaded, placement, cells, run: None, lost: AtomicUsize::new(0) }
     }
 
-    /// The same with how long one row takes.
+    /// Sets how long a run of one row takes.
     pub fn measured(self, run: Option<Duration>) -> Self {
         Self { run, ..self }
     }
 
-    /// Whether it can serve: none of its instances is being made anew.
+    /// Whether it can serve: no instance is lost.
     pub fn is_ready(&self) -> bool {
-        self.dead.load(Ordering::Relaxed) == 0
+        self.lost.load(Ordering::Relaxed) == 0
     }
 
-    /// One of its instances died and could not be made anew.
-    pub fn handle_death(&self) {
-        self.dead.fetch_add(1, Ordering::Relaxed);
+    /// One of its instances was lost and could not be recreated.
+    pub fn handle_instance_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A dead instance was made anew.
-    pub fn handle_revival(&self) {
-        self.dead.fetch_sub(1, Ordering::Relaxed);
+    /// A lost instance was recreated.
+    pub fn handle_instance_restored(&self) {
+        self.lost.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What there is to show of it. What runs inside the shards waits for nothing: its batches
-    /// left because an instance was idle.
+    /// Its figures, for metrics and statistics. Runs inside shards never wait in a queue, so they count as released
+    /// because an instance was idle.
     pub fn figures(&self) -> ModelFigures<'_> {
         let model_queue = match &self.placement {
             Placement::Inline | Placement::Ensemble(_) => None,
@@ -147,16 +148,16 @@ fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
 /// What became of an instance in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// It lives.
+    /// The instance is fine.
     Well,
-    /// It died, and was made anew: what it kept is gone.
+    /// It was lost and recreated: its state is gone.
     Renewed,
-    /// It died, and could not be made anew.
+    /// It was lost and could not be recreated.
     Dead,
 }
 
-/// Runs a batch and survives a panic of the engine: the batch's requests are answered by their
-/// responders, and the instance is made anew.
+/// Runs a batch and survives a panic of the engine: the responders answer the batch's requests as they are dropped, and
+/// the instance is recreated.
 pub fn run_guarded(
     instance: &mut Box<dyn Instance>,
     batch: Batch,
@@ -174,8 +175,8 @@ pub fn run_guarded(
     }
 }
 
-/// Makes an instance anew that was lost, which has answered for all that it had. What it holds is given
-/// back before: there may not be enough for two.
+/// Recreates a lost instance, which has answered all of its requests. The old one is dropped first: there may not be
+/// enough memory for two.
 pub fn renew_guarded(
     instance: &mut Box<dyn Instance>,
     renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
@@ -190,12 +191,12 @@ pub fn renew_guarded(
     }
 }
 
-/// Stands where an instance was, until there is another.
+/// Placeholder between the old instance and the new one.
 struct GoneInstance;
 
 impl Instance for GoneInstance {
     fn run(&mut self, batch: Batch) {
-        let error = Error::unavailable("the instance was lost and cannot be made anew for now; try again");
+        let error = Error::unavailable("the instance was lost and cannot be recreated yet; try again");
         batch.requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
     }
 }

@@ -1,12 +1,11 @@
-//! What threads meet at: atomics and fences, locks, parking, rings, cells, the queue of answers and its
-//! waker. Whatever `shard/` shares between threads by a protocol of its own comes from here, so that
-//! `sync/tests.rs` can run that very code in every order that the memory model allows (loom, feature
-//! `loom`, `.ci/run interleave`). Everywhere else these are the types of the standard library and of
-//! four crates. `SegQueue` has one reader, `SharedQueue` any number: the same type, and two under the check.
+//! The synchronisation types of this room: atomics and fences, locks, thread parking, rings, cells, queues and wakers.
+//! With the feature `loom` they are loom's, so that `sync/tests.rs` can run the very same code in every order that the
+//! memory model allows (`.ci/run interleave`); otherwise those of the standard library and of four crates. `SegQueue`
+//! has one reader and `SharedQueue` any number: the same type here, two different ones under loom.
 
 #![cfg_attr(
     not(all(test, feature = "loom")),
-    expect(clippy::disallowed_types, reason = "the locks that `feed.rs` and `order.rs` account for")
+    expect(clippy::disallowed_types, reason = "the locks of `model_queue.rs` and `response_order.rs`")
 )]
 
 #[cfg(all(test, feature = "loom"))]

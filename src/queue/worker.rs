@@ -1,5 +1,5 @@
-//! The thread of one instance: takes batches from the queue of its model version and runs them,
-//! until the queue stops. Blocks in the engine; knows no socket and no shard.
+//! The thread of one instance: takes batches from its model queue and runs them until the queue stops. Blocks in the
+//! engine; knows no socket and no shard.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,14 +12,16 @@ use crate::queue::model_queue::{ModelQueue, NextWork};
 use crate::queue::served_model::{RunOutcome, ServedModel, renew_guarded, run_guarded};
 use crate::runtime::clock;
 
-/// The first pause after an instance could not be made anew; it doubles up to the last.
+/// The pause after an instance could not be recreated; it doubles with each attempt.
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause between two tries.
+/// The longest pause between two attempts: long enough to cost nothing, short enough to recover soon.
 const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Serves batches with an instance until the queue stops. An instance that dies is made anew, with
-/// pauses; meanwhile its model version is not ready. A panic outside of a batch is a fault of this
-/// server's: it costs the instance for good, and its text is the error.
+/// Serves batches with an instance until the queue stops. A lost instance is recreated, with pauses between attempts;
+/// meanwhile its model version is not ready.
+///
+/// # Errors
+/// The text of a panic outside of a batch. That is a fault of this server: the instance is not recreated.
 pub fn run(
     served: &ServedModel,
     model_queue: &Arc<ModelQueue>,
@@ -33,14 +35,14 @@ pub fn run(
 
 fn guard(served: &ServedModel, model_queue: &ModelQueue, parking: usize, body: impl FnOnce()) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
-        served.handle_death();
-        // Others must not wait for what it holds. What panics here did so before, and is told.
+        served.handle_instance_lost();
+        // Other instances must not wait for its resources. If this panics too, the first panic is the one to report.
         let _ = catch_unwind(AssertUnwindSafe(|| model_queue.retire(parking)));
         panic_text(&*panic)
     })
 }
 
-/// What a panic said.
+/// The text of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text").to_owned()
@@ -73,7 +75,7 @@ fn serve(
         let ran = match model_queue.next_beside(parking, clock::now, &mut poll_flight) {
             NextWork::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
             NextWork::Lost => {
-                warn(&format!("instance '{name}' of '{}' was lost and is made anew", served.spec.name));
+                warn(&format!("instance '{name}' of '{}' was lost and is recreated", served.spec.name));
                 renew_guarded(&mut instance, make)
             }
             NextWork::Ended => return,
@@ -81,23 +83,23 @@ fn serve(
         match ran {
             RunOutcome::Well => continue,
             RunOutcome::Renewed => {
-                model_queue.handle_death(parking, true, clock::now());
+                model_queue.handle_instance_lost(parking, true, clock::now());
                 continue;
             }
             RunOutcome::Dead => {}
         }
         model_queue.rest(parking);
-        model_queue.handle_death(parking, false, clock::now());
-        served.handle_death();
-        warn(&format!("instance '{name}' of '{}' died and cannot be made anew for now", served.spec.name));
+        model_queue.handle_instance_lost(parking, false, clock::now());
+        served.handle_instance_lost();
+        warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
         while !model_queue.is_stopped() {
             std::thread::park_timeout(pause);
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
-                served.handle_revival();
-                model_queue.handle_revival(parking, clock::now());
+                served.handle_instance_restored();
+                model_queue.handle_instance_restored(parking, clock::now());
                 warn(&format!("instance '{name}' of '{}' serves again", served.spec.name));
                 break;
             }
@@ -105,7 +107,7 @@ fn serve(
     }
 }
 
-/// What an instance says of its batches in flight; one that panics is lost.
+/// Polls an instance's batches in flight; one that panics is lost.
 fn poll_guarded(instance: &mut dyn Instance) -> InFlightState {
     let polled = catch_unwind(AssertUnwindSafe(|| instance.poll_flight(clock::now)));
     polled.unwrap_or(InFlightState { is_lost: true, ..InFlightState::default() })
@@ -125,7 +127,8 @@ mod tests {
     use crate::model::ModelSpec;
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::queue::completions::Completions;
-    use crate::queue::model_queue::{QueueProducer, QueuedRequest};
+    use crate::queue::queue_producer::QueueProducer;
+    use crate::queue::queued_request::QueuedRequest;
     use crate::queue::served_model::Placement;
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
     use crate::shard::request_slots::RequestSlots;

@@ -1,4 +1,4 @@
-//! The one place that asks what time it is.
+//! The only place that reads a clock.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -6,27 +6,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::time::Instant;
 
-/// How long a look at the wall clock serves a thread: it may have been set since.
+/// How long a thread reuses a reading of the wall clock, which may be set meanwhile.
 const WALL_AGE_MAX: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// The last look at the wall clock: when, and the milliseconds since the epoch at the start.
+    /// The last reading of the wall clock: when, and the milliseconds since the epoch at [`START`].
     static WALL: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
-    /// When the turn began that this thread's ring is in.
+    /// When the current turn of this thread's ring began.
     static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 static START: OnceLock<std::time::Instant> = OnceLock::new();
 
-/// Time since the first call, which `main` makes as it starts.
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is handed")]
+/// Time since the first call, which `main` makes at start.
+#[expect(clippy::disallowed_methods, reason = "this is the clock that all other code gets passed in")]
 pub fn now() -> Instant {
     let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
     Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// When the turn began that this thread's tasks run in, for timers of connections, which last for
-/// seconds: a look at the clock costs 20 ns. The time itself where turns are not told.
+/// When the current turn of this thread's ring began, for timers of connections, which last for seconds: reading the
+/// clock costs 20 ns. On a thread without a ring it is the time itself.
 pub fn turn() -> Instant {
     TURN.get().unwrap_or_else(now)
 }
@@ -38,24 +38,24 @@ pub(super) fn begin_turn() -> Instant {
     now
 }
 
-/// No turn goes on any more.
+/// There are no more turns on this thread.
 pub(super) fn end_turns() {
     TURN.set(None);
 }
 
-/// The milliseconds since the epoch at an instant of the last second or so.
+/// Milliseconds since the epoch at an instant, which must not be older than about a second.
 pub fn epoch_millis(at: Instant) -> u64 {
     let fresh = WALL.get().filter(|(asked, _)| at.since(*asked) < WALL_AGE_MAX);
     let (_, start) = fresh.unwrap_or_else(|| {
         let now = now();
-        let look = (now, wall_millis().saturating_sub(millis(now)));
-        WALL.set(Some(look));
-        look
+        let reading = (now, wall_millis().saturating_sub(millis(now)));
+        WALL.set(Some(reading));
+        reading
     });
     start.saturating_add(millis(at))
 }
 
-#[expect(clippy::disallowed_methods, reason = "the date is told nowhere else")]
+#[expect(clippy::disallowed_methods, reason = "the date is read nowhere else")]
 fn wall_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

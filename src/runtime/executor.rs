@@ -1,5 +1,5 @@
-//! What runs a shard's tasks: our own ring, by io_uring or by epoll, or glommio's executor. The shard's thread has one of
-//! them; these functions find it.
+//! The executor of a shard's tasks: our own ring, by io_uring or epoll, or glommio's executor. A thread has one of
+//! them, which these functions find.
 
 use std::future::Future;
 use std::io;
@@ -15,24 +15,24 @@ use crate::runtime::ring;
 use crate::runtime::ring::{DriverKind, Ring, SleepFuture};
 use crate::time::Instant;
 
-/// Entries of a shard's rings: one for each socket that waits; more are queued by glommio.
+/// Entries of glommio's rings: one for each waiting socket; glommio queues more than that.
 const RING_DEPTH: usize = 1024;
 
-/// The way of a shard's sockets (`--io`).
+/// How a shard does its network I/O (`--io`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoPath {
-    /// Our own ring where the kernel has what it needs, else epoll.
+    /// Our own ring on io_uring if the kernel allows it, else on epoll.
     #[default]
     Auto,
-    /// Readiness and system calls, for where io_uring is forbidden.
+    /// Our own ring on epoll, where io_uring is forbidden.
     Epoll,
-    /// glommio's sockets.
+    /// glommio's executor and sockets.
     Glommio,
-    /// Our own ring, or nothing.
+    /// Our own ring on io_uring, or an error.
     Ring,
 }
 
-/// What runs the tasks of one thread.
+/// The executor of one thread.
 pub enum Runtime {
     /// glommio's executor.
     Glommio(Box<glommio::LocalExecutor>),
@@ -40,16 +40,19 @@ pub enum Runtime {
     Ring(Box<Ring>),
 }
 
-/// A task, until it is done.
+/// A handle on a spawned task; dropping it cancels the task.
 pub enum Task<T: 'static> {
-    /// Of glommio.
+    /// On glommio.
     Glommio(glommio::Task<T>),
-    /// Of our own ring.
+    /// On our own ring.
     Ring(async_task::Task<T>),
 }
 
 impl Runtime {
-    /// Makes one for this thread, pinned to a core.
+    /// An executor for this thread, pinned to `core` if there is one; it polls for `spin` before it sleeps.
+    ///
+    /// # Errors
+    /// Where the kernel lacks or forbids what the path needs, or the core does not exist.
     pub fn new(path: IoPath, core: Option<usize>, spin: Duration) -> io::Result<Self> {
         let ring = match path {
             IoPath::Auto => Some(Ring::new(DriverKind::Uring, spin).or_else(|_| Ring::new(DriverKind::Epoll, spin))?),
@@ -64,13 +67,13 @@ impl Runtime {
             return Ok(Self::Ring(Box::new(ring)));
         }
         let pinning = core.map_or(Placement::Unbound, Placement::Fixed);
-        // No disk I/O of ours: the smallest registered memory there is.
+        // We do no disk I/O: no registered memory beyond glommio's minimum.
         let builder = LocalExecutorBuilder::new(pinning).io_memory(0).ring_depth(RING_DEPTH).spin_before_park(spin);
         let executor = builder.make().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Self::Glommio(Box::new(executor)))
     }
 
-    /// The name, as the log has it.
+    /// Its name in the log.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Glommio(_) => "glommio",
@@ -81,7 +84,10 @@ impl Runtime {
         }
     }
 
-    /// Runs a future to its end, and the tasks that it spawns.
+    /// Runs a future to its end, together with the tasks that it spawns.
+    ///
+    /// # Errors
+    /// Where the ring fails; see [`Ring::run`].
     pub fn run<T: 'static>(self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
         match self {
             Self::Glommio(executor) => Ok(executor.run(future)),
@@ -91,7 +97,7 @@ impl Runtime {
 }
 
 impl<T> Task<T> {
-    /// Lets it run without anybody waiting for it.
+    /// Lets it run on without a handle.
     pub fn detach(self) {
         match self {
             Self::Glommio(task) => drop(task.detach()),
@@ -99,7 +105,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// Ends it where it waits.
+    /// Cancels it at its next await point, and waits until it is dropped.
     pub async fn cancel(self) {
         match self {
             Self::Glommio(task) => drop(task.cancel().await),
@@ -127,8 +133,8 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
     }
 }
 
-/// Starts a task that must run so soon after it was woken, however busy the thread is. On our own
-/// ring every task runs once in each turn.
+/// Starts a task that must run within `latency` after it is woken, however busy the thread is. Our own ring needs
+/// nothing special: each ready task runs once per turn.
 pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = T> + 'static) -> Task<T> {
     if ring::current().is_some() {
         return Task::Ring(ring::spawn(future));
@@ -137,7 +143,10 @@ pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = 
     Task::Glommio(glommio::spawn_local_into(future, queue).expect("the queue was just made"))
 }
 
-/// Keeps this thread, and those that it starts, on some cores.
+/// Pins this thread, and those that it starts, to some cores.
+///
+/// # Errors
+/// Where none of the cores is available.
 pub fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
@@ -152,7 +161,7 @@ pub async fn sleep_until(at: Instant) {
     }
 }
 
-/// Waits for so long.
+/// Waits for a duration.
 pub async fn sleep(duration: Duration) {
     sleep_until(clock::now() + duration).await;
 }

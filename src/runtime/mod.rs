@@ -1,6 +1,6 @@
-//! All I/O of the network: what runs a shard's tasks, the sockets that they await, the clock that they are handed, and
-//! the `unsafe` that this takes. The only room that names io_uring, epoll and glommio. A thread has one executor; nothing
-//! here knows a protocol, a model or a request.
+//! All network I/O: the executor of a shard's tasks, the sockets that they await, the clock, and the `unsafe` that this
+//! needs. The only room that names io_uring, epoll and glommio. A thread has one executor. Nothing here knows a
+//! protocol, a model or a request.
 
 pub mod clock;
 pub mod executor;

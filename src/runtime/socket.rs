@@ -1,5 +1,4 @@
-//! The sockets of a shard, behind about ten functions, on our own ring or on glommio. Lives on its
-//! shard.
+//! The sockets of a shard, on our own ring or on glommio, behind one set of functions. Stays on its shard.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -18,16 +17,15 @@ use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKee
 use crate::limits::WRITE_TIMEOUT;
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
 
-/// Connections that the kernel holds for us before they are accepted.
+/// Connections that may wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
-/// How long a silent peer is trusted to be there before the kernel asks: HTTP/2 connections may
-/// rest for as long as they like.
+/// Silence after which the kernel probes whether a peer is still there: HTTP/2 connections may be idle without limit.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
-/// Parts of one vectored send: beyond it the rest goes in the next.
+/// Parts of one vectored send; the rest goes into the next.
 pub const PARTS_MAX: usize = 64;
 
-/// Drops what begins a connection, SYN without ACK, and passes all else. The classic packet filter
-/// of a TCP socket sees the segment from its header on: the flags are at byte 13 (RFC 9293 §3.1).
+/// Drops segments that begin a connection (SYN without ACK) and passes all others. The classic packet filter of a TCP
+/// socket sees a segment from its TCP header on: the flags are at byte 13 (RFC 9293 §3.1).
 const HANDSHAKE_FILTER: [SockFilter; 5] = [
     SockFilter::new(0x30, 0, 0, 13),       // load the byte
     SockFilter::new(0x54, 0, 0, 0x12),     // keep ACK and SYN
@@ -51,14 +49,17 @@ enum AcceptFuture {
 
 impl Listener {
     /// Listens on an address. Called inside the shard's executor.
+    ///
+    /// # Errors
+    /// Where the address is not available or an option cannot be set.
     #[expect(unsafe_code, reason = "glommio takes a configured socket only by its descriptor")]
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = bind(address, true)?;
         socket.set_nonblocking(true)?;
-        // Linux hands all three on to every accepted socket.
+        // Accepted sockets inherit all three options on Linux.
         socket.set_tcp_nodelay(true)?;
-        // A peer that reads nothing: the kernel takes more into its own buffer now and then, so that
-        // what was written says little (RFC 5482, "User Timeout").
+        // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
+        // does not show that the peer reads (RFC 5482, "User Timeout").
         socket.set_tcp_user_timeout(Some(WRITE_TIMEOUT))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         socket.listen(BACKLOG)?;
@@ -71,21 +72,24 @@ impl Listener {
         Ok(Self { accepting, raw })
     }
 
-    /// Begins no more connections: their first segment is dropped, so that the client tries again
-    /// later and is refused then. Those that were begun go on and are still to be accepted. Where
-    /// the kernel does not take the filter, connections go on being made until [`Self::stop`].
+    /// Begins no more handshakes: drops their first segment, so that the client retries later and is refused then.
+    /// Handshakes that have begun go on and are still accepted. If the kernel refuses the filter, connections are made
+    /// until [`Self::stop`].
     pub fn stop_handshakes(&self) {
         let _ = self.raw.attach_filter(&HANDSHAKE_FILTER);
     }
 
-    /// Takes no more connections, from this instant on, and ends [`Self::accept`] with an error.
-    /// Dropping the listener alone would leave it open for as long as the ring still polls it.
+    /// Stops listening at once, and ends [`Self::accept`] with an error. Dropping the listener alone would leave the
+    /// socket open as long as the ring still polls it.
     pub fn stop(&self) {
-        // A socket that is not open any more has stopped too.
+        // It fails only on a socket that does not listen any more.
         let _ = self.raw.shutdown(Shutdown::Both);
     }
 
     /// The next connection.
+    ///
+    /// # Errors
+    /// Where the listener was stopped, or the kernel has no descriptor or memory for the connection.
     pub async fn accept(&self) -> io::Result<Socket> {
         Ok(match &self.accepting {
             AcceptFuture::Glommio(listener) => Socket::Glommio(listener.accept().await.map_err(io::Error::from)?),
@@ -96,8 +100,11 @@ impl Listener {
     }
 }
 
-/// Fails where another process listens on the address, which `SO_REUSEPORT` would hide; the
-/// address with a port, where any would do.
+/// Checks that no other process listens on an address, which `SO_REUSEPORT` would hide. Returns the address, with the
+/// port that the kernel chose if it was 0.
+///
+/// # Errors
+/// Where the address is in use or not available.
 pub fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
     let bound = bind(address, false)?.local_addr()?;
     bound.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
@@ -136,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// Ready when all that was sent has gone to the kernel.
+    /// Ready when the earlier send has finished or failed.
     pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Glommio(_) => Poll::Ready(Ok(())),
@@ -144,8 +151,8 @@ impl Socket {
         }
     }
 
-    /// Sends bytes as soon as this turn ends, and takes them away, where this way of the sockets can
-    /// and nothing is under way; false where not. [`Self::poll_written`] tells what became of it.
+    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; [`Self::poll_written`] has the
+    /// result. False, and nothing is taken, on glommio, or if an earlier send is in flight.
     pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
         match self {
             Self::Glommio(_) => false,
@@ -153,8 +160,10 @@ impl Socket {
         }
     }
 
-    /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
-    /// takes nothing.
+    /// Sends as much of all parts as the kernel takes now, in one system call; 0 if it takes nothing.
+    ///
+    /// # Errors
+    /// Where the connection failed.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match send_vectored(&SockRef::from(&self.descriptor()), parts) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
@@ -162,8 +171,11 @@ impl Socket {
         }
     }
 
-    /// Sends all of a head and the parts of a body, vectored; tells how many bytes went each time.
-    /// The head may be taken away, and be on its way still when this returns: [`Self::poll_written`].
+    /// Sends all of a head and the parts of a body, vectored; calls `moved` with the bytes sent each time. A head
+    /// without a body may be taken and still be in flight when this returns: see [`Self::poll_written`].
+    ///
+    /// # Errors
+    /// Where the connection failed, now or in an earlier send.
     pub async fn write_all(
         &mut self,
         head: &mut Vec<u8>,
@@ -205,13 +217,16 @@ impl Socket {
         Ok(())
     }
 
-    /// Whether the peer has reset the connection. A socket whose input has ended does not tell by
-    /// reading, nor by an event.
+    /// Whether the peer has reset the connection. Once its input has ended, neither a read nor an event would show
+    /// that.
     pub fn is_reset(&self) -> bool {
         SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
+    ///
+    /// # Errors
+    /// Where the socket is not connected any more.
     pub async fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Glommio(stream) => stream.shutdown(Shutdown::Write).await.map_err(io::Error::from),

@@ -1,6 +1,6 @@
-//! Who may wait for one model version: counts in requests, by priority level where the level has a
-//! bound of its own, and in bytes. Any thread enters and leaves; each count is one atomic number
-//! that never passes its bound, not for an instant, so that a refusal is exact at any concurrency.
+//! Which requests may wait for one model version: bounds on requests, by priority level where the level has a bound of
+//! its own, and on bytes. Any thread enters and leaves. Each count is one atomic number that never exceeds its bound,
+//! not even for an instant, so refusals are exact at any concurrency.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::limits::PRIORITY_LEVELS_MAX;
 use crate::scheduler::policy::Policy;
 
-/// What may wait for one model version, where its configuration does not say.
+/// The bounds of a model version's queue where its configuration sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueBounds {
     /// Requests of all levels that have no bound of their own (`--queue-requests-max`).
     pub requests: usize,
-    /// Bytes of the tensors of all that wait (`--queue-bytes-max`).
+    /// Bytes of the tensors of all waiting requests (`--queue-bytes-max`).
     pub bytes: usize,
 }
 
@@ -26,7 +26,17 @@ pub enum QueueFull {
     Requests,
 }
 
-/// The counts of one model version.
+/// The counts of one model version's waiting requests.
+///
+/// ```
+/// use deuteron::scheduler::{Admission, Policy, QueueBounds};
+///
+/// let admission = Admission::new(&Policy::default(), QueueBounds { requests: 1, bytes: 100 });
+/// assert!(admission.enter(0, 60).is_ok());
+/// assert!(admission.enter(0, 10).is_err()); // one request waits already
+/// admission.leave(0, 60);
+/// assert!(admission.enter(0, 10).is_ok());
+/// ```
 #[derive(Debug)]
 pub struct Admission {
     /// Of levels that have a bound of their own.
@@ -48,7 +58,7 @@ impl Admission {
         let named = policy.queue_by_level.keys().copied();
         let levels = match policy.priority_levels {
             0 => BTreeMap::from([(0, ())]),
-            // The rest have the default policy; a configuration with a bound in it has no more.
+            // Levels past the counted ones share `others`; a configuration whose default policy has a bound has none.
             count => (1..=count.min(PRIORITY_LEVELS_MAX)).chain(named).map(|level| (level, ())).collect(),
         };
         let bounded = levels.into_keys().filter_map(|level| {
@@ -62,7 +72,10 @@ impl Admission {
         }
     }
 
-    /// A request of a level and a size wants to wait.
+    /// Counts a request of a level and a size as waiting.
+    ///
+    /// # Errors
+    /// [`QueueFull`] names the bound that is reached; nothing is counted then.
     pub fn enter(&self, level: u64, size: usize) -> Result<(), QueueFull> {
         let requests = self.requests(level);
         if !requests.add(1) {
@@ -75,7 +88,7 @@ impl Admission {
         Ok(())
     }
 
-    /// A request that had entered waits no more.
+    /// A request that entered no longer waits.
     pub fn leave(&self, level: u64, size: usize) {
         self.requests(level).sub(1);
         self.bytes.sub(size);
@@ -86,7 +99,7 @@ impl Admission {
         self.levels.values().chain([&self.others]).map(BoundedCount::get).fold(0, usize::saturating_add)
     }
 
-    /// Bytes of the tensors of those that wait.
+    /// Bytes of the tensors of waiting requests.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -107,13 +120,14 @@ impl BoundedCount {
     }
 
     fn add(&self, amount: usize) -> bool {
+        // A compare-and-swap loop, not add and undo: another thread would see the sum above the bound in between.
         let within = |have: usize| have.checked_add(amount).filter(|sum| *sum <= self.max);
         self.value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
     fn sub(&self, amount: usize) {
         let have = self.value.fetch_sub(amount, Ordering::Relaxed);
-        debug_assert!(have >= amount, "who leaves had entered, and leaves once");
+        debug_assert!(have >= amount, "a request leaves once, after it entered");
     }
 
     fn get(&self) -> usize {

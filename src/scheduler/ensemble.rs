@@ -1,9 +1,9 @@
-//! One request of an ensemble on its way through the steps: which can run, which tensors are still
-//! needed, when there is a response and when it is over. Generic over what stands for a tensor; it knows
-//! no model and runs nothing. A step runs once for each *frame*: the tensors that belong together. There
-//! is one frame for what the client sent; a decoupled step opens another for each of its answers, and
-//! what is made of that answer stays in its frame, as the configuration's check has seen to. Bounded by
-//! the steps, and by [`EnsembleRun::frames`], which the caller watches.
+//! One request of an ensemble as it goes through the steps: which steps can run, which tensors are still needed, when
+//! there is a response and when the request is finished. Pure, generic over the tensor type; it knows no model and runs
+//! nothing. A step runs once per *frame*, a set of tensors that belong together. The client's tensors are one frame; a
+//! decoupled step opens a frame for each of its answers, and everything computed from that answer stays in it, which
+//! the check of the configuration guarantees. Bounded by the steps, and by [`EnsembleRun::frames`], which the caller
+//! limits.
 //!
 //! ```text
 //! waiting ──all inputs there──► ready ──poll_step──► running ──handle_outputs──────────► done
@@ -20,38 +20,40 @@ use slab::Slab;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepGraph {
     steps: Vec<StepEdges>,
-    /// For each tensor, the decoupled step whose answers its frames are of, counted from 1; 0 for what the
-    /// client sent and what is made of that.
+    /// For each tensor, the decoupled step that opens its frames, counted from 1; 0 for the client's tensors and all
+    /// that is computed from those alone.
     kinds: Vec<usize>,
 }
 
-/// What one step takes and gives.
+/// The input and output tensors of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepEdges {
-    /// The tensors that it takes.
+    /// Its input tensors, by index.
     pub inputs: Vec<usize>,
-    /// The tensors that it gives.
+    /// Its output tensors, by index.
     pub outputs: Vec<usize>,
     /// Whether it answers any number of times.
     pub is_decoupled: bool,
 }
 
-/// One request. `T` stands for a tensor.
+/// One request; `T` is a tensor.
 #[derive(Debug)]
 pub struct EnsembleRun<T> {
     graph: Arc<StepGraph>,
-    /// For each step, whether something that is asked for is made of it.
+    /// For each step, whether the requested outputs depend on it.
     is_needed: Vec<bool>,
-    /// For each tensor, how many take it in each frame.
+    /// For each tensor, how many times it is taken in a frame: by steps, and by the response.
     takers: Vec<usize>,
     /// The tensors of a response.
     wanted: Vec<usize>,
     frames: Slab<AnswerFrame<T>>,
-    /// Steps that can run.
+    /// Steps that can run, as (frame, step).
     ready: VecDeque<(usize, usize)>,
-    /// Frames that are to give a response, in the order in which they were opened.
+    /// Frames that still owe a response, in the order in which they were opened.
     due: VecDeque<usize>,
+    /// Steps that run.
     running: usize,
+    /// Responses taken so far.
     responses: usize,
 }
 
@@ -59,11 +61,11 @@ pub struct EnsembleRun<T> {
 #[derive(Debug)]
 struct AnswerFrame<T> {
     slots: Vec<TensorSlot<T>>,
-    /// Steps whose run here has begun.
+    /// For each step, whether it was started in this frame.
     has_begun: Vec<bool>,
-    /// Steps that are ready or running here.
+    /// Steps that are ready or running in this frame.
     busy: usize,
-    /// Whether a response is made of it and was not yet.
+    /// Whether it still owes a response.
     is_due: bool,
 }
 
@@ -71,24 +73,23 @@ struct AnswerFrame<T> {
 struct TensorSlot<T> {
     value: Option<T>,
     has_come: bool,
-    /// Those that have still to take it.
+    /// How many times it is still to be taken; the value is dropped with the last.
     takers: usize,
 }
 
-/// A step that is to be run now.
+/// A step to run now.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StepLaunch<T> {
-    /// Whose tensors it takes.
+    /// The frame that its tensors are from.
     pub frame: usize,
-    /// Which it is.
+    /// Its index among the steps.
     pub step: usize,
     /// Its tensors, in the order of [`StepEdges::inputs`].
     pub inputs: Vec<T>,
 }
 
 impl StepGraph {
-    /// So many tensors, and the steps between them, of which none is made of itself. `brought` are the
-    /// tensors that the client sends.
+    /// A graph of steps without cycles, over so many tensors. `brought` are the tensors that the client sends.
     pub fn new(steps: Vec<StepEdges>, tensors: usize, brought: &[usize]) -> Self {
         let mut kinds: Vec<Option<usize>> = vec![None; tensors];
         for tensor in brought {
@@ -125,8 +126,7 @@ fn set<V>(values: &mut [V], index: usize, value: V) {
 }
 
 impl<T: Clone> EnsembleRun<T> {
-    /// A request with the tensors that it brings, of which the tensors `wanted` are asked for. Steps that
-    /// nothing wanted is made of do not run.
+    /// A request with the client's tensors and the tensors to return. Steps that these do not depend on do not run.
     pub fn new(graph: Arc<StepGraph>, brought: impl IntoIterator<Item = (usize, T)>, wanted: Vec<usize>) -> Self {
         let is_needed = needed(&graph, &wanted);
         let steps = graph.steps.iter().zip(&is_needed).filter(|(_, is_needed)| **is_needed);
@@ -153,7 +153,7 @@ impl<T: Clone> EnsembleRun<T> {
         run
     }
 
-    /// A step has given its tensors, in the order of [`StepEdges::outputs`], and is done.
+    /// A step ended with its output tensors, in the order of [`StepEdges::outputs`].
     pub fn handle_outputs(&mut self, frame: usize, step: usize, outputs: impl IntoIterator<Item = T>) {
         let graph = Arc::clone(&self.graph);
         let tensors = graph.steps.get(step).into_iter().flat_map(|edges| edges.outputs.iter().copied());
@@ -161,7 +161,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.handle_end(frame);
     }
 
-    /// A decoupled step has given one of its answers: what is made of it is a frame of its own.
+    /// A decoupled step sent one of its answers, which opens a frame.
     pub fn handle_part(&mut self, step: usize, outputs: impl IntoIterator<Item = T>) {
         let graph = Arc::clone(&self.graph);
         let tensors = graph.steps.get(step).into_iter().flat_map(|edges| edges.outputs.iter().copied());
@@ -171,7 +171,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.settle(frame);
     }
 
-    /// A step gives nothing more.
+    /// A step ended without further tensors.
     pub fn handle_end(&mut self, frame: usize) {
         debug_assert!(self.running > 0, "a step that ends was running");
         self.running = self.running.saturating_sub(1);
@@ -182,7 +182,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.settle(frame);
     }
 
-    /// The next step that can run, with its tensors; it is running from now on.
+    /// The next step to run, with its tensors; it counts as running from now on.
     pub fn poll_step(&mut self) -> Option<StepLaunch<T>> {
         let (frame, step) = self.ready.pop_front()?;
         self.running += 1;
@@ -228,17 +228,17 @@ impl<T: Clone> EnsembleRun<T> {
         })
     }
 
-    /// Frames that something is still made of.
+    /// Open frames: those with steps to run, or that owe a response.
     pub fn frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Responses that were taken.
+    /// Responses taken so far.
     pub const fn responses(&self) -> usize {
         self.responses
     }
 
-    /// A frame of a kind; one that responses are made of is due.
+    /// Opens a frame of a kind. It owes a response if the requested tensors are of that kind.
     fn open(&mut self, kind: usize) -> usize {
         let is_due = self.wanted.first().is_some_and(|tensor| self.graph.kind(*tensor) == kind);
         let slots = self.takers.iter().map(|takers| TensorSlot { value: None, has_come: false, takers: *takers });
@@ -250,7 +250,7 @@ impl<T: Clone> EnsembleRun<T> {
         index
     }
 
-    /// Tensors came into a frame: steps become ready, or a response.
+    /// Puts tensors into a frame, and queues the steps that became ready.
     fn put(&mut self, index: usize, tensors: impl IntoIterator<Item = (usize, T)>) {
         let Some(frame) = self.frames.get_mut(index) else { return };
         for (tensor, value) in tensors {
@@ -273,7 +273,7 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// Closes a frame of which nothing is made any more.
+    /// Closes a frame that has no more steps to run and owes no response.
     fn settle(&mut self, index: usize) {
         if self.frames.get(index).is_some_and(|frame| frame.busy == 0 && !frame.is_due) {
             self.frames.remove(index);
@@ -281,7 +281,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.invariants();
     }
 
-    /// What holds between two calls: there are as many frames as one request has open.
+    /// What holds between two calls.
     fn invariants(&self) {
         let busy: usize = self.frames.iter().map(|(_, frame)| frame.busy).sum();
         debug_assert_eq!(busy, self.running + self.ready.len(), "a step that has begun is ready or runs");
@@ -291,14 +291,14 @@ impl<T: Clone> EnsembleRun<T> {
 }
 
 impl<T: Clone> TensorSlot<T> {
-    /// The tensor for one of those that take it; the last has it alone.
+    /// The tensor: the value itself the last time, a clone before.
     fn take(&mut self) -> Option<T> {
         self.takers = self.takers.saturating_sub(1);
         if self.takers == 0 { self.value.take() } else { self.value.clone() }
     }
 }
 
-/// The steps that something wanted is made of.
+/// The steps that the requested outputs depend on.
 fn needed(graph: &StepGraph, wanted: &[usize]) -> Vec<bool> {
     let mut is_needed = vec![false; graph.steps.len()];
     let mut is_wanted = vec![false; graph.kinds.len()];

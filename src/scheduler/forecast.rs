@@ -1,11 +1,11 @@
-//! Whether a request will be answered by its deadline (`--admission=deadline`): what waits before
-//! it, what runs, and how long batches take. Instances publish what they measure, shards read it;
-//! every number is one atomic, so the forecast is as good as the last few microseconds. Pure.
+//! Estimates whether a request will be answered by its deadline (`--admission=deadline`), from what waits before it,
+//! what runs, and how long batches take. Instances publish what they measure and shards read it. Each number is an
+//! atomic of its own and the numbers may be a few microseconds apart, which a forecast can bear. Pure.
 //!
-//! What it leaves out: how long an instance waits for resources of the rate limit. That is for the runs
-//! and priorities of other models to say; a wait that was measured would be held against a model that is
-//! asked alone by now, and refuse the very requests that would show it. Where models share resources a
-//! request may thus be let in that is late, and is refused at its deadline.
+//! It leaves out how long an instance waits for resources of the rate limit. That depends on the runs and priorities of
+//! other models. A measured wait would still count against a model that has the resources to itself by now, and would
+//! refuse the very requests that could correct it. So where models share resources, a request may be admitted that is
+//! late, and is refused at its deadline.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::time::Instant;
 /// The forecast of one model version.
 #[derive(Debug)]
 pub struct Forecast {
-    /// Rows that wait, by priority level; those past the last share it.
+    /// Rows that wait, by priority level; levels past the last share its count.
     rows: Box<[AtomicUsize]>,
     /// How long batches take at most, by class of size, in nanoseconds; 0 while unknown.
     bounds: [AtomicU64; SIZE_CLASSES],
-    /// When each instance will be idle.
+    /// When each instance will be idle, in nanoseconds; 0 for now.
     idle_at: Box<[AtomicU64]>,
     rows_max: AtomicU32,
 }
@@ -45,7 +45,7 @@ impl Forecast {
         self.level(level).fetch_add(rows.max(1) as usize, Ordering::Relaxed);
     }
 
-    /// It waits no more.
+    /// A request no longer waits.
     pub fn handle_leave(&self, level: u64, rows: u32) {
         let have = self.level(level).fetch_sub(rows.max(1) as usize, Ordering::Relaxed);
         debug_assert!(have >= rows.max(1) as usize, "rows that leave a level had waited there");
@@ -66,7 +66,7 @@ impl Forecast {
         }
     }
 
-    /// Batches take so long now, and have so many rows at most.
+    /// Batches now take this long, and have so many rows at most.
     pub fn handle_times(&self, times: &RunTimes, rows_max: u32) {
         self.rows_max.store(rows_max.max(1), Ordering::Relaxed);
         for (class, cell) in self.bounds.iter().enumerate() {
@@ -75,8 +75,8 @@ impl Forecast {
         }
     }
 
-    /// When a request that came now would have its answer, if nothing of a higher level comes
-    /// after it; `None` while nothing ran.
+    /// When a request that comes now would be answered, if nothing of a higher level comes after it; `None` until a
+    /// batch has run.
     pub fn answered_at(&self, level: u64, rows: u32, now: Instant) -> Option<Instant> {
         let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
         let full = self.bound(rows_max)?;

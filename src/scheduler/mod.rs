@@ -1,8 +1,7 @@
-//! Forming batches: a pure state machine between the queue of one model version and its instances.
-//! It is told what arrives and what time it is; an instance that becomes idle asks it for a batch,
-//! and is told when to ask again. It knows no tensors, reads no clock and takes no lock. Bounds:
-//! [`Policy::entries_max`]. Beside it stand what decides who may wait ([`Admission`],
-//! [`Forecast`]) and what keeps responses in order ([`Ordering`]).
+//! Forms batches: a pure state machine between the queue of one model version and its instances. The caller passes in
+//! what arrives and the time; an idle instance polls for a batch and learns when to poll again. It knows no tensors,
+//! reads no clock and takes no lock. Bounded by [`Policy::entries_max`]. The same room decides which requests may wait
+//! ([`Admission`], [`Forecast`]), and keeps responses in order ([`Ordering`]).
 
 mod admission;
 pub mod ensemble;
@@ -30,18 +29,18 @@ use crate::scheduler::queue::{Queue, QueuePlace, Rank};
 use crate::scheduler::tuning::Tuning;
 use crate::time::Instant;
 
-/// What two entries must share to be in one batch: which inputs they have, and the shapes of those
-/// but for the batch axis. Empty where the model leaves neither open.
+/// What two entries must share to be in one batch: which inputs they have, and the shapes of those without the batch
+/// axis. Empty where the model fixes both.
 pub type ShapeKey = SmallVec<[i64; 4]>;
 
 /// One request in the queue.
 #[derive(Clone, Debug)]
 pub struct Entry<T> {
-    /// The caller's name for it.
+    /// The caller's value for the request; the scheduler only passes it on.
     pub token: T,
-    /// Its rows; none counts as one.
+    /// Its rows; 0 counts as 1.
     pub rows: u32,
-    /// What it may be batched with.
+    /// Only entries with equal keys share a batch.
     pub shape_key: ShapeKey,
     /// When it arrived.
     pub queued_at: Instant,
@@ -49,17 +48,17 @@ pub struct Entry<T> {
     pub priority: u64,
     /// Its `timeout` parameter; zero for none.
     pub timeout: Duration,
-    /// When its client will have given up.
+    /// When its client gives up.
     pub deadline: Option<Instant>,
 }
 
-/// Who may still be put into a batch: the callers' side of exactly once. An entry that does not
-/// wait any more (its client left, its shard withdrew it) is forgotten when it is met.
+/// The caller's side of exactly once: which entries may still go into a batch. An entry that no longer waits (its
+/// client left, its shard withdrew it) stays in the queue until the scheduler meets it and drops it.
 pub trait Claims<T> {
     /// Whether an entry still waits.
     fn is_waiting(&mut self, token: &T) -> bool;
 
-    /// Takes an entry, once and for all; false where it has gone.
+    /// Takes an entry for a batch, at most once; false if it was withdrawn.
     fn claim(&mut self, token: &T) -> bool;
 }
 
@@ -70,20 +69,20 @@ pub struct EntryBatch<T> {
     pub tokens: Vec<T>,
     /// The sum of their rows.
     pub rows: u32,
-    /// Why now.
+    /// Why it left now.
     pub released: ReleaseReason,
 }
 
 /// Why a batch was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseReason {
-    /// One of its entries would be late if it waited for others.
+    /// One of its entries would miss its deadline if the batch waited longer.
     Deadline,
-    /// Its oldest entry has waited as long as it may.
+    /// Its oldest entry has waited for the full delay.
     Delay,
-    /// The next entry would make it too large, or it is as large as it gets.
+    /// It has its largest size, or the next entry would not fit.
     Full,
-    /// An instance was idle, and nothing says to wait.
+    /// An instance was idle, and there was no reason to wait.
     Idle,
     /// It has a preferred size.
     Preferred,
@@ -91,16 +90,16 @@ pub enum ReleaseReason {
     Shape,
 }
 
-/// An entry that waits no more because its time is over. It was not claimed.
+/// An entry that left the queue because a timer expired. It is not claimed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired<T> {
     /// Its token.
     pub token: T,
-    /// What passed.
+    /// Which timer expired.
     pub cause: Expiry,
 }
 
-/// What an entry did not live to see the end of.
+/// Which timer expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// The deadline of its client.
@@ -109,25 +108,27 @@ pub enum Expiry {
     Timeout,
 }
 
-/// The queue is full of entries: this one is given back.
+/// The queue is full; the entry is returned.
 #[derive(Clone, Debug)]
 pub struct Refused<T>(pub Entry<T>);
 
 /// The queue of one model version and the rule by which batches leave it.
 #[derive(Debug)]
 pub struct Scheduler<T> {
-    /// What holds now: as configured, but for what the tuning narrows.
+    /// The policy in force: the configured one, with sizes narrowed by the tuning.
     policy: Policy,
     configured: Policy,
     times: RunTimes,
     /// Where there is a latency target.
     tuning: Option<Tuning>,
     queue: Queue<QueuedEntry<T>>,
-    /// What befalls entries next, one alarm each at most.
+    /// The next timer of each entry that has one.
     alarms: BTreeSet<TimeoutAlarm>,
     expired: VecDeque<Expired<T>>,
+    /// When an idle instance must poll again.
     ask_at: Option<Instant>,
     rows_wanted: u32,
+    /// Entries that ever arrived; numbers the next one.
     entry_count: u64,
 }
 
@@ -135,14 +136,14 @@ pub struct Scheduler<T> {
 struct QueuedEntry<T> {
     entry: Entry<T>,
     number: u64,
-    /// When its queue timeout passes, while it has not.
+    /// When its queue timeout passes; `None` once it has.
     timeout_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TimeoutAlarm {
     at: Instant,
-    /// The entry's number: of those that are due together, the first to come is the first.
+    /// The entry's number: alarms of the same instant fire in arrival order.
     number: u64,
     place: QueuePlace,
 }
@@ -164,8 +165,10 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// A request arrived. Entries come in arrival order. Given back where the queue is full, those
-    /// that have gone included; [`Self::forget_gone`] makes room.
+    /// A request arrived; the caller keeps arrival order.
+    ///
+    /// # Errors
+    /// [`Refused`] where the queue is full. Cancelled entries count too: [`Self::evict_cancelled`] makes room.
     pub fn handle_request(&mut self, entry: Entry<T>, now: Instant) -> Result<(), Refused<T>> {
         if self.len() >= self.policy.entries_max {
             return Err(Refused(entry));
@@ -180,6 +183,7 @@ impl<T> Scheduler<T> {
         self.entry_count += 1;
         let place = self.queue.push(Rank { level, is_delayed: false }, held);
         self.set_alarm(place);
+        // Any arrival may complete a batch, so an idle instance polls at once.
         self.ask_at = Some(now);
         self.invariants();
         Ok(())
@@ -194,7 +198,7 @@ impl<T> Scheduler<T> {
             self.policy.rows_preferred = preferred.filter(|rows| *rows <= limit).collect();
             self.policy.rows_max = limit;
             let most = self.configured.rows_max().max(self.configured.rows_preferred_max());
-            debug_assert!((1..=most).contains(&limit), "tuning narrows what is configured");
+            debug_assert!((1..=most).contains(&limit), "tuning stays within the configuration");
         }
     }
 
@@ -203,7 +207,7 @@ impl<T> Scheduler<T> {
     pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<EntryBatch<T>> {
         loop {
             let (count, released) = self.poll_release(now, claims)?;
-            // Somebody else may have been faster with all of them: then there is another look.
+            // All of them may have been withdrawn between the scan and the claims: then scan again.
             if let Some(batch) = self.take_batch(count, released, claims) {
                 self.ask_at = (self.queue.len() > 0).then_some(now);
                 self.invariants();
@@ -212,43 +216,43 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Whether [`Self::poll_batch`] would have a batch now. Where it would not, it is as if that
-    /// had been asked.
+    /// Whether [`Self::poll_batch`] would have a batch now. If not, it leaves the same state as that would have.
     pub fn poll_ready(&mut self, now: Instant, claims: &mut impl Claims<T>) -> bool {
         self.poll_release(now, claims).is_some()
     }
 
-    /// The next entry whose time is over, for the caller to answer if it can claim it.
+    /// The next expired entry, which the caller answers if it can claim it.
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expired<T>> {
         self.handle_alarms(now);
         self.expired.pop_front()
     }
 
-    /// When an idle instance must ask [`Self::poll_batch`] again even if nothing arrives: at the
-    /// end of the delay, or when the time of an entry is over.
+    /// When an idle instance must call [`Self::poll_batch`] again even if nothing arrives: at the end of the delay, or
+    /// when the timer of an entry expires.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ask_at.into_iter().chain(self.poll_expired_timeout()).min()
     }
 
-    /// After [`Self::poll_batch`] had nothing: so many rows must arrive, all of the same shape,
-    /// before it has something earlier than at [`Self::poll_timeout`]. 0 where it depends.
+    /// Rows missing until the next wake-up, after [`Self::poll_batch`] returned nothing: before so many rows of the
+    /// same shape have arrived, it has no batch earlier than at [`Self::poll_timeout`]. 0 where every arrival may make
+    /// one.
     pub const fn rows_wanted(&self) -> u32 {
         self.rows_wanted
     }
 
-    /// When [`Self::poll_expired`] must be asked again, whether or not an instance is idle.
+    /// When [`Self::poll_expired`] must be called again, whether or not an instance is idle.
     pub fn poll_expired_timeout(&self) -> Option<Instant> {
         self.alarms.first().map(|alarm| alarm.at)
     }
 
-    /// Nothing will arrive any more: what waits needs not wait for others.
+    /// Nothing more will arrive: batches no longer wait to grow.
     pub fn handle_drain(&mut self) {
         self.policy.queue_delay_max = Duration::ZERO;
         self.tuning = None;
     }
 
-    /// Forgets all that wait no more. Takes as long as the queue is.
-    pub fn forget_gone(&mut self, claims: &mut impl Claims<T>) {
+    /// Drops all entries that no longer wait. Takes time in proportion to the queue's length.
+    pub fn evict_cancelled(&mut self, claims: &mut impl Claims<T>) {
         let mut next = self.queue.first();
         while let Some(place) = next {
             next = self.queue.next(place);
@@ -260,18 +264,18 @@ impl<T> Scheduler<T> {
         self.invariants();
     }
 
-    /// Entries that are held: those that wait, those that have gone and were not met yet, and
-    /// those that expired and were not handed out yet.
+    /// Entries in memory: those that wait, cancelled ones that were not met yet, and expired ones that were not polled
+    /// yet.
     pub fn len(&self) -> usize {
         self.queue.len() + self.expired.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How it batches now.
+    /// The policy in force.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -286,17 +290,17 @@ impl<T> Scheduler<T> {
         if self.policy.is_batched { self.policy.rows_preferred_max() } else { 1 }
     }
 
-    /// How many entries should leave now, and why; or when to ask again.
+    /// How many entries should leave now, and why. If none, sets when to poll again.
     fn poll_release(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<(usize, ReleaseReason)> {
         self.handle_alarms(now);
-        let look = self.look(claims);
-        let close = self.close(&look);
-        let release = look.release(&self.policy, close, now);
-        debug_assert!(release.is_none_or(|(count, _)| (1..=look.count).contains(&count)), "what leaves was looked at");
-        debug_assert!(release.is_some() || look.count == 0 || close.is_some(), "what stays has a time to leave");
+        let scan = self.scan(claims);
+        let close = self.close(&scan);
+        let release = scan.release(&self.policy, close, now);
+        debug_assert!(release.is_none_or(|(count, _)| (1..=scan.count).contains(&count)), "what leaves was scanned");
+        debug_assert!(release.is_some() || scan.count == 0 || close.is_some(), "what stays has a time to leave");
         if release.is_none() {
             self.ask_at = close.map(|close| close.at);
-            self.rows_wanted = look.rows_wanted(&self.policy);
+            self.rows_wanted = scan.rows_wanted(&self.policy);
         }
         release
     }
@@ -310,10 +314,13 @@ impl<T> Scheduler<T> {
     }
 
     fn invariants(&self) {
-        debug_assert!(self.len() <= self.policy.entries_max, "no more is held than may be");
-        debug_assert!(self.alarms.len() <= self.queue.len(), "an entry has one alarm at most, and who left none");
+        debug_assert!(self.len() <= self.policy.entries_max, "the bound on entries holds");
+        debug_assert!(self.alarms.len() <= self.queue.len(), "an entry has one alarm at most, and none once it left");
         debug_assert!(self.entry_count >= self.queue.len() as u64, "each has a number of its own");
-        debug_assert!(self.poll_timeout().is_some() || self.queue.len() == 0, "what waits is asked for again");
+        debug_assert!(
+            self.poll_timeout().is_some() || self.queue.len() == 0,
+            "while entries wait there is a next poll"
+        );
     }
 
     fn handle_alarm(&mut self, place: QueuePlace, now: Instant) {
@@ -331,43 +338,43 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// When a batch that may still grow leaves all the same; `None` where nothing holds it.
-    fn close(&self, look: &BatchScan) -> Option<BatchClose> {
-        let oldest = look.oldest?;
+    /// When a batch that may still grow leaves all the same; `None` where it does not wait at all.
+    fn close(&self, scan: &BatchScan) -> Option<BatchClose> {
+        let oldest = scan.oldest?;
         let delay = self.policy.queue_delay_max;
         let delayed = (!delay.is_zero()).then(|| oldest + delay);
         let held = match &self.tuning {
             None => delayed?,
             Some(tuning) => {
-                let until = tuning.hold_until(look.rows, self.policy.rows_preferred_max(), oldest, &self.times)?;
+                let until = tuning.hold_until(scan.rows, self.policy.rows_preferred_max(), oldest, &self.times)?;
                 delayed.map_or(until, |delayed| delayed.min(until))
             }
         };
-        let run = self.times.bound(look.rows);
-        let late = look.deadline.zip(run).map(|(deadline, run)| deadline - run);
+        let run = self.times.bound(scan.rows);
+        let late = scan.deadline.zip(run).map(|(deadline, run)| deadline - run);
         Some(match late {
             Some(at) if at < held => BatchClose { at, released: ReleaseReason::Deadline },
             _ => BatchClose { at: held, released: ReleaseReason::Delay },
         })
     }
 
-    /// Looks along the queue as far as a batch may reach, and forgets what has gone on the way.
-    fn look(&mut self, claims: &mut impl Claims<T>) -> BatchScan {
-        let mut look = BatchScan::default();
+    /// Scans the queue as far as one batch may reach, dropping cancelled entries on the way.
+    fn scan(&mut self, claims: &mut impl Claims<T>) -> BatchScan {
+        let mut scan = BatchScan::default();
         let mut next = self.queue.first();
-        while let Some(place) = next.filter(|_| look.end.is_none()) {
+        while let Some(place) = next.filter(|_| scan.end.is_none()) {
             next = self.queue.next(place);
             let Some(held) = self.queue.get(place) else { break };
             if !claims.is_waiting(&held.entry.token) {
                 self.take(place);
                 continue;
             }
-            let first = look.first.and_then(|first| self.queue.get(first));
+            let first = scan.first.and_then(|first| self.queue.get(first));
             let is_alike = first.is_none_or(|first| first.entry.shape_key == held.entry.shape_key);
-            look.first.get_or_insert(place);
-            look.add(&held.entry, is_alike, &self.policy);
+            scan.first.get_or_insert(place);
+            scan.add(&held.entry, is_alike, &self.policy);
         }
-        look
+        scan
     }
 
     fn take_batch(
@@ -396,7 +403,7 @@ impl<T> Scheduler<T> {
         let held = self.queue.take(place)?;
         if let Some(at) = held.alarm_at() {
             let was_set = self.alarms.remove(&TimeoutAlarm { at, number: held.number, place });
-            debug_assert!(was_set, "who waits with a time has an alarm");
+            debug_assert!(was_set, "an entry with a timer has an alarm");
         }
         Some(held.entry)
     }
@@ -439,16 +446,16 @@ struct BatchClose {
     released: ReleaseReason,
 }
 
-/// The batch that could leave, as far as the queue was looked at.
+/// The batch that could leave, as far as the queue was scanned.
 #[derive(Default)]
 struct BatchScan {
     first: Option<QueuePlace>,
     count: usize,
     rows: u32,
     oldest: Option<Instant>,
-    /// The first of their deadlines.
+    /// The earliest of their deadlines.
     deadline: Option<Instant>,
-    /// The best place to close it.
+    /// After how many entries to close it, as far as is known, and why there.
     mark: Option<(usize, ReleaseReason)>,
     /// Why it cannot grow.
     end: Option<ReleaseReason>,
@@ -462,7 +469,7 @@ impl BatchScan {
             if rows > policy.rows_preferred_max() && self.mark.is_none() {
                 self.mark = Some((self.count, ReleaseReason::Full));
             }
-            // Without a delay the mark is where it closes, however long the queue is.
+            // Without a delay nothing after the mark matters: stop there, or a long queue is scanned for each batch.
             let is_closed = rows > policy.rows_preferred_max() && policy.queue_delay_max.is_zero();
             if !policy.is_batched {
                 self.end = Some(ReleaseReason::Idle);
@@ -485,8 +492,8 @@ impl BatchScan {
         }
     }
 
-    /// How many rows are missing to the next size at which it closes. Where there are levels, new
-    /// entries do not come last, and any may make a batch of those before it.
+    /// Rows missing to the next size at which it closes. 0 with priority levels: a new entry may go in front, and then
+    /// any size may close a batch.
     fn rows_wanted(&self, policy: &Policy) -> u32 {
         if self.count == 0 || policy.priority_levels > 0 {
             return 0;

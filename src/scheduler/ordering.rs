@@ -1,6 +1,6 @@
-//! Responses in the order in which their requests were queued (`preserve_ordering`): what is
-//! ready early is held until all before it have finished. Pure; used by whoever sends responses.
-//! A request may have any number of responses. Bounded in responses that are held.
+//! Keeps responses in the order of their requests (`preserve_ordering`): an early response is held until all requests
+//! before it have finished. Pure; used by whoever sends responses. A request may have any number of responses. Bounded
+//! by the number of held responses.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,11 @@ pub struct ResponseTurn(u64);
 /// Holds responses until it is their turn.
 #[derive(Debug)]
 pub struct Ordering<R> {
-    /// Of the requests that have not finished, in order, and of those behind them.
+    /// One element per request from the first unfinished one on, in order.
     turns: VecDeque<HeldResponse<R>>,
-    /// The turn of the first of them.
+    /// The turn of the front element.
     first: u64,
+    /// Responses that are held.
     count: usize,
     responses_max: usize,
 }
@@ -26,7 +27,7 @@ struct HeldResponse<R> {
 }
 
 impl<R> Ordering<R> {
-    /// Nothing is queued; at most so many responses are held.
+    /// Empty; holds at most so many responses.
     pub const fn new(responses_max: usize) -> Self {
         Self { turns: VecDeque::new(), first: 0, count: 0, responses_max }
     }
@@ -38,7 +39,10 @@ impl<R> Ordering<R> {
         ResponseTurn(self.first + (self.turns.len() as u64 - 1))
     }
 
-    /// A request has a response. Given back where too many are held, or its request has finished.
+    /// A request has a response.
+    ///
+    /// # Errors
+    /// The response, where too many are held or its request has finished already.
     pub fn handle_response(&mut self, turn: ResponseTurn, response: R) -> Result<(), R> {
         let is_full = self.count >= self.responses_max;
         match self.held(turn) {
@@ -50,7 +54,7 @@ impl<R> Ordering<R> {
         Ok(())
     }
 
-    /// A request will have no more responses: it was answered, or has gone.
+    /// A request has no more responses: it was answered or cancelled.
     pub fn handle_finished(&mut self, turn: ResponseTurn) {
         if let Some(held) = self.held(turn) {
             held.is_finished = true;
@@ -72,7 +76,7 @@ impl<R> Ordering<R> {
             self.first += 1;
         }
         self.invariants();
-        debug_assert_eq!(self.count, 0, "nobody's turn is left, and no response");
+        debug_assert_eq!(self.count, 0, "no turn is left, and no response");
         None
     }
 
@@ -87,9 +91,9 @@ impl<R> Ordering<R> {
     }
 
     fn invariants(&self) {
-        debug_assert!(self.count <= self.responses_max, "no more is held than may be");
-        debug_assert!(self.count == 0 || !self.turns.is_empty(), "a response is of a request");
-        // Some of all: there may be thousands.
+        debug_assert!(self.count <= self.responses_max, "the bound on responses holds");
+        debug_assert!(self.count == 0 || !self.turns.is_empty(), "a response belongs to a request");
+        // Only some of them: there may be thousands.
         let some = self.turns.iter().take(INVARIANT_TURNS_MAX).map(|held| held.responses.len());
         debug_assert!(some.sum::<usize>() <= self.count, "each response that is held is counted");
     }
@@ -100,7 +104,7 @@ impl<R> Ordering<R> {
     }
 }
 
-/// Turns whose responses a debug build counts anew at each change.
+/// Turns whose responses a debug build recounts after each change.
 const INVARIANT_TURNS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -169,6 +173,6 @@ mod tests {
             assert!(told.contains(want), "{told}, not {want}");
         };
         check(1, "each response that is held is counted");
-        check(3, "no more is held than may be");
+        check(3, "the bound on responses holds");
     }
 }

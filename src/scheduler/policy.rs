@@ -1,7 +1,6 @@
-//! How one model version batches: Triton's `dynamic_batching` as plain numbers, read by the
-//! scheduler, by admission and by the shard that owns a request's timer. Never changes while the
-//! model is served. Bounds: the levels that have a policy of their own are those of a
-//! configuration file; a level without one takes no memory.
+//! How one model version batches: Triton's `dynamic_batching` as plain numbers, read by the scheduler, by admission and
+//! by the shard that owns a request's timer. Never changes while the model is served. Bounded by the configuration
+//! file: only levels with a policy of their own take memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,23 +14,23 @@ pub struct Policy {
     pub rows_max: u32,
     /// Whether entries may share a batch (`dynamic_batching`).
     pub is_batched: bool,
-    /// Entries that may be held, those that have gone included: what bounds the memory.
+    /// Entries that may be in memory, including cancelled ones.
     pub entries_max: usize,
     /// Sizes at which a batch closes, ascending (`preferred_batch_size`); empty for `rows_max`
     /// alone.
     pub rows_preferred: Vec<u32>,
-    /// How long an entry may wait for others to join it (`max_queue_delay_microseconds`).
+    /// How long a batch may wait to grow (`max_queue_delay_microseconds`).
     pub queue_delay_max: Duration,
-    /// The latency within which batches are chosen by measured run times (`target_latency_us`).
+    /// The latency that batch sizes and delays are chosen for, from measured run times (`target_latency_us`).
     pub latency_target: Option<Duration>,
     /// Whether a request is refused that cannot be answered by its deadline
     /// (`--admission=deadline`).
     pub refuses_late: bool,
     /// Whether responses leave in the order in which their requests came (`preserve_ordering`).
     pub preserves_order: bool,
-    /// Levels of priority, 1 the highest; 0 where there is one queue.
+    /// Number of priority levels, 1 being the highest; 0 for a single queue.
     pub priority_levels: u64,
-    /// The level of a request that names none, or one that does not exist.
+    /// The level of a request that names none or an unknown one.
     pub priority_default: u64,
     /// The policy of levels that have none of their own (`default_queue_policy`).
     pub queue_default: QueuePolicy,
@@ -42,9 +41,9 @@ pub struct Policy {
 /// How long requests of one priority level may wait, and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePolicy {
-    /// What becomes of a request whose timeout has passed.
+    /// What happens to a request whose timeout has passed.
     pub timeout_action: TimeoutAction,
-    /// The timeout of every request; zero for none.
+    /// The queue timeout of every request; zero for none.
     pub timeout_default: Duration,
     /// Whether a request may shorten it (`allow_timeout_override`).
     pub may_override: bool,
@@ -52,10 +51,10 @@ pub struct QueuePolicy {
     pub entries_max: usize,
 }
 
-/// What becomes of a request whose queue timeout has passed.
+/// What happens to a request whose queue timeout has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeoutAction {
-    /// It waits behind all of its level that are in time.
+    /// It goes behind all requests of its level whose timeout has not passed.
     Delay,
     /// It is refused.
     #[default]
@@ -82,7 +81,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The level of a request by its `priority` parameter. Without levels all have level 0.
+    /// The level of a request with this `priority` parameter. Without levels it is 0.
     pub const fn level(&self, priority: u64) -> u64 {
         match priority {
             _ if self.priority_levels == 0 => 0,
@@ -121,7 +120,7 @@ impl Policy {
 
 impl QueuePolicy {
     /// How long a request may wait, by its `timeout` parameter (zero for none), which may lower
-    /// the default but neither raise it nor stand in for one.
+    /// the default, but not raise it, and has no effect where there is no default.
     pub fn timeout(&self, requested: Duration) -> Option<Duration> {
         let is_lower = self.may_override && !requested.is_zero() && requested < self.timeout_default;
         let timeout = if is_lower { requested } else { self.timeout_default };

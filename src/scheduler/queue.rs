@@ -1,16 +1,16 @@
-//! What waits, in the order in which it is batched: by priority level, within a level in order
-//! of arrival, those that their policy delayed last. A linked list in a slab, used by the
-//! scheduler alone: an entry enters and leaves at any place in constant time, but for the search
-//! of its list among those that are not empty. Bounded by whoever pushes; places are used again.
+//! The entries of a scheduler in the order in which they are batched: by priority level, within a level by arrival, and
+//! those past their timeout last (`TimeoutAction::Delay`). Linked lists in one slab, so that an entry in the middle can
+//! expire or move without a scan: everything is constant time but finding the list among those that are not empty. Used
+//! by the scheduler only, which bounds it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Names what waits until it is taken.
+/// Names an entry until it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePlace(usize);
 
-/// Which list; a lower one is batched first.
+/// Names a list; lower ones are batched first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// The priority level.
@@ -19,7 +19,7 @@ pub struct Rank {
     pub is_delayed: bool,
 }
 
-/// What waits, in order.
+/// The entries, in order.
 #[derive(Debug)]
 pub struct Queue<E> {
     slots: Vec<QueueSlot<E>>,
@@ -52,7 +52,7 @@ impl<E> Queue<E> {
     pub fn push(&mut self, rank: Rank, entry: E) -> QueuePlace {
         let slot = QueueSlot { held: Some(entry), rank, previous: None, next: None };
         let place = self.vacant.pop().unwrap_or(QueuePlace(self.slots.len()));
-        debug_assert!(self.get(place).is_none(), "a place that is used again is vacant");
+        debug_assert!(self.get(place).is_none(), "a reused slot is vacant");
         match self.slots.get_mut(place.0) {
             Some(vacant) => *vacant = slot,
             None => self.slots.push(slot),
@@ -61,16 +61,16 @@ impl<E> Queue<E> {
         place
     }
 
-    /// Takes out what is at a place.
+    /// Removes an entry.
     pub fn take(&mut self, place: QueuePlace) -> Option<E> {
         let entry = self.slots.get_mut(place.0)?.held.take()?;
         self.unlink(place);
         self.vacant.push(place);
-        debug_assert_eq!(self.lists.is_empty(), self.len() == 0, "what waits is in a list, and no list is empty");
+        debug_assert_eq!(self.lists.is_empty(), self.len() == 0, "each entry is in a list, and no list is empty");
         Some(entry)
     }
 
-    /// Moves what is at a place to the end of another list.
+    /// Moves an entry to the end of another list.
     pub fn move_to(&mut self, place: QueuePlace, rank: Rank) {
         if self.get(place).is_some() {
             self.unlink(place);
@@ -78,22 +78,22 @@ impl<E> Queue<E> {
         }
     }
 
-    /// What is at a place.
+    /// An entry, if it was not taken.
     pub fn get(&self, place: QueuePlace) -> Option<&E> {
         self.slots.get(place.0)?.held.as_ref()
     }
 
-    /// What is at a place.
+    /// An entry to change, if it was not taken.
     pub fn get_mut(&mut self, place: QueuePlace) -> Option<&mut E> {
         self.slots.get_mut(place.0)?.held.as_mut()
     }
 
-    /// Which list a place belongs to.
+    /// The list of an entry.
     pub fn rank(&self, place: QueuePlace) -> Option<Rank> {
         self.slots.get(place.0).map(|slot| slot.rank)
     }
 
-    /// The first of all.
+    /// The entry to batch first.
     pub fn first(&self) -> Option<QueuePlace> {
         self.lists.first_key_value().map(|(_, ends)| ends.first)
     }

@@ -1,26 +1,26 @@
-//! Which instances may run: Triton's rate limiter over all models, as a pure state machine. An
-//! instance with work asks; it runs once its resources are free and nobody who wants any of them
-//! comes before it; it gives them back when its run is over. How much of each resource there is
-//! follows from the instances that are registered, and is found anew whenever a model comes or goes.
-//! Asks no clock and takes no lock. Bounded by the instances that are registered.
+//! Which instances may run: Triton's rate limiter over all models, as a pure state machine. An instance with work asks
+//! for its resources. It is granted them once they are free and no instance ahead of it waits for any of them, and
+//! frees them at the end of its run. The limit of each resource follows from the registered instances, and is
+//! recomputed whenever a model is loaded or unloaded. Reads no clock and takes no lock. Bounded by the registered
+//! instances.
 //!
-//! Triton takes the lowest count of executions × priority first, and lets nobody pass it. Here the
-//! same product is kept as a *pass* that never lags behind those who run, so that an instance
-//! which was idle for an hour does not have that hour to itself afterwards; and who waits is
-//! passed by those who want nothing that it waits for.
+//! Triton picks the lowest product of executions and priority, and lets no instance overtake it. Two differences here.
+//! The product is a *pass* as in stride scheduling: it never lags behind the running ones, so an instance that was idle
+//! for an hour does not get that hour to itself afterwards. And a waiting instance is overtaken by those that need none
+//! of the resources it waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
-/// What `--rate-limit-resource` says there is of a resource.
+/// How much there is of a resource (`--rate-limit-resource`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supply {
-    /// Its name, in any case.
+    /// Its name; upper and lower case are the same.
     pub name: String,
     /// How much.
     pub count: u64,
-    /// On which device; `None` for each.
+    /// On which device; `None` for every device.
     pub device: Option<u32>,
 }
 
@@ -29,13 +29,13 @@ pub struct Supply {
 pub struct Demand {
     /// The device that it runs on.
     pub device: u32,
-    /// Of two that want the same, one with 2 runs half as often as one with 1; 0 is 1.
+    /// An instance with priority 2 runs half as often as one with 1 that needs the same; 0 counts as 1.
     pub priority: u32,
     /// Its resources.
     pub needs: Vec<Need>,
 }
 
-/// So much of one resource.
+/// An amount of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Its name.
@@ -49,7 +49,7 @@ pub struct Need {
 /// Why instances cannot be registered; the texts are Triton's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RateError {
-    /// One list has the resource as a device's own, another as shared by all devices.
+    /// One instance needs the resource per device, another one as shared by all devices.
     Both {
         /// The resource.
         name: String,
@@ -81,7 +81,7 @@ impl fmt::Display for RateError {
     }
 }
 
-/// Where a resource is.
+/// The scope of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ResourceSite {
     Device(u32),
@@ -91,33 +91,34 @@ enum ResourceSite {
 type ResourceKey = (ResourceSite, String);
 
 impl Demand {
-    /// Of a resource that is listed twice the last count holds, as in Triton.
+    /// If a resource is listed twice, the last count holds, as in Triton.
     fn keyed(&self) -> BTreeMap<ResourceKey, u64> {
         let site = |need: &Need| if need.is_global { ResourceSite::Global } else { ResourceSite::Device(self.device) };
         self.needs.iter().map(|need| ((site(need), need.name.clone()), need.count)).collect()
     }
 }
 
-/// Who runs, who waits, and what is taken.
+/// Which instances run and wait, and how much of each resource is taken.
 #[derive(Clone, Debug, Default)]
 pub struct Rate {
     supplies: Vec<Supply>,
-    /// How much there is of each resource that a registered instance needs, and what is taken of it.
+    /// Each resource that a registered instance needs, sorted by key.
     resources: Vec<(ResourceKey, Resource)>,
     instances: BTreeMap<usize, RateInstance>,
-    /// By pass, then by when they asked.
+    /// Waiting instances as (pass, order of asking, id).
     waiting: BTreeSet<(u64, u64, usize)>,
-    /// The pass of whoever began to run last.
+    /// The highest pass of an instance that began to run.
     clock: u64,
+    /// Requests for resources so far.
     asked: u64,
-    /// Ids that were given. None is given twice: a worker that ends late speaks for nobody else.
+    /// Ids given so far. None is given twice, so a worker that ends late cannot act for another instance.
     registered: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Resource {
     limit: u64,
-    /// More than the limit where that shrank under those who run; none of it is granted until they end.
+    /// May exceed a limit that was lowered while instances run; nothing is granted until enough of them end.
     taken: u64,
 }
 
@@ -125,14 +126,15 @@ struct Resource {
 struct RateInstance {
     priority: u64,
     demand: BTreeMap<ResourceKey, u64>,
-    /// The same by index among the resources.
+    /// `demand` by index into the resources.
     needs: Vec<(usize, u64)>,
     state: RateState,
     pass: u64,
+    /// Its place among those that asked.
     number: u64,
 }
 
-/// `Idle` → `Waiting` → `Granted` → `Running` → `Idle`; what waits or was granted may give up.
+/// `Idle` → `Waiting` → `Granted` → `Running` → `Idle`; from `Waiting` and `Granted` it may withdraw to `Idle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RateState {
     Idle,
@@ -142,21 +144,24 @@ enum RateState {
 }
 
 impl Rate {
-    /// Nothing is registered. Without a supply there is as much of each resource as the instance
-    /// that needs most of it needs; with one, there is nothing of what no supply names.
+    /// Without instances. If `supplies` is empty, the limit of each resource is the largest need of one instance;
+    /// otherwise a resource that no supply names does not exist.
     pub fn new(supplies: Vec<Supply>) -> Self {
         Self { supplies, ..Self::default() }
     }
 
-    /// Registers the instances of a model, all or none, and returns their ids. Where that makes
-    /// more of a resource, instances that wait may run by that.
+    /// Registers the instances of a model, all or none, and returns their ids. That may raise limits, so the caller
+    /// polls for grants afterwards.
+    ///
+    /// # Errors
+    /// [`RateError`] where a resource is scarcer than one instance needs, or both global and of a device.
     pub fn register(&mut self, demands: &[Demand]) -> Result<Range<usize>, RateError> {
         let ids = self.registered..self.registered + demands.len();
         self.instances.extend(ids.clone().zip(demands.iter().map(RateInstance::new)));
         match self.limits() {
             Ok(limits) => {
                 self.registered = ids.end;
-                self.deal(limits);
+                self.set_limits(limits);
                 self.invariants();
                 Ok(ids)
             }
@@ -167,25 +172,26 @@ impl Rate {
         }
     }
 
-    /// Instances are gone, whatever they were at: what they held is free, and there is no more of a
-    /// resource than the others need. Those that waited behind them may run by that.
+    /// Removes instances in whatever state: frees their resources, and lowers limits to what the others need. The
+    /// caller polls for grants afterwards.
     pub fn unregister(&mut self, ids: Range<usize>) {
         self.waiting.retain(|(_, _, id)| !ids.contains(id));
         self.instances.retain(|id, _| !ids.contains(id));
-        // Fewer instances need no more and contradict each other no more than all did.
+        // Cannot fail: fewer instances need no more, and conflict no more, than all of them did.
         if let Ok(limits) = self.limits() {
-            self.deal(limits);
+            self.set_limits(limits);
         }
         self.invariants();
     }
 
-    /// An instance has work, and asks to run it.
+    /// An instance has work and asks for its resources.
     pub fn handle_ask(&mut self, id: usize) {
         let (clock, number) = (self.clock, self.asked);
         let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == RateState::Idle) else {
             return;
         };
         instance.state = RateState::Waiting;
+        // No credit for idle time.
         instance.pass = instance.pass.max(clock);
         instance.number = number;
         self.asked += 1;
@@ -193,7 +199,7 @@ impl Rate {
         self.invariants();
     }
 
-    /// An instance that may run begins to.
+    /// A granted instance begins its run.
     pub fn handle_start(&mut self, id: usize) {
         let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == RateState::Granted) else {
             return;
@@ -203,24 +209,25 @@ impl Rate {
         instance.pass = instance.pass.saturating_add(instance.priority);
     }
 
-    /// The run of an instance is over.
+    /// The run of an instance ended.
     pub fn handle_end(&mut self, id: usize) {
         if self.state(id) == Some(RateState::Running) {
             self.free(id);
         }
     }
 
-    /// An instance that asked has no work any more, whether or not it may run by now.
+    /// An instance that asked has no more work, whether or not it was granted its resources.
     pub fn handle_withdraw(&mut self, id: usize) {
         match self.state(id) {
             Some(RateState::Granted) => self.free(id),
-            Some(RateState::Waiting) => self.forget(id),
+            Some(RateState::Waiting) => self.stop_waiting(id),
             _ => {}
         }
     }
 
-    /// The next instance that may run: its resources are taken.
+    /// Grants the next instance its resources.
     pub fn poll_grant(&mut self) -> Option<usize> {
+        // Resources that an instance further ahead waits for: granting them to a later one could starve it.
         let mut wanted = BTreeSet::new();
         let id = self.waiting.iter().map(|(_, _, id)| *id).find(|id| {
             let needs = self.instances.get(id).map_or(&[][..], |instance| &instance.needs);
@@ -233,35 +240,35 @@ impl Rate {
             }
             is_free
         })?;
-        self.forget(id);
+        self.stop_waiting(id);
         let instance = self.instances.get_mut(&id)?;
         instance.state = RateState::Granted;
         for (index, count) in &instance.needs {
             if let Some((_, resource)) = self.resources.get_mut(*index) {
                 resource.taken += count;
-                debug_assert!(*count == 0 || resource.taken <= resource.limit, "nothing is granted that is not there");
+                debug_assert!(*count == 0 || resource.taken <= resource.limit, "no more is granted than there is");
             }
         }
         self.invariants();
         Some(id)
     }
 
-    /// Whether an instance may run and has not begun.
+    /// Whether an instance was granted its resources and has not begun its run.
     pub fn is_granted(&self, id: usize) -> bool {
         self.state(id) == Some(RateState::Granted)
     }
 
-    /// Whether an instance asked and may not run yet.
+    /// Whether an instance asked and was not granted its resources yet.
     pub fn is_waiting(&self, id: usize) -> bool {
         self.state(id) == Some(RateState::Waiting)
     }
 
-    /// Of instances that are idle, the one with the least should be asked to work.
+    /// The pass of an instance. Of the idle ones, the one with the lowest should get the next work.
     pub fn pass(&self, id: usize) -> u64 {
         self.instances.get(&id).map_or(0, |instance| instance.pass)
     }
 
-    /// How much there is of each resource that somebody needs.
+    /// The limit of each resource that an instance needs.
     fn limits(&self) -> Result<BTreeMap<ResourceKey, u64>, RateError> {
         let mut limits: BTreeMap<ResourceKey, u64> = BTreeMap::new();
         for (key, count) in self.instances.values().flat_map(|instance| &instance.demand) {
@@ -285,7 +292,7 @@ impl Rate {
         }
     }
 
-    /// The largest that is said; a shared resource has no device.
+    /// The largest supply of a resource. A global resource counts supplies of any device.
     fn supply(&self, site: ResourceSite, name: &str) -> u64 {
         let is_here = |supply: &&Supply| match (site, supply.device) {
             (ResourceSite::Global, _) | (_, None) => true,
@@ -295,8 +302,8 @@ impl Rate {
         named.filter(is_here).map(|supply| supply.count).max().unwrap_or(0)
     }
 
-    /// There is so much of each resource from now on; who holds some of it goes on.
-    fn deal(&mut self, limits: BTreeMap<ResourceKey, u64>) {
+    /// Sets new limits, and recounts what running and granted instances have taken.
+    fn set_limits(&mut self, limits: BTreeMap<ResourceKey, u64>) {
         self.resources = limits.into_iter().map(|(key, limit)| (key, Resource { limit, taken: 0 })).collect();
         for instance in self.instances.values_mut() {
             let index = |key: &ResourceKey| self.resources.binary_search_by(|(have, _)| have.cmp(key)).ok();
@@ -316,11 +323,11 @@ impl Rate {
         self.instances.get(&id).map(|instance| instance.state)
     }
 
-    fn forget(&mut self, id: usize) {
+    fn stop_waiting(&mut self, id: usize) {
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.state = RateState::Idle;
             let was_waiting = self.waiting.remove(&(instance.pass, instance.number, id));
-            debug_assert!(was_waiting, "who waits is among those who wait, by its pass");
+            debug_assert!(was_waiting, "a waiting instance is listed by its pass");
         }
     }
 
@@ -329,17 +336,21 @@ impl Rate {
         instance.state = RateState::Idle;
         for (index, count) in &instance.needs {
             if let Some((_, resource)) = self.resources.get_mut(*index) {
-                debug_assert!(resource.taken >= *count, "who ends gives back what it took");
+                debug_assert!(resource.taken >= *count, "a run frees what it took");
                 resource.taken = resource.taken.saturating_sub(*count);
             }
         }
         self.invariants();
     }
 
-    /// Counts anew what is taken and who waits: there are as many instances as a server has.
+    /// Recounts everything: cheap, since a server has few instances.
     fn invariants(&self) {
         let having = |state: RateState| self.instances.values().filter(move |instance| instance.state == state);
-        debug_assert_eq!(self.waiting.len(), having(RateState::Waiting).count(), "who waits is waited for");
+        debug_assert_eq!(
+            self.waiting.len(),
+            having(RateState::Waiting).count(),
+            "each waiting instance is listed once"
+        );
         let last = self.instances.last_key_value().map(|(id, _)| *id);
         debug_assert!(last.is_none_or(|last| last < self.registered), "an id was given before");
         debug_assert!(
@@ -348,7 +359,7 @@ impl Rate {
                     having(RateState::Granted).chain(having(RateState::Running)).flat_map(|instance| &instance.needs);
                 needs.filter(|(need, _)| *need == index).map(|(_, count)| count).sum::<u64>() == resource.taken
             }),
-            "what is taken is what those hold who may run"
+            "what is taken belongs to granted and running instances"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! How long batches of one model version take, learned from those that ran. Pure; used by the
-//! scheduler alone. Bounded: one cell for each power of two of rows.
+//! How long batches of one model version take, learned from those that ran. Pure; used by the scheduler only. Bounded:
+//! one cell for each power of two of rows.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use crate::limits::BATCH_ROWS_MAX;
 /// Cells: sizes 1, 2, up to 4, up to 8 and so on.
 pub const SIZE_CLASSES: usize = BATCH_ROWS_MAX.ilog2() as usize + 1;
 
-/// What was learned of run times, by rows.
+/// Run times learned so far, by number of rows.
 #[derive(Clone, Debug)]
 pub struct RunTimes {
     cells: [Option<RunTimeCell>; SIZE_CLASSES],
 }
 
-/// A smoothed time and how far runs are from it, as TCP smooths round trips (RFC 6298 §2).
+/// Smoothed run time and mean deviation, in seconds, as TCP smooths round trips (RFC 6298 §2).
 #[derive(Clone, Copy, Debug)]
 struct RunTimeCell {
     mean: f64,
     deviation: f64,
 }
 
-/// The share of a new run in the mean, and in the deviation.
+/// Weight of a new run in the mean and in the deviation (alpha and beta in RFC 6298).
 const MEAN_GAIN: f64 = 0.125;
 const DEVIATION_GAIN: f64 = 0.25;
-/// Deviations above the mean within which nearly all runs are.
+/// Nearly all runs are within this many deviations above the mean.
 const DEVIATIONS: f64 = 2.0;
 
 impl Default for RunTimes {
@@ -54,18 +54,18 @@ impl RunTimes {
         }
     }
 
-    /// How long a batch of so many rows takes as a rule; `None` where nothing ran yet.
+    /// Mean time of a batch of so many rows; `None` until a batch has run.
     pub fn expected(&self, rows: u32) -> Option<Duration> {
         self.estimate(rows, |cell| cell.mean)
     }
 
-    /// How long such a batch takes at most, nearly always.
+    /// Time that nearly all batches of so many rows stay below; `None` until a batch has run.
     pub fn bound(&self, rows: u32) -> Option<Duration> {
         self.estimate(rows, |cell| DEVIATIONS.mul_add(cell.deviation, cell.mean))
     }
 
-    /// A size that never ran takes no longer than a larger one, and per row no longer than a
-    /// smaller one.
+    /// A size that never ran is estimated from both sides: it takes no longer than a larger one, and no longer per row
+    /// than a smaller one.
     fn estimate(&self, rows: u32, of: impl Fn(&RunTimeCell) -> f64) -> Option<Duration> {
         let class = size_class(rows);
         let (below, above) = self.cells.split_at_checked(class)?;

@@ -56,7 +56,7 @@ fn script(policy: Policy, lines: &str) -> String {
             let shown = |batch: EntryBatch<String>| format!("{} {}", batch.tokens.join("+"), batch.released.as_str());
             writeln!(out, "{}", batch.map_or_else(|| "-".to_owned(), shown)).unwrap();
         } else if line == "sweep" {
-            scheduler.forget_gone(&mut gone);
+            scheduler.evict_cancelled(&mut gone);
         } else if let Some(name) = line.strip_prefix('-') {
             gone.0.push(name.to_owned());
         } else if let Err(Refused(entry)) = scheduler.handle_request(entry(line, now), now) {
@@ -296,7 +296,7 @@ fn a_queue_that_is_spoilt_is_noticed_at_its_next_change() {
         }
         spoil(&mut scheduler);
         let told = tripped(|| {
-            scheduler.forget_gone(&mut Gone(vec!["a".to_owned()]));
+            scheduler.evict_cancelled(&mut Gone(vec!["a".to_owned()]));
             scheduler.poll_batch(now, &mut Gone::default());
         });
         assert!(told.contains(want), "{told}, not {want}");

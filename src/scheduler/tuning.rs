@@ -1,14 +1,14 @@
-//! Batching by a latency target instead of by sizes and delays (`target_latency_us`): how large a
-//! batch may become and how long it may wait to grow, from measured run times. Pure; the scheduler
-//! asks it. Without a target nothing is held back, which is Triton's default too.
+//! Batching by a latency target instead of by fixed sizes and delays (`target_latency_us`): how large a batch may
+//! become and how long it may wait to grow, from measured run times. Pure; used by the scheduler. Without a target no
+//! batch waits, which is Triton's default too.
 //!
-//! *Size.* A request may come just after a batch began: it waits for that one and then runs in the
-//! next. So a batch takes at most half of the target (the rule of Nexus, SOSP 2019, section 4.1).
+//! *Size.* A request may come just after a batch began: it waits for that batch and runs in the next. So a batch may
+//! take at most half of the target (the rule of Nexus, SOSP 2019, section 4.1).
 //!
-//! *Delay.* To wait costs an instance time; to run two batches as one saves some. A batch is held
-//! only where the next request is expected sooner than what it would save, and no longer after the
-//! last request than that saving: whoever waits as long as the other choice costs pays twice the
-//! best price at most. And never longer than the target allows.
+//! *Delay.* Waiting costs an idle instance time; running two batches as one saves time. A batch waits only if the next
+//! request is expected sooner than the time it would save, and after each request no longer than that saving: waiting
+//! as long as the alternative costs is at most twice as bad as the best choice (the ski rental bound). Never longer
+//! than the target allows.
 
 use std::time::Duration;
 
@@ -16,20 +16,21 @@ use crate::scheduler::policy::Policy;
 use crate::scheduler::run_time::RunTimes;
 use crate::time::Instant;
 
-/// What a scheduler with a latency target knows.
+/// The latency target of a scheduler, and how often requests come.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     target: Duration,
     /// The smoothed time between two requests, in seconds; `None` before the second.
     gap: Option<f64>,
+    /// When the last request came.
     queued_at: Option<Instant>,
 }
 
-/// The share of a new gap in the mean.
+/// Weight of a new gap in the mean.
 const GAP_GAIN: f64 = 0.125;
 
 impl Tuning {
-    /// For a target.
+    /// Before the first request.
     pub const fn new(target: Duration) -> Self {
         Self { target, gap: None, queued_at: None }
     }
@@ -56,7 +57,7 @@ impl Tuning {
         sizes.iter().copied().take_while(fits).last().or_else(|| sizes.first().copied()).unwrap_or(1)
     }
 
-    /// Until when a batch that may grow to `rows_max` is held; `None` where it should leave now.
+    /// Until when a batch that may grow to `rows_max` waits; `None` where it should leave now.
     pub fn hold_until(&self, rows: u32, rows_max: u32, oldest: Instant, times: &RunTimes) -> Option<Instant> {
         let larger = rows.saturating_mul(2).min(rows_max);
         let added = larger.checked_sub(rows).filter(|added| *added > 0)?;

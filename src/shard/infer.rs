@@ -15,9 +15,9 @@ use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
-use crate::queue::model_queue::{
-    ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired,
-};
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::queue_producer::QueueProducer;
+use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
 use crate::runtime::executor;
@@ -250,7 +250,7 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let completions = Arc::clone(self.request_slots.completions());
         let level = model_queue.policy().level(priority);
-        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| model_queue.own_mark());
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| model_queue.new_sequence());
         let sequence = mark.as_ref().map(|mark| mark.id.clone());
         let token =
             QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again: None, output_needs };
@@ -340,7 +340,7 @@ impl SequenceGuard {
                 break answer;
             }
             let now = clock::now();
-            poll_at = (!self.model_queue.refuse_over(now)).then(|| now + QUEUE_LOOK_PAUSE);
+            poll_at = (!self.model_queue.refuse_expired(now)).then(|| now + QUEUE_LOOK_PAUSE);
         };
         self.id = None;
         Ok(answer)

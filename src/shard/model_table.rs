@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::{Instance, Threads};
 use crate::error::Error;
 use crate::model::repository::index::RepositoryOverview;
-use crate::queue::model_queue::QueueProducer;
+use crate::queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::ensemble_steps::EnsembleSteps;
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
@@ -74,8 +74,8 @@ impl LocalModel {
     /// Records after a run whether the shard's own instance still works, and reports a change to the model version.
     pub fn set_alive(&self, is_alive: bool) {
         match (self.is_dead.replace(!is_alive), is_alive) {
-            (false, false) => self.served.handle_death(),
-            (true, true) => self.served.handle_revival(),
+            (false, false) => self.served.handle_instance_lost(),
+            (true, true) => self.served.handle_instance_restored(),
             _ => {}
         }
     }
@@ -296,12 +296,12 @@ mod tests {
         let (models, _released) = models();
         let (one, two) = (served("m", 1), served("m", 2));
         models.handle_change(change(&[], &[&one, &two]));
-        two.handle_death();
+        two.handle_instance_lost();
         assert_eq!((found(&models, None), found(&models, Some(2)), models.are_alive()), (Ok(1), Ok(2), false));
-        one.handle_death();
+        one.handle_instance_lost();
         assert_eq!(found(&models, None), Ok(2), "as if all were ready");
-        two.handle_revival();
-        one.handle_revival();
+        two.handle_instance_restored();
+        one.handle_instance_restored();
         assert_eq!((found(&models, None), models.are_alive()), (Ok(2), true));
     }
 }

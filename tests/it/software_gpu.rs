@@ -189,7 +189,7 @@ fn a_process_that_cuda_has_given_up_goes_on_without_its_gpus() {
     assert!(is_ready(&server, "digits"));
     assert_eq!(answers(&server, "digits", 3).0.len(), 30, "what is on the CPU goes on");
     let log = server.log();
-    assert!(log.contains("died and cannot be made anew for now"), "{log}");
+    assert!(log.contains("was lost and cannot be recreated yet"), "{log}");
     assert!(server.stop().success());
 }
 

@@ -1,19 +1,19 @@
-//! What an instance takes its batches from: the queue of a model whose requests are alone, or the
-//! sequences of one that serves them. The same to the queue, which holds it under its lock.
+//! What forms the batches of a model queue: the scheduler, or the sequence batcher where the model serves sequences.
+//! The queue treats both alike, under its lock.
 
 use std::time::Duration;
 
 use crate::backend::{SequenceRow, reschedule_refused};
 use crate::error::Error;
 use crate::model::{CorrelationId, SequenceMark};
-use crate::queue::model_queue::{QueuedRequest, deadline_exceeded, timeout_expired};
+use crate::queue::queued_request::{QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::scheduler::sequence::{
     BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, Sequences, UnstartedRequest,
 };
 use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, ReleaseReason, Scheduler};
 use crate::time::Instant;
 
-/// The one or the other.
+/// One of the two batchers of [`crate::scheduler`].
 pub(super) enum Batcher {
     Queue(Box<Scheduler<QueuedRequest>>),
     Sequences { model: String, sequences: Box<Sequences<CorrelationId, QueuedRequest>> },
@@ -21,37 +21,37 @@ pub(super) enum Batcher {
 
 /// A batch that was formed.
 pub(super) struct FormedBatch {
-    /// Its rows; those without a request are of sequences alone.
+    /// Its rows; only with sequences may a row have no request.
     pub(super) rows: Vec<BatchRow>,
     /// The sum of the rows of its requests.
     pub(super) size: u32,
     pub(super) released: ReleaseReason,
-    /// Slots whose sequences were ended.
+    /// Slots whose sequences ended without a last request: their state is dropped before the batch runs.
     pub(super) ended: Vec<usize>,
 }
 
 pub(super) struct BatchRow {
     pub(super) request: Option<QueuedRequest>,
     pub(super) sequence: Option<SequenceRow>,
-    /// Of an iterative sequence: the request while it runs.
+    /// Names the run of a sequence's request.
     pub(super) flight: Option<RunId>,
 }
 
-/// A request that was not taken in: what it is told, or nothing where the queue was full.
+/// A request that was not accepted, with its error; `None` where the queue was full and may have room after an
+/// eviction.
 pub(super) struct RejectedRequest {
     pub(super) entry: Entry<QueuedRequest>,
     pub(super) error: Option<Error>,
 }
 
-/// A request that waits no more, and what it is told.
+/// A request that no longer waits, with its error.
 pub(super) struct EndedRequest {
     pub(super) waiting: QueuedRequest,
     pub(super) error: Error,
 }
 
 impl Batcher {
-    /// A request arrived. Given back where the queue is full, with what it is told where it can never
-    /// be taken in.
+    /// A request arrived. Returned where the queue is full, and with an error where it can never be accepted.
     pub(super) fn handle_request(
         &mut self,
         entry: Entry<QueuedRequest>,
@@ -64,7 +64,8 @@ impl Batcher {
             Self::Sequences { model, sequences } => {
                 let (queued_at, shape_key, timeout) = (entry.queued_at, entry.shape_key.clone(), entry.timeout);
                 let Some(SequenceMark { id, is_start, is_end }) = entry.token.mark.clone() else {
-                    let error = Error::internal("a request without a sequence came to a model of sequences");
+                    let error =
+                        Error::internal("a request without a sequence was queued for a model that serves sequences");
                     return Err(Box::new(RejectedRequest { entry, error: Some(error) }));
                 };
                 let Entry { token, rows, priority, deadline, .. } = entry;
@@ -100,8 +101,8 @@ impl Batcher {
         }
     }
 
-    /// A request of an iterative sequence is to run again, or is done with. Given back with what it is told
-    /// where its sequence has ended meanwhile.
+    /// A request of an iterative sequence is to run again (`again`), or had its last run. Returned with an error where
+    /// it should run again and its sequence has ended meanwhile.
     pub(super) fn handle_released(
         &mut self,
         flight: RunId,
@@ -111,23 +112,23 @@ impl Batcher {
     ) -> Option<EndedRequest> {
         let Self::Sequences { model, sequences } = self else { return None };
         let Some(waiting) = again else {
-            sequences.handle_over(flight, now, claims);
+            sequences.handle_finished(flight, now, claims);
             return None;
         };
-        let UnstartedRequest { token } = sequences.handle_again(flight, waiting, now, claims).err()?;
-        // What its client ended is no sequence any more, to Triton.
+        let UnstartedRequest { token } = sequences.handle_rescheduled(flight, waiting, now, claims).err()?;
+        // In Triton a sequence whose client has sent the END flag is gone, so that it cannot reschedule.
         let is_end = token.mark.as_ref().is_some_and(|mark| mark.is_end);
         let error = if is_end { reschedule_refused() } else { unstarted(model, &token) };
         Some(EndedRequest { waiting: token, error })
     }
 
-    /// Whether requests run, or their model has not said yet whether they will again.
+    /// Whether requests of iterative sequences run, or may be scheduled to run again.
     pub(super) fn has_flights(&self) -> bool {
         matches!(self, Self::Sequences { sequences, .. } if sequences.flights() > 0)
     }
 
-    /// The instance in a parking died.
-    pub(super) fn handle_death(
+    /// The instance in a parking was lost.
+    pub(super) fn handle_instance_lost(
         &mut self,
         instance_index: usize,
         is_renewed: bool,
@@ -135,14 +136,14 @@ impl Batcher {
         claims: &mut impl Claims<QueuedRequest>,
     ) {
         if let Self::Sequences { sequences, .. } = self {
-            sequences.handle_death(instance_index, is_renewed, now, claims);
+            sequences.handle_instance_lost(instance_index, is_renewed, now, claims);
         }
     }
 
-    /// The instance in a parking was made anew.
-    pub(super) fn handle_revival(&mut self, instance_index: usize, now: Instant) {
+    /// The instance in a parking was recreated.
+    pub(super) fn handle_instance_restored(&mut self, instance_index: usize, now: Instant) {
         if let Self::Sequences { sequences, .. } = self {
-            sequences.handle_revival(instance_index, now);
+            sequences.handle_instance_restored(instance_index, now);
         }
     }
 
@@ -153,10 +154,10 @@ impl Batcher {
         }
     }
 
-    pub(super) fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<QueuedRequest>) {
+    pub(super) fn evict_cancelled(&mut self, now: Instant, claims: &mut impl Claims<QueuedRequest>) {
         match self {
-            Self::Queue(scheduler) => scheduler.forget_gone(claims),
-            Self::Sequences { sequences, .. } => sequences.forget_gone(now, claims),
+            Self::Queue(scheduler) => scheduler.evict_cancelled(claims),
+            Self::Sequences { sequences, .. } => sequences.evict_cancelled(now, claims),
         }
     }
 
@@ -186,8 +187,8 @@ impl Batcher {
         }
     }
 
-    /// The next request whose time, or whose sequence, is over.
-    pub(super) fn poll_over(&mut self, now: Instant) -> Option<EndedRequest> {
+    /// The next request that expired, or whose sequence ended.
+    pub(super) fn poll_ended(&mut self, now: Instant) -> Option<EndedRequest> {
         match self {
             Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| EndedRequest {
                 waiting: token,
@@ -210,7 +211,7 @@ impl Batcher {
         }
     }
 
-    /// An instance for which something came. In a queue any instance will do.
+    /// An instance whose sequences have new work. Without sequences any instance will do, so none is named.
     pub(super) fn poll_attention(&mut self, now: Instant) -> Option<usize> {
         match self {
             Self::Queue(_) => None,
@@ -218,7 +219,7 @@ impl Batcher {
         }
     }
 
-    /// Rows that may come before anybody needs to wake.
+    /// Rows missing until the next wake-up. 0 with sequences: their requests may be for any instance.
     pub(super) const fn rows_wanted(&self) -> u32 {
         match self {
             Self::Queue(scheduler) => scheduler.rows_wanted(),
@@ -240,7 +241,7 @@ fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
     let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
     match end {
         SequenceEnd::Cancel => ended("a request before this one was cancelled"),
-        SequenceEnd::Instance => ended("the instance that held its state died"),
+        SequenceEnd::Instance => ended("the instance that held its state was lost"),
         SequenceEnd::Model => unstarted(model, waiting),
         // Triton's text for a sequence in the backlog.
         SequenceEnd::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
@@ -285,7 +286,10 @@ mod tests {
     use super::*;
     use crate::backend::{self, InFlightState};
     use crate::queue::completions::Completions;
-    use crate::queue::model_queue::{ModelQueue, Parking, PollOutcome, QueueProducer};
+    use crate::queue::model_queue::ModelQueue;
+    use crate::queue::model_queue::poll::PollOutcome;
+    use crate::queue::parking::Parking;
+    use crate::queue::queue_producer::QueueProducer;
     use crate::runtime::clock::now;
     use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
     use crate::scheduler::{Policy, QueueBounds, ShapeKey};
@@ -373,12 +377,15 @@ mod tests {
         assert_eq!(trial.poll(0), "0:1");
         trial.submit(1, false);
         trial.submit(9, false);
-        trial.model_queue.handle_death(0, true, now());
+        trial.model_queue.handle_instance_lost(0, true, now());
         assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Instance), 1);
         trial.submit(1, false);
         assert_eq!(trial.poll(0), "");
         let refusals = trial.refusals();
-        assert!(refusals.iter().any(|text| text.ends_with("the instance that held its state died")), "{refusals:?}");
+        assert!(
+            refusals.iter().any(|text| text.ends_with("the instance that held its state was lost")),
+            "{refusals:?}"
+        );
         let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
                          request of the sequence";
         assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");

@@ -1,11 +1,9 @@
-//! Instances that answer later than they run: how one of them waits for its batches in flight and for
-//! the queue at the same time, and takes no batch from the queue while it has no room for it.
-
-use std::sync::atomic::Ordering;
+//! How an instance waits for work: for its batches in flight and for the queue at the same time. It takes no batch from
+//! the queue while it has no room for one in flight.
 
 use crate::backend::{Batch, InFlightState};
-use crate::queue::model_queue::{ModelQueue, PollOutcome};
-use crate::queue::sync::fence;
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::model_queue::poll::PollOutcome;
 use crate::time::{Clock, Instant};
 
 /// What a worker does next.
@@ -14,14 +12,22 @@ pub enum NextWork {
     Batch(Batch),
     /// End: the queue was stopped, nothing waits and nothing is in flight.
     Ended,
-    /// Make the instance anew.
+    /// Recreate the instance, which was lost.
     Lost,
 }
 
 impl ModelQueue {
-    /// The next batch for the instance in a parking; sleeps until there is one. `poll_flight` answers what
-    /// is done of those that it has in flight, and says whether there is room for another. Whoever it
-    /// hears from, wakes its parking.
+    /// The next batch for the instance in a parking; sleeps until there is one. `None` once the queue was stopped and
+    /// nothing waits.
+    pub fn next_batch(&self, instance_index: usize, clock: Clock) -> Option<Batch> {
+        match self.next_beside(instance_index, clock, &mut InFlightState::default) {
+            NextWork::Batch(batch) => Some(batch),
+            NextWork::Ended | NextWork::Lost => None,
+        }
+    }
+
+    /// The next work of the instance in a parking; sleeps until there is some. `poll_flight` answers what has ended of
+    /// its batches in flight, and says whether there is room for another; the end of one wakes the parking.
     pub fn next_beside(
         &self,
         instance_index: usize,
@@ -31,21 +37,21 @@ impl ModelQueue {
         let Some(parking) = self.parkings.get(instance_index) else { return NextWork::Ended };
         parking.take();
         loop {
-            match self.look(instance_index, clock, &poll_flight()) {
+            match self.poll_with_room(instance_index, clock, &poll_flight()) {
                 PollOutcome::Batch(batch) => return NextWork::Batch(batch),
                 PollOutcome::Ended => return NextWork::Ended,
                 PollOutcome::Lost => return NextWork::Lost,
                 PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
             }
-            // Dekker's handshake with `Lane::submit`, and with the end of a batch in flight: either we see
-            // its entry, or its end, or it sees us parked.
-            parking.set_parked(true);
-            fence(Ordering::SeqCst);
-            match self.look(instance_index, clock, &poll_flight()) {
+            // The sleeper's half of the handshake with `QueueProducer::submit`, and with the end of a batch in flight:
+            // this second poll sees the request or the end, or whoever published it sees us parked.
+            parking.announce();
+            match self.poll_with_room(instance_index, clock, &poll_flight()) {
                 PollOutcome::Batch(batch) => {
-                    // Whoever woke us meanwhile may have queued more than we took.
+                    // The mark was gone already: somebody woke us, perhaps for more than this poll took. That wake-up
+                    // belongs to another instance.
                     if !parking.set_parked(false) {
-                        self.wake_one();
+                        self.parkings.wake_one();
                     }
                     return NextWork::Batch(batch);
                 }
@@ -55,7 +61,7 @@ impl ModelQueue {
                 }
                 PollOutcome::Lost => {
                     if !parking.set_parked(false) {
-                        self.wake_one();
+                        self.parkings.wake_one();
                     }
                     return NextWork::Lost;
                 }
@@ -65,17 +71,30 @@ impl ModelQueue {
         }
     }
 
-    /// Looks for a batch where there is room for one.
-    fn look(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+    /// Sleeps in a parking that is given no work, until the queue is stopped.
+    pub fn wait_stopped(&self, instance_index: usize, clock: Clock) {
+        let Some(parking) = self.parkings.get(instance_index) else { return };
+        parking.take();
+        while !self.is_stopped() {
+            parking.announce();
+            if self.is_stopped() {
+                parking.set_parked(false);
+            }
+            parking.park(None, clock);
+        }
+    }
+
+    /// Polls for a batch where there is room for one.
+    fn poll_with_room(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
         let Some(parking) = self.parkings.get(instance_index) else { return PollOutcome::Ended };
         if flight.is_lost {
             parking.set_full(false);
             return PollOutcome::Lost;
         }
-        debug_assert!(flight.has_room || flight.batches > 0, "who has nothing in flight has room");
-        // What a batch takes of resources it holds until it ends.
+        debug_assert!(flight.has_room || flight.batches > 0, "an instance with nothing in flight has room");
+        // With a rate limit one batch at a time: it has the instance's resources until it ends.
         let is_full = !flight.has_room || (flight.batches > 0 && parking.rate_id().is_some());
-        // Before it parks: nobody wakes it for what it cannot take while another sleeps.
+        // Before it parks: a wake-up for work that it cannot take must go to another instance.
         parking.set_full(is_full);
         let again = flight.look_again.map(|pause| clock() + pause);
         if is_full {

@@ -1,7 +1,6 @@
-//! Requests of iterative sequences between two runs: what stands in for the completions of one while it
-//! runs, and brings it back to the queue when its model wants to see it again. Any thread may say so;
-//! the queue hears of it when an instance looks. Bounded by the slots: a sequence has one request that
-//! runs.
+//! Requests of iterative sequences between two runs. While such a request runs, an [`IterationSink`] takes its answers
+//! in place of the completions, and returns it to the queue when the model reschedules it. Any thread may answer; the
+//! queue learns of it when an instance polls. Bounded by the slots: a sequence has one request that runs.
 
 use std::sync::Arc;
 
@@ -10,17 +9,20 @@ use crate::backend::{
 };
 use crate::model::SequenceMark;
 use crate::queue::completions::Completions;
+use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::batcher::EndedRequest;
-use crate::queue::model_queue::{LockedQueue, ModelQueue, Parking, QueuedRequest, RequestClaims};
-use crate::queue::sync::{SegQueue, fence};
+use crate::queue::model_queue::locked::{LockedQueue, RequestClaims};
+use crate::queue::parkings::Parkings;
+use crate::queue::queued_request::QueuedRequest;
+use crate::queue::sync::SegQueue;
 use crate::scheduler::sequence::RunId;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
-/// What became of requests that ran, until an instance hears of it.
+/// Requests that ended a run, until an instance polls.
 pub(super) struct Iterations {
     released: SegQueue<ReleasedRequest>,
-    parkings: Box<[Arc<Parking>]>,
+    parkings: Arc<Parkings>,
 }
 
 struct ReleasedRequest {
@@ -33,9 +35,9 @@ struct ReleasedRequest {
 struct IterationSink {
     iterations: Arc<Iterations>,
     flight: RunId,
-    /// Where they go: the shard's own, or what keeps the order of answers before it.
+    /// Where its answers go: to its shard's completions, or to a sink that keeps their order first.
     inner: Arc<dyn backend::AnswerSink>,
-    /// What makes the request anew.
+    /// From here on, what the request is made of when it is queued again.
     completions: Arc<Completions>,
     inputs: Vec<Tensor>,
     rows: u32,
@@ -43,66 +45,59 @@ struct IterationSink {
     level: u64,
     mark: Option<SequenceMark>,
     stamps: Stamps,
-    /// Those of its first run, if this is another.
+    /// The stamps of its first run, if it ran before.
     first: Option<Stamps>,
 }
 
 impl Iterations {
-    pub(super) fn new(parkings: &[Arc<Parking>]) -> Self {
-        Self { released: SegQueue::new(), parkings: parkings.into() }
+    pub(super) fn new(parkings: &Arc<Parkings>) -> Self {
+        Self { released: SegQueue::new(), parkings: Arc::clone(parkings) }
     }
 
-    /// Nobody may be looking: an instance that runs looks afterwards, another thread must see to it.
+    /// A run ended. An instance that answers within its run polls right afterwards; any other thread must wake the
+    /// instances.
     fn release(&self, released: ReleasedRequest) {
         self.released.push(released);
         if !is_answering() {
-            self.wake();
-        }
-    }
-
-    /// Has all instances look.
-    pub(super) fn wake(&self) {
-        // Dekker's handshake with `ModelQueue::next_batch`.
-        fence(std::sync::atomic::Ordering::SeqCst);
-        for parking in &self.parkings {
-            parking.unpark();
+            // All of them: the sequence is served by one instance, and this thread does not know which.
+            self.parkings.wake_all();
         }
     }
 }
 
 impl ModelQueue {
-    /// Hears what became of requests that ran.
-    pub(super) fn handle_released(&self, locked: &mut LockedQueue, now: Instant) {
-        let Some(iterations) = self.sequences.as_ref().map(|own| &own.iterations) else { return };
+    /// Takes back the requests that ended a run: those to run again into the batcher, the others out of it.
+    pub(super) fn handle_released(&self, queue: &mut LockedQueue, now: Instant) {
+        let Some(iterations) = self.sequences.as_ref().map(|sequences| &sequences.iterations) else { return };
         while let Some(ReleasedRequest { flight, again }) = iterations.released.pop() {
-            let over = locked.batcher.handle_released(flight, again, now, &mut RequestClaims(self));
-            if let Some(EndedRequest { waiting, error }) = over {
+            let ended = queue.batcher.handle_released(flight, again, now, &mut RequestClaims(&self.admission));
+            if let Some(EndedRequest { waiting, error }) = ended {
                 self.refuse(waiting, error);
             }
         }
     }
 
-    /// A request of an iterative sequence, on its way into a batch. `turn` is the way by which its answer
-    /// keeps its order, where it does.
+    /// A request of an iterative sequence, as it goes into a batch. `sink` keeps its answer in order, where the order
+    /// matters.
     pub(super) fn iterate(
         &self,
         waiting: QueuedRequest,
         flight: RunId,
         sequence: Option<SequenceRow>,
-        turn: Option<Arc<dyn backend::AnswerSink>>,
+        sink: Option<Arc<dyn backend::AnswerSink>>,
         batched: Instant,
     ) -> Request {
         let QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
-        debug_assert!(mark.is_some(), "a request that may run again is of a sequence");
+        debug_assert!(mark.is_some(), "a request that may run again belongs to a sequence");
         let now = Stamps { batched, ..stamps };
         let first = again.as_ref().map(|again| again.stamps);
         let mut responder = again.unwrap_or_else(|| {
-            let own = turn.unwrap_or_else(|| Arc::clone(&completions) as Arc<dyn backend::AnswerSink>);
-            Responder::new(own, ticket, now)
+            let sink = sink.unwrap_or_else(|| Arc::clone(&completions) as Arc<dyn backend::AnswerSink>);
+            Responder::new(sink, ticket, now)
         });
         responder.stamps = now;
-        if let Some(own) = &self.sequences {
-            let (iterations, inputs) = (Arc::clone(&own.iterations), inputs.clone());
+        if let Some(sequences) = &self.sequences {
+            let (iterations, inputs) = (Arc::clone(&sequences.iterations), inputs.clone());
             responder.answer_through(|inner| {
                 Arc::new(IterationSink {
                     iterations,
@@ -145,17 +140,17 @@ impl backend::AnswerSink for IterationSink {
             };
             return self.iterations.release(ReleasedRequest { flight, again: Some(waiting) });
         }
-        // It waited once: what lies between its first run and its last is the model's own time.
+        // Its queue duration is that before its first run: the time between two runs counts as the model's.
         (answer.stamps.batched, answer.stamps.input_end) = (first.batched, first.input_end);
-        let is_over = answer.part != AnswerPart::More;
+        let is_last = answer.part != AnswerPart::More;
         self.inner.push(ticket, answer);
         wake_afterwards(Arc::clone(&self.inner));
-        if is_over {
+        if is_last {
             self.iterations.release(ReleasedRequest { flight, again: None });
         }
     }
 
-    /// The shard is woken as it is pushed, and the queue as the request is released.
+    /// Nothing to do: `push` wakes the shard, and `release` the instances.
     fn wake(&self) {}
 
     fn has_room(&self, ticket: Ticket) -> bool {

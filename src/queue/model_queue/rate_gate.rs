@@ -1,11 +1,11 @@
-//! Between an instance and the queue of its model version where there is a rate limit: an instance
-//! takes a batch only with its resources in hand, so that requests wait in the queue, where they
-//! may be cancelled and may grow into a larger batch, and never in front of the instance.
+//! The rate limit at the queue: an instance takes a batch only when it was granted its resources. Until then requests
+//! wait in the queue, where they may be cancelled and may grow into a larger batch, and never in front of the instance.
 
 use std::sync::atomic::Ordering;
 
+use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::batcher::FormedBatch;
-use crate::queue::model_queue::{LockedQueue, ModelQueue, RequestClaims};
+use crate::queue::model_queue::locked::{LockedQueue, RequestClaims};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::queue::sync::fence;
 use crate::time::Instant;
@@ -21,49 +21,49 @@ pub(super) enum GateOutcome {
 }
 
 impl ModelQueue {
-    /// Takes a batch for the instance in a parking, whose last run is over.
-    pub(super) fn take(&self, locked: &mut LockedQueue, instance_index: usize, now: Instant) -> GateOutcome {
-        let claims = &mut RequestClaims(self);
+    /// Takes a batch for the instance in a parking, whose last run has ended.
+    pub(super) fn take_batch(&self, queue: &mut LockedQueue, instance_index: usize, now: Instant) -> GateOutcome {
+        let claims = &mut RequestClaims(&self.admission);
         let Some((limiter, id)) = self.gate(instance_index) else {
-            return locked
+            return queue
                 .batcher
                 .poll_batch(instance_index, now, claims)
                 .map_or(GateOutcome::Nothing, GateOutcome::Batch);
         };
-        let is_ready = locked.batcher.poll_ready(instance_index, now, claims);
+        let is_ready = queue.batcher.poll_ready(instance_index, now, claims);
         if !limiter.ask(id, is_ready) {
             return if is_ready { GateOutcome::Blocked } else { GateOutcome::Nothing };
         }
-        let Some(batch) = locked.batcher.poll_batch(instance_index, now, claims) else {
+        debug_assert!(is_ready, "an instance without work does not run");
+        let Some(batch) = queue.batcher.poll_batch(instance_index, now, claims) else {
             limiter.ask(id, false);
             return GateOutcome::Nothing;
         };
-        let is_more_ready = locked.batcher.poll_ready(instance_index, now, claims);
-        let siblings = self.parkings.iter().filter(|_| !is_more_ready).filter_map(|parking| parking.rate_id());
+        let is_more_ready = queue.batcher.poll_ready(instance_index, now, claims);
+        let siblings = self.parkings.all().iter().filter(|_| !is_more_ready).filter_map(|parking| parking.rate_id());
         if limiter.start(id, siblings) {
-            // They are idle from now on, and were passed over by whoever queued until now.
+            // Siblings that were blocked are idle now. Producers passed over them until now, so a request may be in a
+            // ring with no instance woken for it.
             fence(Ordering::SeqCst);
-            if locked.rings.iter().any(|ring| !ring.is_empty()) {
-                self.wake_one();
+            if queue.rings.iter().any(|ring| !ring.is_empty()) {
+                self.parkings.wake_one();
             }
         }
         GateOutcome::Batch(batch)
     }
 
-    /// The instance in a parking can run nothing for now: what it holds is free for others.
+    /// The instance in a parking can run nothing for now: frees its resources for others.
     pub fn rest(&self, instance_index: usize) {
         if let Some((limiter, id)) = self.gate(instance_index) {
             limiter.ask(id, false);
         }
     }
 
-    /// The instance in a parking runs nothing any more, and watches no delay: another does.
+    /// The instance in a parking has ended for good: another one watches the time and takes its work.
     pub fn retire(&self, instance_index: usize) {
-        let mut producers = self.lock();
-        producers.watch = producers.watch.take().filter(|watch| watch.instance_index != instance_index);
-        drop(producers);
+        self.lock().unwatch(instance_index);
         self.rest(instance_index);
-        self.wake_one();
+        self.parkings.wake_one();
     }
 
     fn gate(&self, instance_index: usize) -> Option<(&RateLimiter, usize)> {
@@ -81,7 +81,10 @@ mod tests {
     use super::*;
     use crate::backend::InFlightState;
     use crate::queue::completions::Completions;
-    use crate::queue::model_queue::{Parking, PollOutcome, QueueProducer, QueueRefusal, QueuedRequest};
+    use crate::queue::model_queue::poll::PollOutcome;
+    use crate::queue::parking::Parking;
+    use crate::queue::queue_producer::QueueProducer;
+    use crate::queue::queued_request::{QueueRefusal, QueuedRequest};
     use crate::runtime::clock::now;
     use crate::scheduler::rate::{Demand, Need};
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_resources_when_another_serves_the_last_of_a_stopped_feed_is_told_of_the_end() {
+    fn an_instance_that_waits_for_resources_while_another_serves_the_last_of_a_stopped_queue_is_woken_to_end() {
         let (model_queues, mut producers) = models(&[&[1, 1], &[1]]);
         let request_slots = request_slots();
         submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
@@ -204,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_comes_or_goes_wakes_those_who_wait_for_what_that_frees() {
+    fn loading_or_unloading_a_model_wakes_instances_that_wait_for_the_resources_it_frees() {
         let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
         let demand = |count: u64| Demand { needs: vec![need(count)], ..Demand::default() };
         let limiter = Arc::new(RateLimiter::new(Vec::new()));
-        let (old, mut of_old) = model(&limiter, &[demand(1)]);
+        let (old, mut old_producer) = model(&limiter, &[demand(1)]);
         let (model_queue, mut producer) = model(&limiter, &[demand(1)]);
         let request_slots = request_slots();
         let served = AtomicUsize::new(0);
@@ -218,14 +221,14 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            let of_feed = Arc::clone(&model_queue);
+            let of_worker = Arc::clone(&model_queue);
             let served = &served;
             scope.spawn(move || {
-                while of_feed.next_batch(0, now).is_some() {
+                while of_worker.next_batch(0, now).is_some() {
                     served.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            submit(&mut of_old, entry(&request_slots)).ok().unwrap();
+            submit(&mut old_producer, entry(&request_slots)).ok().unwrap();
             assert_eq!(polled(&old, 0), "batch");
             submit(&mut producer, entry(&request_slots)).ok().unwrap();
             while !model_queue.parkings()[0].is_parked() {
@@ -239,7 +242,7 @@ mod tests {
             submit(&mut producer, entry(&request_slots)).ok().unwrap();
             std::thread::park_timeout(Duration::from_millis(5));
             assert_eq!(model_queue.waiting(), 1, "there is one again, which the other has");
-            drop((old, of_old));
+            drop((old, old_producer));
             wait_for(2);
             model_queue.stop();
         });

@@ -2,12 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use super::*;
+use crate::backend::{Batch, InFlightState};
+use crate::model::{CorrelationId, SequenceMark};
+use crate::queue::completions::Completions;
+use crate::queue::model_queue::poll::PollOutcome;
+use crate::queue::queued_request::{deadline_exceeded, timeout_expired};
 use crate::runtime::clock::now;
-use crate::scheduler::{QueuePolicy, ShapeKey};
+use crate::scheduler::{Entry, QueuePolicy, ShapeKey};
 use crate::shard::request_slots::RequestSlots;
-use crate::time::Instant;
+use crate::tensor::Tensor;
 
 fn clock() -> Instant {
     Instant::from_micros(1)
@@ -202,7 +209,7 @@ fn a_batch_that_is_full_does_not_wait_and_one_that_sleeps_is_woken_for_it() {
         let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
         let request_slots = request_slots();
         submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
-        while !model_queue.parkings[0].is_parked() || model_queue.lock().watch.is_none() {
+        while !model_queue.parkings()[0].is_parked() || model_queue.lock().watch.is_none() {
             std::thread::yield_now();
         }
         submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
@@ -216,12 +223,12 @@ fn nobody_is_woken_while_the_batch_is_too_small() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
     let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 2, 1);
-    let is_asleep = || model_queue.parkings[0].is_parked();
+    let is_asleep = || model_queue.parkings()[0].is_parked();
     std::thread::scope(|scope| {
         let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
         let request_slots = request_slots();
         submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
-        while !is_asleep() || model_queue.rows_wanted.load(Ordering::SeqCst) != 7 {
+        while !is_asleep() || model_queue.parkings.rows_missing() != 7 {
             std::thread::yield_now();
         }
         for producer in [0, 1, 0, 1, 0, 1] {
@@ -264,7 +271,7 @@ fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
         let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
         let request_slots = request_slots();
         submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
-        while model_queue.rows_wanted.load(Ordering::SeqCst) != 7 {
+        while model_queue.parkings.rows_missing() != 7 {
             std::thread::yield_now();
         }
         let entry = entry_now(&request_slots);
@@ -454,7 +461,7 @@ fn a_request_that_an_instance_refuses_leaves_no_memory_behind() {
 
 /// Has the lock taken as long as something runs, which must end all the same.
 fn while_locked<T: Send>(model_queue: &ModelQueue, run: impl FnOnce() -> T + Send) -> T {
-    let producers = model_queue.lock();
+    let queue = model_queue.lock();
     std::thread::scope(|scope| {
         let running = scope.spawn(run);
         let until = now() + Duration::from_secs(5);
@@ -462,7 +469,7 @@ fn while_locked<T: Send>(model_queue: &ModelQueue, run: impl FnOnce() -> T + Sen
             std::thread::yield_now();
         }
         let is_finished = running.is_finished();
-        drop(producers);
+        drop(queue);
         let outcome = running.join().unwrap();
         assert!(is_finished, "it waited for the lock");
         outcome
@@ -489,7 +496,7 @@ fn a_shard_waits_for_nobody_at_the_queue_and_finds_its_memory_there() {
     assert_eq!(model_queue.next_batch(0, clock).unwrap().requests.len(), 4, "there is room when the lock is free");
 }
 
-fn sequence_feed() -> (Arc<ModelQueue>, Vec<QueueProducer>) {
+fn sequence_queue() -> (Arc<ModelQueue>, Vec<QueueProducer>) {
     let strategy = crate::scheduler::sequence::SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
     let (idle_max, is_iterative) = (Duration::from_secs(60), false);
     let policy = SequencePolicy { strategy, instances: 1, slots: 1, idle_max, is_iterative };
@@ -507,7 +514,7 @@ fn start(request_slots: &RequestSlots, id: u64, timeout: Duration) -> Entry<Queu
 #[test]
 fn what_has_waited_too_long_is_refused_though_somebody_was_at_the_queue_or_died_there() {
     for dies in [false, true] {
-        let (model_queue, mut producers) = sequence_feed();
+        let (model_queue, mut producers) = sequence_queue();
         let request_slots = request_slots();
         submit(&mut producers[0], start(&request_slots, 1, Duration::ZERO)).unwrap();
         assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Batch(_)));
@@ -517,15 +524,15 @@ fn what_has_waited_too_long_is_refused_though_somebody_was_at_the_queue_or_died_
         if dies {
             std::thread::scope(|scope| {
                 let dying = || {
-                    let _lanes = model_queue.lock();
+                    let _queue = model_queue.lock();
                     panic!("an instance dies at the queue");
                 };
                 scope.spawn(dying).join().unwrap_err();
             });
         } else {
-            assert!(!while_locked(&model_queue, || model_queue.refuse_over(over)), "it is to be asked again");
+            assert!(!while_locked(&model_queue, || model_queue.refuse_expired(over)), "it is to be asked again");
         }
-        assert!(model_queue.refuse_over(over));
+        assert!(model_queue.refuse_expired(over));
         while request_slots.drain() > 0 {}
         assert_eq!(model_queue.waiting(), 0, "it was refused");
     }

@@ -1,8 +1,8 @@
-//! The types of [`super`] as loom can interleave them, and the faults that are planted in them to
-//! see that the check finds them. Loom has no rings, no queue and no waker that fits, so these are
-//! stand-ins: as little ordered as the originals, and no more. Used by the model check alone.
+//! The types of [`super`] on top of loom, with faults that can be planted to see that the model check finds them. Loom
+//! has no matching ring, queue or waker: those are stand-ins that order no more than the originals do. Used by the
+//! model check only.
 
-#![allow(missing_docs, reason = "what each does is told where the original is documented")]
+#![allow(missing_docs, reason = "each does what its original is documented to do")]
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use loom::thread::yield_now;
 
 pub use loom::sync::{Mutex, MutexGuard};
 
-/// What is wrong on purpose.
+/// What is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedFault {
-    /// A compare-and-swap looks first and writes then.
+    /// A compare-and-swap is a load and then a store.
     Claim,
-    /// A subtraction reads first and writes then.
+    /// A subtraction is a load and then a store.
     Countdown,
     /// Fences order nothing.
     Fence,
-    /// A swap reads first and writes then.
+    /// A swap is a load and then a store.
     Swap,
     /// An `unpark` that comes before `park` is lost.
     Token,
@@ -36,7 +36,7 @@ thread_local! {
     static FAULT: Cell<Option<PlantedFault>> = const { Cell::new(None) };
 }
 
-/// Plants a fault, or takes it away.
+/// Plants a fault, or removes it.
 pub fn plant(fault: Option<PlantedFault>) {
     FAULT.set(fault);
 }
@@ -142,7 +142,8 @@ impl AtomicU64 {
     }
 }
 
-/// `std::thread::Thread`; a token makes the next `park` return. Loom's own mistakes a thread that waits for a lock for one that is parked.
+/// `std::thread::Thread`; a token makes the next `park` return. Loom's own mistakes a thread that waits for a lock for
+/// one that is parked.
 #[derive(Clone)]
 pub struct Thread(Arc<Parker>);
 
@@ -340,8 +341,8 @@ impl<T> SegQueue<T> {
     }
 }
 
-/// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place waits for
-/// what is being pushed to it. It takes no more than a scenario pushes at all.
+/// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place
+/// waits for what is being pushed to it. It takes no more than a scenario pushes at all.
 pub struct SharedQueue<T> {
     slots: [QueueCell<T>; SLOTS],
     tail: AtomicUsize,

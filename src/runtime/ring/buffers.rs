@@ -1,7 +1,9 @@
-//! Receive buffers that the kernel picks from when bytes have come (`IORING_REGISTER_PBUF_RING`,
-//! Linux 5.19): a connection that waits holds no memory. Lives on its shard. Bounded: so many
-//! buffers of one size; when all are taken, a receive fails with `ENOBUFS` and its connection reads
-//! by itself.
+//! Receive buffers that the kernel picks from when bytes arrive (`IORING_REGISTER_PBUF_RING`, Linux 5.19), so that an
+//! idle connection needs no buffer. Stays on its shard. Bounded: [`BUFFER_COUNT`] buffers of one size. When all are
+//! taken, a receive fails with `ENOBUFS` and its connection reads with a system call instead.
+//!
+//! A buffer belongs to the kernel from `publish` to the completion that names it, and to us from then until it is given
+//! back. The ring of entries is shared memory: we write entries and the tail, the kernel only reads them.
 
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
@@ -19,7 +21,7 @@ use crate::runtime::ring::operation::{BUFFER_SIZE, FilledBuffer};
 const BUFFER_COUNT: u16 = 256;
 /// The one group of buffers.
 pub const GROUP: u16 = 0;
-/// The kernel wants the ring at the start of a page.
+/// The kernel requires the ring to start on a page.
 const PAGE_SIZE: usize = 4096;
 
 const _: () = assert!(BUFFER_COUNT.is_power_of_two(), "indices are masked");
@@ -28,12 +30,16 @@ const _: () = assert!(BUFFER_COUNT.is_power_of_two(), "indices are masked");
 pub struct ProvidedBuffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
+    /// Entries ever put; the kernel masks it to find the slot.
     tail: u16,
     is_leaked: bool,
 }
 
 impl ProvidedBuffers {
-    /// Makes the buffers and hands all of them to a ring, which must be drained and dropped before.
+    /// Allocates the buffers and gives all of them to a ring, which must be drained and dropped before them.
+    ///
+    /// # Errors
+    /// Where the kernel cannot register them.
     pub fn register(submitter: &Submitter<'_>) -> io::Result<Self> {
         let entries = allocate(ring_layout()).cast();
         let memory = allocate(memory_layout());
@@ -46,7 +52,7 @@ impl ProvidedBuffers {
         Ok(buffers)
     }
 
-    /// What a completion says: a buffer and how many bytes are in it.
+    /// The buffer that a completion names, now ours, with so many bytes in it.
     pub fn take(&self, index: u16, size: usize) -> FilledBuffer {
         assert!(index < BUFFER_COUNT && size <= BUFFER_SIZE, "the kernel names a buffer that it was given");
         FilledBuffer { index, size }
@@ -67,7 +73,7 @@ impl ProvidedBuffers {
         self.publish();
     }
 
-    /// The kernel is not done with them: they are never freed.
+    /// The kernel may still write to the buffers: never free them.
     pub fn leak(&mut self) {
         self.is_leaked = true;
     }
@@ -84,11 +90,12 @@ impl ProvidedBuffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the kernel see what was put.
+    /// Shows the kernel what was put.
     fn publish(&self) {
         // SAFETY: the tail is inside the first entry of a ring that lives as long as `self`; the
         // kernel only reads it.
         let tail = unsafe { &*BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>() };
+        // Release: the kernel reads the tail with acquire, and must see the entries below it complete.
         tail.store(self.tail, Ordering::Release);
     }
 }

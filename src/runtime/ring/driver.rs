@@ -1,6 +1,5 @@
-//! Operations under way on the sockets of one thread, and what came of them: begun now, completed
-//! in a later turn. By io_uring, or where it is forbidden, as many containers have it, by epoll and
-//! system calls behind the same functions. Lives on its shard.
+//! The I/O driver of one thread: operations that start now and complete in a later turn. By io_uring, or by epoll and
+//! system calls behind the same functions where io_uring is forbidden, as it is in many containers. Stays on its shard.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,10 +13,10 @@ use crate::runtime::ring::operation::OperationKey;
 use crate::runtime::ring::operation::OperationOutcome;
 use crate::runtime::ring::uring::Uring;
 
-/// What moves the bytes.
+/// How a driver does its I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverKind {
-    /// Readiness and system calls.
+    /// epoll for readiness, and a system call per read and write.
     Epoll,
     /// io_uring.
     Uring,
@@ -32,8 +31,10 @@ pub enum IoDriver {
 }
 
 impl IoDriver {
-    /// The operations of this thread, which alone may use them. Fails where the kernel lacks what is
-    /// needed (io_uring: Linux 6.1), or forbids it.
+    /// A driver for this thread, the only one that may use it.
+    ///
+    /// # Errors
+    /// Where the kernel is too old (io_uring: before Linux 6.1) or forbids it.
     pub fn new(kind: DriverKind) -> io::Result<Self> {
         Ok(match kind {
             DriverKind::Epoll => Self::Epoll(Epoll::new()?),
@@ -41,7 +42,7 @@ impl IoDriver {
         })
     }
 
-    /// What moves the bytes.
+    /// How a driver does its I/O.
     pub const fn kind(&self) -> DriverKind {
         match self {
             Self::Epoll(_) => DriverKind::Epoll,
@@ -57,7 +58,7 @@ impl IoDriver {
         }
     }
 
-    /// Receives into a buffer of the driver's choice.
+    /// Receives into one of the driver's buffers.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.receive(socket),
@@ -65,7 +66,7 @@ impl IoDriver {
         }
     }
 
-    /// Sends all of some bytes.
+    /// Sends all of `bytes`.
     pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.send(socket, bytes),
@@ -73,8 +74,8 @@ impl IoDriver {
         }
     }
 
-    /// Waits until there is something to read, or the other side has ended. To be asked for after a
-    /// read that found less than it had room for.
+    /// Waits until there is something to read, or the peer has closed its side. Only call it after a read that found
+    /// less than it had room for: epoll reports edges.
     pub fn readable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.readable(socket),
@@ -82,7 +83,7 @@ impl IoDriver {
         }
     }
 
-    /// Waits until there is room to write. To be asked for after a write that found none.
+    /// Waits until there is room to write. Only call it after a write that found none: epoll reports edges.
     pub fn writable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.writable(socket),
@@ -90,7 +91,7 @@ impl IoDriver {
         }
     }
 
-    /// Reads from an eventfd, for the sake of having read.
+    /// Reads from an eventfd to reset it.
     pub fn read_event(&mut self, event: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.read_event(event),
@@ -98,7 +99,7 @@ impl IoDriver {
         }
     }
 
-    /// The next outcome of an operation, or a promise to wake.
+    /// The next outcome of an operation. The key is used up with the last one (`is_last`).
     pub fn poll(&mut self, key: &OperationKey, context: &Context<'_>) -> Poll<OperationOutcome> {
         match self {
             Self::Epoll(driver) => driver.poll(key, context),
@@ -106,7 +107,7 @@ impl IoDriver {
         }
     }
 
-    /// Nobody waits for an operation any more: it is put away as soon as may be.
+    /// The future of an operation was dropped: cancels it, and frees it as soon as possible.
     pub fn abandon(&mut self, key: OperationKey) {
         match self {
             Self::Epoll(driver) => driver.abandon(key),
@@ -114,7 +115,7 @@ impl IoDriver {
         }
     }
 
-    /// Those who wait for operations, who are woken no more.
+    /// Takes the wakers of all operations, which then wake no task any more.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         match self {
             Self::Epoll(driver) => driver.take_wakers(),
@@ -130,7 +131,7 @@ impl IoDriver {
         }
     }
 
-    /// What was received has been read.
+    /// Returns a buffer whose bytes were read.
     pub fn give_back(&mut self, filled: FilledBuffer) {
         match self {
             Self::Epoll(driver) => driver.give_back(filled),
@@ -146,7 +147,7 @@ impl IoDriver {
         }
     }
 
-    /// Operations under way.
+    /// Operations in flight.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         match self {
@@ -155,8 +156,11 @@ impl IoDriver {
         }
     }
 
-    /// Starts what was begun and takes in what has completed; waits for something to complete for
-    /// as long as is said, `None` for ever.
+    /// Submits what was started and collects what has completed. Waits up to `wait` for a completion; for ever if
+    /// `None`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses for good.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Epoll(driver) => driver.turn(wait),

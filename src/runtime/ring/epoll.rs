@@ -1,8 +1,8 @@
-//! The same operations by epoll and system calls, for kernels and containers that have no io_uring.
-//! Each descriptor is registered once, for edges both ways; an operation is tried when it begins,
-//! or waits for the next edge where its descriptor is known to have nothing. Nothing here belongs to
-//! the kernel while a turn runs, so that an operation is dropped as soon as it is abandoned. Lives on
-//! its shard. Bounded by who starts operations, as [`driver`](crate::runtime::ring::driver) is, and by its buffers.
+//! The operations of [`driver`](crate::runtime::ring::driver) by epoll and system calls, for kernels and containers
+//! without io_uring. Each descriptor is registered once, edge-triggered, for reading and writing. An operation is tried
+//! at the end of the turn that started it, or waits for the next edge if its descriptor is known to have nothing. The
+//! kernel keeps no reference to our memory between calls, so an operation is freed as soon as it is abandoned. Stays on
+//! its shard. Bounded by the connections, which have at most three operations each, and by its buffers.
 
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -20,40 +20,41 @@ use smallvec::SmallVec;
 
 use crate::runtime::ring::operation::{BUFFER_SIZE, FilledBuffer, OperationKey, OperationOutcome};
 
-/// Events taken from the kernel at once.
+/// Events taken from the kernel in one call.
 const EVENTS_MAX: usize = 256;
-/// Receive buffers; beyond it a receive fails as it does on the ring, and its connection reads by
-/// itself.
+/// Receive buffers. When all are taken a receive fails as with io_uring, and its connection reads with a system call.
 const BUFFERS_MAX: usize = 256;
 /// Buffers of finished sends that are kept for the next.
 const SPARES_MAX: usize = 64;
-/// Connections that are accepted before others have their turn.
+/// Connections accepted in one turn, so that a burst of them does not hold up the others.
 const ACCEPTS_MAX: usize = 64;
 
 /// One epoll with its operations.
 pub struct Epoll {
     epoll: OwnedFd,
     operations: Slab<EpollOperation>,
-    /// Those that are tried at the end of this turn.
+    /// Operations to try at the end of this turn.
     begun: Vec<usize>,
     /// By descriptor.
     sockets: Vec<Option<EpollEntry>>,
-    /// Tells a descriptor from the last one of its number.
+    /// Counts registrations. Descriptor numbers are reused, and an event may still come for the previous owner.
     generation: u32,
     events: Vec<Event>,
     buffers: Vec<Box<[u8; BUFFER_SIZE]>>,
+    /// Indices of free buffers.
     free: Vec<u16>,
+    /// Empty buffers of finished sends.
     spares: Vec<Vec<u8>>,
 }
 
-/// What is known of a descriptor.
+/// The known state of a descriptor.
 struct EpollEntry {
     descriptor: Weak<OwnedFd>,
     generation: u32,
-    /// An edge came since it was last found to have nothing, or no room.
+    /// An edge came since the last attempt found nothing to read, or no room to write.
     may_read: bool,
     may_write: bool,
-    /// The other side has ended: no more edges come for that.
+    /// The peer has closed its side; no further edge will say so.
     has_ended: bool,
     /// The operations that wait for an edge.
     reading: Option<usize>,
@@ -85,9 +86,9 @@ impl EpollKind {
     }
 }
 
-/// What trying an operation came to.
+/// The result of trying an operation.
 enum TriedOperation {
-    /// It is over.
+    /// It is finished.
     Done(OperationOutcome),
     /// It waits for an edge.
     Blocked,
@@ -96,7 +97,10 @@ enum TriedOperation {
 }
 
 impl Epoll {
-    /// An epoll of this thread.
+    /// An epoll for this thread.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -118,12 +122,12 @@ impl Epoll {
         key
     }
 
-    /// Receives into a buffer of ours.
+    /// Receives into one of our buffers.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         self.begin(EpollKind::Receive, socket, Vec::new())
     }
 
-    /// Sends all of some bytes.
+    /// Sends all of `bytes`.
     pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
         let key = self.begin(EpollKind::Send, socket, bytes);
         self.note(socket, |socket| socket.may_write = true);
@@ -135,19 +139,19 @@ impl Epoll {
         self.begin(EpollKind::Readable, socket, Vec::new())
     }
 
-    /// Waits until there is room to write, of which there was none just now: the next edge tells.
+    /// Waits until there is room to write. A write found none just now, so the next edge means room.
     pub fn writable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         let key = self.begin(EpollKind::Writable, socket, Vec::new());
         self.note(socket, |socket| socket.may_write = false);
         key
     }
 
-    /// Reads from an eventfd, for the sake of having read.
+    /// Reads from an eventfd to reset it.
     pub fn read_event(&mut self, event: &Rc<OwnedFd>) -> OperationKey {
         self.begin(EpollKind::Event, event, Vec::new())
     }
 
-    /// The next outcome of an operation, or a promise to wake.
+    /// The next outcome of an operation. The key is used up with the last one (`is_last`).
     pub fn poll(&mut self, key: &OperationKey, context: &Context<'_>) -> Poll<OperationOutcome> {
         let operation = self.operations.get_mut(key.0).expect("a key is given up with the last outcome");
         if operation.outcomes.is_empty() {
@@ -164,7 +168,8 @@ impl Epoll {
         Poll::Ready(outcome)
     }
 
-    /// Nobody waits for an operation any more. What was to be sent is, as far as there is room.
+    /// The future of an operation was dropped: frees the operation. A send that was not tried yet is tried once, as
+    /// io_uring would have submitted it.
     #[expect(clippy::needless_pass_by_value, reason = "who abandons it has it no more")]
     pub fn abandon(&mut self, key: OperationKey) {
         let Some(operation) = self.operations.get_mut(key.0) else { return };
@@ -188,7 +193,7 @@ impl Epoll {
         self.finish(key.0);
     }
 
-    /// Those who wait for operations, who are woken no more.
+    /// Takes the wakers of all operations, which then wake no task any more.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         self.operations.iter_mut().filter_map(|(_, operation)| operation.waker.take()).collect()
     }
@@ -199,7 +204,7 @@ impl Epoll {
         buffer.and_then(|buffer| buffer.get(..filled.size)).unwrap_or_default()
     }
 
-    /// What was received has been read.
+    /// Returns a buffer whose bytes were read.
     #[expect(clippy::needless_pass_by_value, reason = "who gives it back has it no more")]
     pub fn give_back(&mut self, filled: FilledBuffer) {
         self.free.push(filled.index);
@@ -210,14 +215,17 @@ impl Epoll {
         self.spares.pop().unwrap_or_default()
     }
 
-    /// Operations under way.
+    /// Operations in flight.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.operations.len()
     }
 
-    /// Tries what was begun and what has had an edge; waits for an edge for as long as is said,
-    /// `None` for ever, but not where something has completed.
+    /// Tries the operations that were started and those whose descriptor had an edge. Waits up to `wait` for an edge
+    /// (for ever if `None`), but not if an operation has completed.
+    ///
+    /// # Errors
+    /// Where epoll fails; a signal is not an error.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let begun = std::mem::take(&mut self.begun);
         let mut has_completed = false;
@@ -225,7 +233,7 @@ impl Epoll {
             has_completed |= self.try_one(key);
         }
         let wait = if has_completed || !self.begun.is_empty() { Some(Duration::ZERO) } else { wait };
-        // Rounded up to what epoll knows: a timer may end a millisecond late, never early.
+        // Rounded up to epoll's milliseconds: a timer may expire late by one, never early.
         let timeout = wait.map(|wait| Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
@@ -262,7 +270,7 @@ impl Epoll {
         }
     }
 
-    /// Tries an operation; whether something came of it.
+    /// Tries an operation, and returns whether it has an outcome.
     fn try_one(&mut self, key: usize) -> bool {
         let tried = self.attempt(key);
         let Some(operation) = self.operations.get_mut(key) else { return false };
@@ -308,8 +316,8 @@ impl Epoll {
             EpollKind::Receive => self.receive_some(&descriptor),
             EpollKind::Send => self.send_some(key, &descriptor),
         };
-        // What is there is drained by who asked before it asks again, so that only another edge has news; but
-        // nothing was taken where there was no buffer, and a send that is done has left room.
+        // After a receive the caller drains the socket before it starts the next operation, so only another edge means
+        // more. Exceptions: without a buffer nothing was read, and a finished send has left room.
         let is_open = match &tried {
             TriedOperation::Again => true,
             TriedOperation::Blocked => false,
@@ -328,7 +336,7 @@ impl Epoll {
             let accepted = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(accepted) => accepted.into_raw_fd(),
                 Err(Errno::AGAIN) => return TriedOperation::Blocked,
-                // Its client has gone already.
+                // The client has closed the connection already.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
                 Err(error) => return done(Err(error)),
             };
@@ -403,8 +411,8 @@ impl Epoll {
         OperationKey(key)
     }
 
-    /// Makes a descriptor known to epoll, where its number is not that of one which is. The first edges
-    /// tell how it stands.
+    /// Registers a descriptor with epoll if it is new. Compares the `Rc`, since descriptor numbers are reused. The
+    /// first edges report its current state.
     fn register(&mut self, descriptor: &Rc<OwnedFd>) -> Result<(), Errno> {
         let index = index_of(descriptor.as_raw_fd());
         if self.sockets.len() <= index {

@@ -1,9 +1,8 @@
-//! A shard's thread on our own io_uring: its tasks, its timers and its operations, in turns. Each
-//! turn runs the tasks that were ready at its beginning, then enters the kernel once: all that they
-//! started is submitted and all that has completed is taken in. Where nothing is ready the thread
-//! sleeps there, until something completes, a timer ends, or another thread wakes a task.
-//! glommio's executor does the same with three rings and a system call for each read and write;
-//! `docs/decisions/` has the figures.
+//! Our own executor for a shard's thread, on one io_uring (or epoll): tasks, timers and I/O operations, in turns. Each
+//! turn runs the tasks that were ready at its beginning, then enters the kernel once, which submits every operation
+//! that the tasks started and collects every completion. If no task is ready the thread sleeps in that call until an
+//! operation completes, a timer expires, or another thread wakes a task. glommio's executor needs three rings and a
+//! system call for each read and write; `docs/decisions/` has the figures.
 
 mod buffers;
 mod driver;
@@ -38,40 +37,44 @@ use crate::runtime::ring::timers::{TimerKey, TimerQueue};
 pub use crate::runtime::ring::driver::DriverKind;
 pub use crate::runtime::ring::stream::{RingAcceptor, RingStream};
 
-/// Bytes of a reply's buffer up to which it is kept for the next.
+/// Largest reply buffer, in bytes, that is kept for the next reply.
 const SPARE_SIZE_MAX: usize = 64 * 1024;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
 }
 
-/// What one thread runs. Lives on its shard.
+/// The executor of one thread. Stays on its shard.
 pub struct Ring {
     driver: RefCell<IoDriver>,
     timers: RefCell<TimerQueue>,
+    /// Tasks that this thread woke.
     ready: RefCell<VecDeque<Runnable>>,
     remote: Arc<RemoteQueue>,
-    /// The event of `remote`, by a descriptor that operations can hold: made with the ring, since one that
-    /// runs out of descriptors later would be deaf to other threads.
+    /// The eventfd of `remote`, by a second descriptor that operations can own. Duplicated when the ring is created: a
+    /// shard that has run out of descriptors later could not hear other threads.
     event: Rc<OwnedFd>,
-    /// Why it hears no other thread any more: then it ends.
+    /// Why reading the eventfd failed. Other threads cannot wake this one any more, so it ends.
     failure: Cell<Option<io::Error>>,
-    /// How long it looks for work before it sleeps.
+    /// How long it polls for work before it sleeps.
     spin: Duration,
 }
 
-/// What other threads see of it.
+/// The part of a ring that other threads use.
 struct RemoteQueue {
-    /// Tasks that they woke.
+    /// Tasks that other threads woke.
     woken: SegQueue<Runnable>,
     /// Whether the thread sleeps, or is about to.
     is_parked: AtomicBool,
-    /// Written to end its sleep.
+    /// An eventfd; a write to it ends the sleep.
     event: OwnedFd,
 }
 
 impl Ring {
-    /// A ring for this thread. Fails where the kernel has no io_uring as we need it, or forbids it.
+    /// A ring for this thread.
+    ///
+    /// # Errors
+    /// Where the kernel's io_uring is too old or forbidden, or there are no descriptors left.
     pub fn new(kind: DriverKind, spin: Duration) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let own = Rc::new(event.try_clone()?);
@@ -87,12 +90,15 @@ impl Ring {
         })
     }
 
-    /// What moves its bytes.
+    /// The kind of its I/O driver.
     pub fn kind(&self) -> DriverKind {
         self.driver.borrow().kind()
     }
 
-    /// Runs a future, and all tasks that are spawned meanwhile, until it is done.
+    /// Runs a future to its end, together with all tasks that are spawned meanwhile; these are dropped at the end.
+    ///
+    /// # Errors
+    /// Where entering the kernel fails, or the eventfd cannot be read any more.
     pub fn run<T: 'static>(self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
         let ring = Rc::new(self);
         CURRENT.set(Some(Rc::clone(&ring)));
@@ -113,7 +119,8 @@ impl Ring {
         }
     }
 
-    /// The tasks that are ready now, each once.
+    /// Runs each task that is ready now once. Tasks that become ready meanwhile run in the next turn, so that a task
+    /// that wakes itself cannot keep the thread from its I/O.
     fn run_ready(&self) {
         let now = clock::begin_turn();
         loop {
@@ -136,7 +143,9 @@ impl Ring {
         if self.has_ready() || self.spin_for_work()? {
             return self.driver.borrow_mut().turn(Some(Duration::ZERO));
         }
-        // Dekker's handshake with `RemoteQueue::wake`: either we see its task, or it sees us parked.
+        // Dekker's handshake with `RemoteQueue::wake`: it pushes a task, then reads the flag; we set the flag, then
+        // check for tasks. With a fence between the two steps on both sides, either we see its task or it sees us
+        // parked.
         self.remote.is_parked.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let wait = if self.has_ready() {
@@ -150,7 +159,7 @@ impl Ring {
         outcome
     }
 
-    /// Looks for work for as long as the flag says; whether there is some.
+    /// Polls for work for as long as the flag says, and returns whether there is some.
     fn spin_for_work(&self) -> io::Result<bool> {
         if self.spin.is_zero() {
             return Ok(false);
@@ -168,14 +177,14 @@ impl Ring {
         }
     }
 
-    /// Drops all tasks. They hold the ring, and it holds them: those that are ready by their queue, the
-    /// others by the wakers of what they wait for.
+    /// Drops all tasks, to break a cycle: tasks have references to the ring, and the ring to tasks, in its queues or
+    /// through the wakers of their operations and timers.
     fn drop_tasks(&self) {
         loop {
             let mut wakers = self.driver.borrow_mut().take_wakers();
             wakers.extend(self.timers.borrow_mut().take_wakers());
             let mut tasks = Vec::from(self.ready.take());
-            // A task that loses its last waker comes by here to be dropped.
+            // A task that loses its last waker is scheduled once more, to be dropped.
             tasks.extend(std::iter::from_fn(|| self.remote.woken.pop()));
             if wakers.is_empty() && tasks.is_empty() {
                 return;
@@ -192,16 +201,18 @@ impl RemoteQueue {
     /// Another thread woke a task.
     fn wake(&self, task: Runnable) {
         self.woken.push(task);
+        // The other half of the handshake with `Ring::enter`.
         fence(Ordering::SeqCst);
         if self.is_parked.load(Ordering::SeqCst) && self.is_parked.swap(false, Ordering::SeqCst) {
-            // It can fail only where the counter is full: then the thread is being woken.
+            // Fails only if the counter is full, and then the thread is being woken already. The swap makes sure that
+            // of several threads only one pays for the system call.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 }
 
 impl Drop for RemoteQueue {
-    /// Whoever is last may be another thread, which may not drop a task of this one.
+    /// The last reference may be dropped by another thread, which must not drop this thread's tasks: they are leaked.
     fn drop(&mut self) {
         while let Some(task) = self.woken.pop() {
             std::mem::forget(task);
@@ -209,7 +220,7 @@ impl Drop for RemoteQueue {
     }
 }
 
-/// Takes in the events that end a sleep.
+/// Reads the eventfd, over and over, so that a write to it ends a sleep.
 async fn listen(ring: Rc<Ring>) {
     loop {
         let key = ring.driver.borrow_mut().read_event(&ring.event);
@@ -222,21 +233,21 @@ async fn listen(ring: Rc<Ring>) {
     }
 }
 
-/// Forgets the ring of this thread when it ends.
+/// Clears [`CURRENT`] when the ring ends.
 struct RingGuard;
 
 impl Drop for RingGuard {
     fn drop(&mut self) {
         let ring = CURRENT.take();
         clock::end_turns();
-        // Where the thread panics, a task that panics too as it is dropped would end the process.
+        // Not during a panic: a task that panics in its own drop would then abort the process.
         if let Some(ring) = ring.filter(|_| !std::thread::panicking()) {
             ring.drop_tasks();
         }
     }
 }
 
-/// The ring of this thread, where it has one.
+/// The ring of this thread, if it has one.
 pub fn current() -> Option<Rc<Ring>> {
     CURRENT.with_borrow(Clone::clone)
 }
@@ -251,7 +262,7 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
 }
 
 fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
-    // A thread that ends has no ring any more, and is no other one's either.
+    // `try_with` fails in a thread that is ending. The task is dropped then: the ring it belonged to has ended as well.
     let elsewhere = CURRENT.try_with(|current| match current.borrow().as_ref() {
         Some(ring) if Arc::ptr_eq(&ring.remote, remote) => {
             ring.ready.borrow_mut().push_back(task);
@@ -264,7 +275,7 @@ fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
     }
 }
 
-/// Wakes its task at an instant.
+/// Resolves at an instant.
 pub struct SleepFuture {
     ring: Rc<Ring>,
     at: Instant,
@@ -272,7 +283,7 @@ pub struct SleepFuture {
 }
 
 impl SleepFuture {
-    /// Until an instant, on this thread's ring.
+    /// Sleeps until an instant, on this thread's ring.
     pub const fn until(ring: Rc<Ring>, at: Instant) -> Self {
         Self { ring, at, key: None }
     }

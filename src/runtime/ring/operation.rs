@@ -1,18 +1,18 @@
-//! An operation on a socket, by its key, and what comes of it: the same by io_uring and by epoll.
+//! Keys and outcomes of I/O operations, the same for io_uring and epoll.
 
 #![expect(unsafe_code, reason = "a descriptor that comes as a number")]
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Bytes of one receive buffer: most requests fit whole; what is larger is read straight to its
-/// place.
+/// Bytes of one receive buffer. Most requests fit; the rest of a larger one is read straight into the connection's
+/// memory.
 pub const BUFFER_SIZE: usize = 4096;
 
-/// An operation under way, or its outcomes that nobody took yet.
+/// Names an operation until its last outcome was taken.
 pub struct OperationKey(pub(super) usize);
 
-/// A buffer with bytes in it, until it is given back.
+/// One of the driver's buffers with received bytes in it; must be given back.
 #[derive(Debug)]
 pub struct FilledBuffer {
     /// Which of the driver's buffers.
@@ -21,19 +21,19 @@ pub struct FilledBuffer {
     pub(super) size: usize,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 pub struct OperationOutcome {
-    /// Bytes, a descriptor, or events, by the kind of operation.
+    /// A number of bytes, a descriptor, or events, by kind of operation.
     pub result: io::Result<u32>,
-    /// What was received.
+    /// The received bytes.
     pub filled: Option<FilledBuffer>,
-    /// Whether a socket had still more to read.
+    /// Whether the socket has more to read.
     pub has_more_input: bool,
-    /// Whether the operation is over, and its key with it.
+    /// Whether it is the last outcome; the key is used up then.
     pub is_last: bool,
 }
 
-/// Takes a descriptor that an accept has made.
+/// Takes ownership of a descriptor that an accept returned.
 pub fn own(descriptor: u32) -> OwnedFd {
     let descriptor = i32::try_from(descriptor).expect("a descriptor is no error");
     // SAFETY: the kernel has just made it for this accept, and nobody else was told.

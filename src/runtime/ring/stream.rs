@@ -1,6 +1,6 @@
-//! Sockets on the ring. What is small is received into a buffer that the kernel picks and sent by
-//! the ring with all else of the same turn; what is large is received straight to its place and
-//! sent from where it lies, by system calls, with the ring saying when. Lives on its shard.
+//! Sockets on the ring. Small messages are received into a provided buffer and sent by the ring, together with
+//! everything else of the same turn. Large ones are received straight into the caller's memory and sent from there by
+//! system calls, to save a copy; the ring only waits for readiness. Stays on its shard.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -14,7 +14,7 @@ use crate::limits::READ_SIZE;
 use crate::runtime::ring::Ring;
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, own};
 
-/// Bytes of a reply up to which the ring sends it, and its session goes on meanwhile.
+/// Largest reply, in bytes, that the ring sends while its connection continues.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
 
 /// A listening socket on the ring.
@@ -25,7 +25,7 @@ pub struct RingAcceptor {
 }
 
 impl RingAcceptor {
-    /// Takes a socket that listens.
+    /// For a listening socket.
     pub fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
         Self { ring, descriptor: Rc::new(descriptor), accepting: None }
     }
@@ -57,9 +57,9 @@ pub struct RingStream {
     ring: Rc<Ring>,
     descriptor: Rc<OwnedFd>,
     reading: ReadState,
-    /// What was received, and how far it was read.
+    /// The buffer received last, and how many of its bytes were read.
     received: Option<(FilledBuffer, usize)>,
-    /// Whether to try a read before waiting: there may be more than was received.
+    /// Whether to try a read before waiting, because there may be more input.
     has_more_input: bool,
     writing: WriteState,
 }
@@ -67,18 +67,18 @@ pub struct RingStream {
 /// What a connection waits for before it can read.
 enum ReadState {
     Nothing,
-    /// Bytes in a buffer of the driver's.
+    /// For bytes in one of the driver's buffers.
     Received(OperationKey),
-    /// That there is something to read.
+    /// For readability.
     Ready(OperationKey),
 }
 
-/// What goes on behind a connection's back.
+/// The send or wait of a connection that is in flight.
 enum WriteState {
     Nothing,
-    /// A send of so many bytes.
+    /// A send, and its size in bytes.
     Sent(OperationKey, usize),
-    /// That there is room.
+    /// A wait for room to write.
     Ready(OperationKey),
 }
 
@@ -113,6 +113,7 @@ impl RingStream {
             }
             let mut driver = self.ring.driver.borrow_mut();
             match std::mem::replace(&mut self.reading, ReadState::Nothing) {
+                // Room for more than a buffer: the caller expects a large body, which is read into its place.
                 ReadState::Nothing if space.len() > READ_SIZE => {
                     self.reading = ReadState::Ready(driver.readable(&self.descriptor));
                 }
@@ -126,7 +127,7 @@ impl RingStream {
                     self.received = outcome.filled.map(|filled| (filled, 0));
                     match outcome.result {
                         Ok(0) => return Poll::Ready(Ok(0)),
-                        // All buffers are taken: wait without one.
+                        // All buffers are taken: wait for readability, then read with a system call.
                         Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                             self.reading = ReadState::Ready(driver.readable(&self.descriptor));
                         }
@@ -145,7 +146,7 @@ impl RingStream {
         }
     }
 
-    /// Sends some of `bytes`, after what was sent before.
+    /// Sends some of `bytes` at once, after an earlier send has finished.
     pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             std::task::ready!(self.poll_written(context))?;
@@ -156,9 +157,9 @@ impl RingStream {
         }
     }
 
-    /// Sends bytes as soon as this turn ends, and takes them away; an empty buffer stays in their
-    /// place. Fails with what befell what was sent before. False where there is too much of it, or
-    /// what was sent before is still under way.
+    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; the result is that of
+    /// [`Self::poll_written`]. False, and nothing is taken, if there are too many bytes or an earlier send is in
+    /// flight.
     pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
         if bytes.len() > BEHIND_SIZE_MAX || !matches!(self.writing, WriteState::Nothing) {
             return false;
@@ -170,7 +171,7 @@ impl RingStream {
         true
     }
 
-    /// Ready when all that was sent has gone to the kernel, or with why it has not.
+    /// Ready when the earlier send has finished or failed, or there is room to write.
     pub fn poll_written(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
         let mut driver = self.ring.driver.borrow_mut();
         match std::mem::replace(&mut self.writing, WriteState::Nothing) {
@@ -182,6 +183,7 @@ impl RingStream {
                 }
                 Poll::Ready(outcome) => Poll::Ready(match outcome.result {
                     Ok(sent) if sent as usize == size => Ok(()),
+                    // With `MSG_WAITALL` the kernel retries short sends: one that is short all the same has failed.
                     Ok(_) => Err(ErrorKind::WriteZero.into()),
                     Err(error) => Err(error),
                 }),
@@ -196,13 +198,19 @@ impl RingStream {
         }
     }
 
-    /// Waits until there is room to send.
+    /// Waits until there is room to write.
+    ///
+    /// # Errors
+    /// Where an earlier send failed.
     pub async fn writable(&mut self) -> io::Result<()> {
         self.wait_for_room();
         poll_fn(|context| self.poll_written(context)).await
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
+    ///
+    /// # Errors
+    /// Where the socket is not connected any more.
     pub fn shutdown_write(&self) -> io::Result<()> {
         rustix::net::shutdown(&*self.descriptor, Shutdown::Write).map_err(io::Error::from)
     }
@@ -213,7 +221,7 @@ impl RingStream {
         }
     }
 
-    /// Copies what was received; `None` where nothing is left of it.
+    /// Copies received bytes; `None` if there are none left.
     fn take_received(&mut self, space: &mut [u8]) -> Option<usize> {
         let (filled, start) = self.received.take()?;
         let mut driver = self.ring.driver.borrow_mut();
@@ -231,7 +239,7 @@ impl RingStream {
 
     fn receive_now(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let (count, _) = rustix::net::recv(&*self.descriptor, &mut *space, RecvFlags::DONTWAIT)?;
-        // As much as there was room for: there may be more.
+        // It filled the whole space: there may be more.
         self.has_more_input = count > 0 && count == space.len();
         Ok(count)
     }

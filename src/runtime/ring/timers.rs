@@ -1,19 +1,19 @@
-//! What sleeps on one shard, by when it is to be woken. Pure but for the wakers.
+//! The timers of one shard, sorted by when they expire. Pure but for the wakers.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::time::Instant;
 
-/// Names one sleeper.
+/// Names one timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimerKey {
     at: Instant,
-    /// Tells those of the same instant apart, in the order in which they came.
+    /// Order of insertion, for timers of the same instant.
     number: u64,
 }
 
-/// The sleepers of one shard.
+/// The timers of one shard.
 #[derive(Debug, Default)]
 pub struct TimerQueue {
     sleepers: BTreeMap<TimerKey, Waker>,
@@ -21,7 +21,7 @@ pub struct TimerQueue {
 }
 
 impl TimerQueue {
-    /// Wakes somebody at an instant.
+    /// Wakes a task at an instant.
     pub fn insert(&mut self, at: Instant, waker: Waker) -> TimerKey {
         let key = TimerKey { at, number: self.count };
         self.count += 1;
@@ -29,29 +29,29 @@ impl TimerQueue {
         key
     }
 
-    /// Wakes somebody else instead, or the same task by another waker.
+    /// Replaces the waker of a timer.
     pub fn replace(&mut self, key: TimerKey, waker: &Waker) {
         if let Some(have) = self.sleepers.get_mut(&key) {
             have.clone_from(waker);
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Removes a timer.
     pub fn remove(&mut self, key: TimerKey) {
         self.sleepers.remove(&key);
     }
 
-    /// Those who sleep, who are woken no more.
+    /// Removes all timers and returns their wakers.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.sleepers).into_values().collect()
     }
 
-    /// The next of those whose time has come.
+    /// Removes the next expired timer and returns its waker.
     pub fn poll_due(&mut self, now: Instant) -> Option<Waker> {
         self.sleepers.first_entry().filter(|first| first.key().at <= now).map(|first| first.remove())
     }
 
-    /// When the first must be woken.
+    /// When the first timer expires.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sleepers.first_key_value().map(|(key, _)| key.at)
     }

@@ -1,7 +1,7 @@
-//! Operations under way in one io_uring, and what came of them. An operation owns what the kernel
-//! uses of it, its bytes and its descriptor, until it has completed, whoever has lost interest:
-//! that is what makes dropping a future safe. Lives on its shard. Bounded by who starts operations:
-//! a connection has three at most.
+//! The operations of one io_uring. The kernel reads and writes an operation's bytes, and uses its descriptor, until the
+//! operation has completed. So the slab here owns both until then, even if the future that waited for it was dropped:
+//! that is what makes dropping a future safe. Stays on its shard. Bounded by the connections, which have at most three
+//! operations each.
 
 #![expect(unsafe_code, reason = "entries that name memory and descriptors by number")]
 
@@ -24,25 +24,26 @@ use crate::time::Instant;
 use crate::runtime::ring::buffers::{GROUP, ProvidedBuffers};
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutcome, own};
 
-/// Entries of the submission queue: what one turn of a busy shard starts; more go in parts.
+/// Entries of the submission queue: as many as one turn of a busy shard starts. More than that are submitted in parts.
 const SUBMISSIONS: u32 = 1024;
-/// Entries of the completion queue; beyond it the kernel keeps them in a list of its own.
+/// Entries of the completion queue. The kernel keeps those beyond it in a list (`IORING_FEAT_NODROP`).
 const COMPLETIONS: u32 = 4 * SUBMISSIONS;
 /// Buffers of finished sends that are kept for the next.
 const SPARES_MAX: usize = 64;
-/// `IORING_RECVSEND_POLL_FIRST` (linux/io_uring.h): what was there has been read, so that a try before
-/// the wait would find nothing.
+/// `IORING_RECVSEND_POLL_FIRST` (linux/io_uring.h): wait before the first attempt. A connection has read all input
+/// before it receives again, so that attempt would find nothing.
 const POLL_FIRST: u16 = 1;
-/// Names what nobody waits for.
+/// User data of entries whose completion is ignored.
 const NOBODY: u64 = u64::MAX;
 
-/// One io_uring with its operations, which are drained before their memory is freed: the kernel ends
-/// what is under way some time after the descriptor of a ring was closed, and writes to it until then.
+/// One io_uring with its operations. Drained before their memory is freed: after a ring's descriptor is closed, the
+/// kernel goes on writing to that memory for some time.
 pub struct Uring {
-    /// Dropped before the buffers that it was told of.
+    /// Declared first, so that it is dropped before the buffers that are registered with it.
     ring: IoUring,
     operations: Slab<UringOperation>,
     buffers: ProvidedBuffers,
+    /// Empty buffers of finished sends.
     spares: Vec<Vec<u8>>,
 }
 
@@ -50,9 +51,9 @@ struct UringOperation {
     kind: UringKind,
     waker: Option<Waker>,
     outcomes: SmallVec<[OperationOutcome; 1]>,
-    /// Nobody waits any more: the outcomes are put away.
+    /// No future waits for it any more: its outcomes are discarded.
     is_abandoned: bool,
-    /// Kept open until the kernel is done with it.
+    /// Keeps the descriptor open until the operation has completed.
     _descriptor: Rc<OwnedFd>,
     bytes: Vec<u8>,
 }
@@ -66,12 +67,17 @@ enum UringKind {
 }
 
 impl Uring {
-    /// An io_uring of this thread, which alone may use it. Fails where the kernel lacks what is
-    /// needed (Linux 6.1), or forbids io_uring.
+    /// An io_uring for this thread, the only one that may use it.
+    ///
+    /// # Errors
+    /// Where the kernel is older than Linux 6.1, or forbids io_uring.
     pub fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
+        // One thread submits, and takes completions only when it asks for them: the kernel then runs completion work in
+        // that call instead of interrupting the thread.
         builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all().setup_cqsize(COMPLETIONS);
         let ring: IoUring = builder.build(SUBMISSIONS)?;
+        // Timeouts as an argument of the call that waits, and no lost completions.
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -86,13 +92,13 @@ impl Uring {
         self.start(entry, UringKind::Accept, listener, Vec::new())
     }
 
-    /// Receives into a buffer of the kernel's choice.
+    /// Receives into a provided buffer that the kernel picks when bytes arrive.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         let entry = opcode::Recv::new(fd(socket), std::ptr::null_mut(), 0).ioprio(POLL_FIRST).buf_group(GROUP).build();
         self.start(entry.flags(io_uring::squeue::Flags::BUFFER_SELECT), UringKind::Other, socket, Vec::new())
     }
 
-    /// Sends all of some bytes.
+    /// Sends all of `bytes`.
     pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
@@ -100,20 +106,20 @@ impl Uring {
         self.start(entry, UringKind::Other, socket, bytes)
     }
 
-    /// Waits until a descriptor can be read or written, as poll(2) has it.
+    /// Waits for events of poll(2) on a descriptor.
     pub fn ready(&mut self, descriptor: &Rc<OwnedFd>, events: libc::c_short) -> OperationKey {
         let entry = opcode::PollAdd::new(fd(descriptor), u32::from(events.cast_unsigned())).build();
         self.start(entry, UringKind::Other, descriptor, Vec::new())
     }
 
-    /// Reads from a descriptor that is no socket, for the sake of having read.
+    /// Reads from an eventfd to reset it; the bytes are not used.
     pub fn read(&mut self, descriptor: &Rc<OwnedFd>, mut space: Vec<u8>) -> OperationKey {
         let size = u32::try_from(space.len()).unwrap_or(u32::MAX);
         let entry = opcode::Read::new(fd(descriptor), space.as_mut_ptr(), size).build();
         self.start(entry, UringKind::Other, descriptor, space)
     }
 
-    /// The next outcome of an operation, or a promise to wake.
+    /// The next outcome of an operation. The key is used up with the last one (`is_last`).
     pub fn poll(&mut self, key: &OperationKey, context: &Context<'_>) -> Poll<OperationOutcome> {
         let operation = self.operations.get_mut(key.0).expect("a key is given up with the last outcome");
         if operation.outcomes.is_empty() {
@@ -130,8 +136,7 @@ impl Uring {
         Poll::Ready(outcome)
     }
 
-    /// Nobody waits for an operation any more: it is cancelled, and put away when the kernel is
-    /// done with it.
+    /// The future of an operation was dropped: cancels the operation, and frees it once the kernel has completed it.
     #[expect(clippy::needless_pass_by_value, reason = "who abandons it has it no more")]
     pub fn abandon(&mut self, key: OperationKey) {
         if let Err(error) = self.cancel(key.0) {
@@ -139,7 +144,7 @@ impl Uring {
         }
     }
 
-    /// Those who wait for operations, who are woken no more.
+    /// Takes the wakers of all operations, which then wake no task any more.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         self.operations.iter_mut().filter_map(|(_, operation)| operation.waker.take()).collect()
     }
@@ -149,7 +154,7 @@ impl Uring {
         self.buffers.bytes(filled)
     }
 
-    /// What was received has been read.
+    /// Returns a buffer whose bytes were read.
     pub fn give_back(&mut self, filled: FilledBuffer) {
         self.buffers.give_back(filled);
     }
@@ -159,14 +164,17 @@ impl Uring {
         self.spares.pop().unwrap_or_default()
     }
 
-    /// Operations under way.
+    /// Operations in flight.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.operations.len()
     }
 
-    /// Submits what was started and takes in what has completed; waits for something to complete
-    /// for as long as is said, `None` for ever.
+    /// Submits what was started and collects what has completed, in one system call. Waits up to `wait` for a
+    /// completion; for ever if `None`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses for good; a timeout, a signal or a full queue is not an error.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let outcome = match wait {
             Some(Duration::ZERO) => self.enter(),
@@ -184,6 +192,8 @@ impl Uring {
     }
 
     fn enter(&self) -> io::Result<usize> {
+        // `IORING_ENTER_GETEVENTS`, without which the kernel would not run deferred completion work. The crate's
+        // `submit` does not set it where there is nothing to wait for.
         const GET_EVENTS: u32 = 1;
         let count = {
             // SAFETY: no other reference to the submission queue is alive in this function.
@@ -215,6 +225,7 @@ impl Uring {
         }
     }
 
+    /// Queues an entry; submits the queue first if it is full.
     fn try_push(&mut self, entry: &Entry) -> io::Result<()> {
         loop {
             // SAFETY: bytes and descriptor that the entry names are in its `UringOperation`, which is removed
@@ -236,7 +247,7 @@ impl Uring {
         operation.waker = None;
         let outcomes = std::mem::take(&mut operation.outcomes);
         let (kind, is_over) = (operation.kind, outcomes.iter().any(|outcome| outcome.is_last));
-        outcomes.into_iter().for_each(|outcome| self.put_away(kind, outcome));
+        outcomes.into_iter().for_each(|outcome| self.discard(kind, outcome));
         if is_over {
             self.finish(key);
             return Ok(());
@@ -244,8 +255,8 @@ impl Uring {
         self.try_push(&opcode::AsyncCancel::new(key as u64).build().user_data(NOBODY))
     }
 
-    /// Cancels all that is under way and waits until the kernel is done with it, but not beyond an
-    /// instant. False where it is not done.
+    /// Cancels all operations and waits until the kernel has completed them, but not beyond an instant. False if some
+    /// are still in flight.
     pub(super) fn drain(&mut self, until: Instant) -> bool {
         let keys: Vec<usize> = self.operations.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -284,7 +295,7 @@ impl Uring {
         };
         if operation.is_abandoned {
             let (kind, is_last) = (operation.kind, outcome.is_last);
-            self.put_away(kind, outcome);
+            self.discard(kind, outcome);
             if is_last {
                 self.finish(key);
             }
@@ -296,8 +307,8 @@ impl Uring {
         }
     }
 
-    /// Frees what nobody took.
-    fn put_away(&mut self, kind: UringKind, outcome: OperationOutcome) {
+    /// Frees what an abandoned operation brought: a provided buffer, or an accepted connection.
+    fn discard(&mut self, kind: UringKind, outcome: OperationOutcome) {
         if let Some(filled) = outcome.filled {
             self.buffers.give_back(filled);
         }
@@ -321,7 +332,7 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if !self.drain(clock::now() + RING_DRAIN_MAX) {
-            // The kernel may still read and write it.
+            // The kernel may still read and write their memory: leak it.
             std::mem::forget(std::mem::take(&mut self.operations));
             self.buffers.leak();
         }
@@ -332,7 +343,7 @@ fn fd(descriptor: &Rc<OwnedFd>) -> Fd {
     Fd(descriptor.as_raw_fd())
 }
 
-/// The end of the wait, a signal, or a queue that is full for now.
+/// Whether it is the end of a wait, a signal, or a queue that is full for now.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

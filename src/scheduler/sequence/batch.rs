@@ -1,5 +1,5 @@
-//! What an idle instance is given to run: a row of each slot that is ready (direct), or the requests
-//! that have waited longest, one of a sequence (oldest).
+//! Forms the batch of an idle instance: a row for each ready slot (direct), or the requests that have waited longest,
+//! one per sequence (oldest).
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         claims: &mut impl Claims<T>,
     ) -> Option<(Vec<SequenceBatchRow<T>>, ReleaseReason)> {
         loop {
-            self.break_gone(instance, now, claims);
+            self.break_cancelled(instance, now, claims);
             let (oldest, shape_key, count) = self.oldest_ready(instance)?;
             let due = oldest + delay;
             let is_enough = slots_least == 0 || delay.is_zero() || count >= slots_least;
@@ -71,8 +71,9 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// Ends the sequences of an instance whose next request has gone, until there are none.
-    fn break_gone(&mut self, instance: usize, now: Instant, claims: &mut impl Claims<T>) {
+    /// Breaks the sequences of an instance whose next request was cancelled, until none is left. In a loop, since a
+    /// freed slot goes to a sequence from the backlog, whose request may be cancelled too.
+    fn break_cancelled(&mut self, instance: usize, now: Instant, claims: &mut impl Claims<T>) {
         loop {
             let Some(ready) = self.instances.get(instance) else { return };
             let fronts = ready.ready.iter().filter_map(|slot| ready.run(*slot));
@@ -86,8 +87,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// When the request that has waited longest came, what may be batched with it, and how many slots
-    /// are ready.
+    /// Of the longest waiting request when it arrived and its shape key; and how many slots are ready.
     fn oldest_ready(&self, instance: usize) -> Option<(Instant, ShapeKey, usize)> {
         let instance = self.instances.get(instance)?;
         let fronts = instance.ready.iter().filter_map(|slot| front(&self.runs, instance.run(*slot)?));
@@ -95,8 +95,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         Some((oldest.queued_at, oldest.shape_key.clone(), instance.ready.len()))
     }
 
-    /// Takes the requests of all slots that fit, with an empty row for each slot between that has
-    /// none.
+    /// Takes the requests of all slots with this shape key, with an empty row for each slot in between.
     fn take_rows(
         &mut self,
         instance: usize,
@@ -122,7 +121,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
         gone.into_iter().for_each(|run| self.break_run(run, SequenceEnd::Cancel, now, claims));
         self.fill(now);
-        debug_assert!(rows.iter().enumerate().all(|(slot, row)| row.slot == slot), "a row is that of its slot");
+        debug_assert!(rows.iter().enumerate().all(|(slot, row)| row.slot == slot), "a row's index is its slot");
         debug_assert!(rows.len() <= self.policy.slots, "there are no more rows than slots");
         rows
     }
@@ -169,8 +168,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// Takes the first request of a sequence into a batch; its last one frees the slot, for the
-    /// batch after.
+    /// Takes the first request of a sequence into a batch. The last request of a sequence frees its slot already, for
+    /// the next batch.
     fn take_front(&mut self, run: usize, claims: &mut impl Claims<T>) -> Option<(T, RunId)> {
         let held = self.runs.get_mut(run)?;
         if !claims.claim(&held.queue.front()?.token) {
@@ -193,7 +192,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         debug_assert!(held.flight.is_none(), "one request of a sequence runs at a time");
         held.flight = Some(RunningRequest { number: flight.number, shape_key: front.shape_key });
         if self.policy.is_iterative {
-            // The end of the batch is not that of its requests.
+            // Its requests may outlast the batch: `handle_rescheduled` and `handle_finished` end them, not
+            // `handle_done`.
             self.flight_count += 1;
         } else if let SequencePlace::Slot { instance, .. } = held.place
             && let Some(instance) = self.instances.get_mut(instance)
@@ -208,11 +208,11 @@ fn front<K, T>(runs: &SequenceTable<K, T>, run: usize) -> Option<&SequenceReques
     runs.get(run)?.queue.front()
 }
 
-/// What a former may take: the first requests of sequences, as long as they are offered and wait.
+/// The claims of an oldest strategy's scheduler: an offer waits as long as it is current and its request waits.
 struct RowOffers<'a, K, T, C> {
     runs: &'a SequenceTable<K, T>,
     claims: &'a mut C,
-    /// Those that have gone.
+    /// Current offers whose request was cancelled.
     gone: Vec<RowOffer>,
 }
 

@@ -1,5 +1,5 @@
-//! The slots of one instance, and what waits in them to run. Used by [`super::Sequences`] only.
-//! Memory is taken as slots are used, from the lowest.
+//! The slots of one instance, and the requests in them that are ready to run. Used by [`super::Sequences`] only. Memory
+//! grows as slots are first used, from the lowest.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use crate::time::Instant;
 /// One instance.
 #[derive(Debug)]
 pub(super) struct InstanceSlots {
-    /// The sequence of each slot, as far as slots were ever used.
+    /// The sequence of each slot that was ever used.
     slots: Vec<Option<usize>>,
     /// Free slots among those.
     returned: BTreeSet<usize>,
-    /// Of a direct strategy: slots whose sequence has a request to run.
+    /// Direct strategy: slots whose sequence has a request to run.
     pub(super) ready: BTreeSet<usize>,
-    /// Of an oldest strategy: the sequences with a request to run, as a queue of its own.
+    /// Oldest strategy: a scheduler over the sequences that have a request to run.
     pub(super) former: Option<Scheduler<RowOffer>>,
-    /// Sequences that its batch has requests of, with their numbers.
+    /// Sequences with a request in its batch, as (index, number).
     pub(super) in_flight: Vec<(usize, u64)>,
-    /// Slots whose sequences were ended, until a batch tells.
+    /// Slots whose sequences ended other than by their last request; the next batch reports them.
     pub(super) ended: Vec<usize>,
-    /// When it asked to be asked again.
+    /// When it must poll again.
     pub(super) ask_at: Option<Instant>,
-    /// Whether something came for it since it asked.
-    has_news: bool,
-    /// Whether it died and was not made anew.
+    /// Whether it got new work since it polled.
+    has_new_work: bool,
+    /// Whether it was lost and not recreated yet.
     pub(super) is_down: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct InstanceSlots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowOffer {
     pub(super) run: usize,
-    /// Tells it from one that was withdrawn.
+    /// Unique among offers: an older one of the same sequence was withdrawn.
     pub(super) number: u64,
 }
 
@@ -49,7 +49,7 @@ impl InstanceSlots {
             in_flight: Vec::new(),
             ended: Vec::new(),
             ask_at: None,
-            has_news: false,
+            has_new_work: false,
             is_down: false,
         }
     }
@@ -76,7 +76,7 @@ impl InstanceSlots {
 
     pub(super) fn give_slot(&mut self, slot: usize) {
         if let Some(place) = self.slots.get_mut(slot) {
-            debug_assert!(place.is_some(), "a slot is given back by who has it");
+            debug_assert!(place.is_some(), "a slot that is freed was taken");
             *place = None;
             self.returned.insert(slot);
         }
@@ -95,7 +95,7 @@ impl InstanceSlots {
     /// The sequence in a slot has a request to run.
     pub(super) fn offer(&mut self, slot: usize, run: usize, number: u64, shape_key: &ShapeKey, now: Instant) {
         debug_assert_eq!(self.run(slot), Some(run), "a request is offered in the slot of its sequence");
-        self.has_news = true;
+        self.has_new_work = true;
         let Some(former) = &mut self.former else {
             self.ready.insert(slot);
             return;
@@ -109,12 +109,12 @@ impl InstanceSlots {
             timeout: std::time::Duration::ZERO,
             deadline: None,
         };
-        // Its bound is beyond what there are sequences.
+        // It has no bound that could be reached.
         let taken = former.handle_request(entry, now);
         debug_assert!(taken.is_ok(), "there are no more offers than slots");
     }
 
-    /// It has none after all. In a former it is known by its number.
+    /// The offer in a slot is withdrawn. The former drops it when it meets it, by its number.
     pub(super) fn withdraw(&mut self, slot: usize) {
         self.ready.remove(&slot);
     }
@@ -125,9 +125,9 @@ impl InstanceSlots {
         }
     }
 
-    /// It asks: what came is news no more.
+    /// It polls: its new work is no longer new.
     pub(super) fn handle_poll(&mut self) {
-        (self.has_news, self.ask_at) = (false, None);
+        (self.has_new_work, self.ask_at) = (false, None);
     }
 
     pub(super) fn take_attention(&mut self, now: Instant) -> bool {
@@ -135,7 +135,7 @@ impl InstanceSlots {
         if is_due {
             self.ask_at = None;
         }
-        std::mem::take(&mut self.has_news) || is_due
+        std::mem::take(&mut self.has_new_work) || is_due
     }
 
     pub(super) fn clear(&mut self) {

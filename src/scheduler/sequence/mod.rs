@@ -1,177 +1,61 @@
-//! The sequence batcher: a pure state machine between the requests of sequences and the slots of a
-//! model version's instances. A sequence has a slot of one instance from its first request to its
-//! end, so that its state may live there; where all slots are taken it waits in the backlog, first
-//! come first served. Like [`super::Scheduler`] it is told what arrives and what time it is, knows
-//! no tensors, reads no clock and takes no lock. It is generic over the id of a sequence and the
-//! caller's token. Bounds: the slots, and the requests that the caller lets wait, each sequence of
-//! the backlog having one at least. Rules and order are Triton's (`sequence_batch_scheduler.cc`).
+//! The sequence batcher: a pure state machine between the requests of sequences and the slots of a model version's
+//! instances. A sequence has a slot of one instance from its first request to its end, so that its state can stay
+//! there. While all slots are taken it waits in the backlog, first come first served. Like [`super::Scheduler`] it gets
+//! arrivals and the time from its caller, knows no tensors, reads no clock and takes no lock. It is generic over the id
+//! of a sequence and the caller's token. Bounded by the slots, and by the requests that the caller lets wait: each
+//! sequence in the backlog has at least one. Rules and order are Triton's (`sequence_batch_scheduler.cc`).
 
+mod alarm;
 mod batch;
+mod entry;
 mod instance;
 mod run;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
+use crate::scheduler::sequence::alarm::SequenceAlarm;
 use crate::scheduler::sequence::instance::InstanceSlots;
-use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceRun, SequenceTable};
-use crate::scheduler::{Claims, Policy, ReleaseReason, ShapeKey};
+use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
+use crate::scheduler::{Claims, Policy};
 use crate::time::Instant;
 
-/// How one model version serves sequences.
-#[derive(Clone, Debug)]
-pub struct SequencePolicy {
-    /// How the requests of its sequences become batches.
-    pub strategy: SlotStrategy,
-    /// Instances that take work.
-    pub instances: usize,
-    /// Slots of each instance: sequences that it serves at a time.
-    pub slots: usize,
-    /// A sequence that brings no request for so long has ended.
-    pub idle_max: Duration,
-    /// Whether a request runs until its model is done with it, and its sequence with it (iterative
-    /// sequences): it is under way until [`Sequences::handle_again`] or [`Sequences::handle_over`].
-    pub is_iterative: bool,
-}
-
-/// How the requests of sequences become batches.
-#[derive(Clone, Debug)]
-pub enum SlotStrategy {
-    /// A slot is a row of the batch: a batch has at most one request of each slot.
-    Direct {
-        /// A batch waits so long for more of its slots to be ready.
-        queue_delay_max: Duration,
-        /// With so many slots ready it does not wait.
-        slots_least: usize,
-    },
-    /// The requests of an instance's sequences are batched as those of any model, one of each
-    /// sequence at a time.
-    Oldest(Policy),
-}
-
-/// One request of a sequence.
-#[derive(Clone, Debug)]
-pub struct SequenceEntry<K, T> {
-    /// The caller's name for it.
-    pub token: T,
-    /// Its sequence.
-    pub id: K,
-    /// Whether it is the first.
-    pub is_start: bool,
-    /// Whether it is the last.
-    pub is_end: bool,
-    /// What it may be batched with.
-    pub shape_key: ShapeKey,
-    /// When it arrived.
-    pub queued_at: Instant,
-    /// How long it may wait for a slot; zero for as long as it takes.
-    pub timeout: Duration,
-}
-
-/// Requests that an instance runs together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SequenceBatch<T> {
-    /// Its rows, in order. Of a direct batch the slot of a row is its place.
-    pub rows: Vec<SequenceBatchRow<T>>,
-    /// Slots whose sequences ended otherwise than by a request, since the batch before: what is kept
-    /// of them is to be forgotten before this one runs.
-    pub ended: Vec<usize>,
-    /// Why now.
-    pub released: ReleaseReason,
-}
-
-/// One row of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SequenceBatchRow<T> {
-    /// The slot of its instance.
-    pub slot: usize,
-    /// The request; `None` where the slot has none that fits this batch.
-    pub token: Option<T>,
-    /// The request while it runs.
-    pub flight: Option<RunId>,
-}
-
-/// Names a request of a sequence while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunId {
-    run: usize,
-    /// Tells it from others of the sequence, and of those that had its index.
-    number: u64,
-}
-
-/// What ends a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SequenceEnd {
-    /// A client left one of its requests, or the stream that it came by.
-    Cancel,
-    /// Its last request, by the client's word.
-    End,
-    /// It brought no request for too long.
-    Idle,
-    /// The instance that held its state died.
-    Instance,
-    /// The model was done with it (iterative sequences).
-    Model,
-    /// A request that began it anew.
-    Restart,
-    /// One of its requests waited too long for a slot.
-    Timeout,
-    /// Its model version went.
-    Unload,
-}
-
-/// A request that is not taken in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnstartedRequest<T> {
-    /// Its token: its sequence is not running, and it does not begin it.
-    pub token: T,
-}
-
-/// A request that waits no more because its sequence has ended. It was not claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrokenRequest<T> {
-    /// Its token.
-    pub token: T,
-    /// What ended the sequence.
-    pub end: SequenceEnd,
-}
+pub use crate::scheduler::sequence::entry::{
+    BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, SequencePolicy, SlotStrategy,
+    UnstartedRequest,
+};
 
 /// The sequences of one model version.
 #[derive(Debug)]
 pub struct Sequences<K, T> {
     policy: SequencePolicy,
-    /// The sequences that may go on, by id: those whose last request came are not in it.
+    /// The sequences that can be continued, by id. One whose last request has arrived is not here any more, though its
+    /// requests may still wait: the id is free for a new sequence.
     open: HashMap<K, usize>,
     runs: SequenceTable<K, T>,
     instances: Vec<InstanceSlots>,
-    /// Those that wait for a slot, by their number.
+    /// Sequences that wait for a slot, by number, which is the order in which they began.
     backlog: BTreeMap<u64, usize>,
-    /// When a sequence is idle, or has waited too long for a slot: one alarm each at most.
+    /// The next timer of each sequence that has one: idle for too long, or waited too long for a slot.
     alarms: BTreeSet<SequenceAlarm>,
     broken: VecDeque<BrokenRequest<T>>,
     ends: [u64; SequenceEnd::ALL.len()],
     entry_count: usize,
-    /// Requests that are under way, where sequences are iterative.
+    /// Requests in flight, where sequences are iterative.
     flight_count: usize,
-    /// Sequences that were begun, and offers and flights that were made, so far.
+    /// Counts sequences, offers and runs, to give each a number that is never used again.
     number: u64,
     is_draining: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct SequenceAlarm {
-    at: Instant,
-    number: u64,
-    run: usize,
-}
-
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
-    /// No sequence runs.
+    /// Without sequences.
     pub fn new(policy: SequencePolicy) -> Self {
         let former = match &policy.strategy {
             SlotStrategy::Direct { .. } => None,
-            // What was withdrawn is in it until it is met; the slots bound the rest.
+            // No bound of its own: the slots bound the offers, and withdrawn ones are dropped when they are met.
             SlotStrategy::Oldest(oldest) => Some(Policy { entries_max: usize::MAX, ..oldest.clone() }),
         };
         let instances = (0..policy.instances).map(|_| InstanceSlots::new(former.clone())).collect();
@@ -191,10 +75,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A request arrived. Entries come in arrival order, before anything is polled at a later time.
-    /// Given back where its sequence does not run and it does not begin it.
+    /// A request arrived. The caller keeps arrival order, and passes in all arrivals before it polls at a later time.
+    ///
+    /// # Errors
+    /// [`UnstartedRequest`] where its sequence does not exist and the request does not start one.
     pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), UnstartedRequest<T>> {
-        // What was over when it arrived is over; what waited to be heard was not idle.
+        // Only the timers that had expired when the request arrived. A sequence whose request waited in a ring
+        // meanwhile was not idle.
         self.handle_alarms(entry.queued_at);
         let SequenceEntry { token, id, is_start, is_end, shape_key, queued_at, timeout } = entry;
         let running = self.open.get(&id).copied();
@@ -208,8 +95,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             if is_start {
                 held.started_at = queued_at;
             }
-            // Somebody goes on with it.
-            held.is_left = false;
+            // A new request continues it, although a client left before.
+            held.is_abandoned = false;
             held.queue.push_back(SequenceRequest { token, is_start, is_end, shape_key, queued_at, timeout_at });
             self.entry_count += 1;
         }
@@ -221,29 +108,28 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         Ok(())
     }
 
-    /// A client left a sequence: one of its requests, or the stream that it came by. `since` is when
-    /// the last of its requests that the client knows of arrived: a sequence that was begun after
-    /// that is another one.
+    /// A client left a sequence: it cancelled one of its requests, or closed the stream that they came on. `since` is
+    /// when the last request that the client knows of arrived: a sequence that started later is another one.
     pub fn handle_departure(&mut self, id: &K, since: Instant, now: Instant, claims: &mut impl Claims<T>) {
         let Some(run) = self.open.get(id).copied() else { return };
         let Some(held) = self.runs.get_mut(run).filter(|held| held.started_at <= since) else { return };
         match held.queue.front() {
-            // Somebody else goes on with it; what has gone behind that is met in its turn.
+            // Another client continues it. Cancelled requests behind this one are met in their turn.
             Some(front) if claims.is_waiting(&front.token) => {}
             Some(_) => self.break_run(run, SequenceEnd::Cancel, now, claims),
-            None if held.flight.is_some() => held.is_left = true,
+            None if held.flight.is_some() => held.is_abandoned = true,
             None => self.end(run, SequenceEnd::Cancel, now),
         }
         self.invariants();
     }
 
-    /// The instance is back from its batch.
+    /// The instance finished its batch.
     pub fn handle_done(&mut self, instance: usize, now: Instant) {
         for run in self.take_in_flight(instance) {
             let Some(held) = self.runs.get_mut(run) else { continue };
             held.flight = None;
             held.active_at = now;
-            if held.is_left && held.queue.is_empty() {
+            if held.is_abandoned && held.queue.is_empty() {
                 self.end(run, SequenceEnd::Cancel, now);
             } else {
                 self.attend(run, now);
@@ -252,20 +138,22 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// A request that ran is to run again, under this token, before all that came after it. Given back
-    /// where its sequence has ended meanwhile.
-    pub fn handle_again(
+    /// A request that ran is to run again, with this token, before the later requests of its sequence.
+    ///
+    /// # Errors
+    /// [`UnstartedRequest`] where its sequence has ended meanwhile.
+    pub fn handle_rescheduled(
         &mut self,
         flight: RunId,
         token: T,
         now: Instant,
         claims: &mut impl Claims<T>,
     ) -> Result<(), UnstartedRequest<T>> {
-        let Some(RunningRequest { shape_key, .. }) = self.land(flight, now) else {
+        let Some(RunningRequest { shape_key, .. }) = self.take_flight(flight, now) else {
             return Err(UnstartedRequest { token });
         };
         let Some(held) = self.runs.get_mut(flight.run) else { return Err(UnstartedRequest { token }) };
-        let is_left = held.is_left || !claims.is_waiting(&token);
+        let is_abandoned = held.is_abandoned || !claims.is_waiting(&token);
         held.queue.push_front(SequenceRequest {
             token,
             is_start: false,
@@ -275,7 +163,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             timeout_at: None,
         });
         self.entry_count += 1;
-        if is_left {
+        if is_abandoned {
             self.break_run(flight.run, SequenceEnd::Cancel, now, claims);
         } else {
             self.attend(flight.run, now);
@@ -284,23 +172,29 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         Ok(())
     }
 
-    /// A request that ran has its last answer, and its sequence has ended with it; what else came under
-    /// its id goes on from where it begins anew.
-    pub fn handle_over(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<T>) {
-        if self.land(flight, now).is_some() {
+    /// A request that ran had its last answer, which ends its sequence. Later requests with the same id continue from
+    /// the next one that starts a sequence.
+    pub fn handle_finished(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<T>) {
+        if self.take_flight(flight, now).is_some() {
             self.break_run(flight.run, SequenceEnd::Model, now, claims);
         }
         self.invariants();
     }
 
-    /// The instance died, and the state of its sequences with it. Where it was not made anew, it
-    /// gets none before [`Self::handle_revival`].
-    pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<T>) {
+    /// The instance was lost, and with it the state of its sequences. If it was not recreated at once (`is_renewed`),
+    /// it gets no sequences before [`Self::handle_instance_restored`].
+    pub fn handle_instance_lost(
+        &mut self,
+        instance: usize,
+        is_renewed: bool,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) {
         self.take_in_flight(instance);
-        let Some(dead) = self.instances.get_mut(instance) else { return };
-        dead.is_down = !is_renewed;
-        dead.ended.clear();
-        let runs: Vec<usize> = dead.runs().collect();
+        let Some(lost) = self.instances.get_mut(instance) else { return };
+        lost.is_down = !is_renewed;
+        lost.ended.clear();
+        let runs: Vec<usize> = lost.runs().collect();
         for run in runs {
             self.lose_flight(run);
             if self.runs.get(run).is_some_and(|held| held.has_run) {
@@ -319,8 +213,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// The instance was made anew.
-    pub fn handle_revival(&mut self, instance: usize, now: Instant) {
+    /// The instance was recreated.
+    pub fn handle_instance_restored(&mut self, instance: usize, now: Instant) {
         if let Some(instance) = self.instances.get_mut(instance) {
             instance.is_down = false;
         }
@@ -328,8 +222,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// Nothing comes any more: the sequences of the backlog are broken, the others end with the last of
-    /// what they brought, and nothing waits for others.
+    /// Nothing more will arrive: sequences in the backlog end now, the others once their requests have run, and batches
+    /// no longer wait to grow.
     pub fn handle_drain(&mut self) {
         self.is_draining = true;
         match &mut self.policy.strategy {
@@ -346,7 +240,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// The model version went: so did all its sequences.
+    /// The model version is unloaded: ends all sequences.
     pub fn handle_unload(&mut self) {
         let runs: Vec<usize> = self.runs.indices().collect();
         for run in runs {
@@ -359,8 +253,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.invariants();
     }
 
-    /// Ends the sequences whose next request has gone. Takes as long as there are sequences.
-    pub fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<T>) {
+    /// Ends the sequences whose next request was cancelled. Takes time in proportion to the number of sequences.
+    pub fn evict_cancelled(&mut self, now: Instant, claims: &mut impl Claims<T>) {
         let runs: Vec<usize> = self.runs.indices().collect();
         for run in runs {
             let front = self.runs.get(run).and_then(|run| run.queue.front());
@@ -377,34 +271,34 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.broken.pop_front()
     }
 
-    /// When an idle instance must ask [`Self::poll_batch`] again even if nothing arrives.
+    /// When an idle instance must call [`Self::poll_batch`] again even if nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let asked = self.instances.iter().filter_map(|instance| instance.ask_at);
         asked.chain(self.poll_broken_timeout()).min()
     }
 
-    /// When [`Self::poll_broken`] must be asked again, whether or not an instance is idle.
+    /// When [`Self::poll_broken`] must be called again, whether or not an instance is idle.
     pub fn poll_broken_timeout(&self) -> Option<Instant> {
         if self.broken.is_empty() { self.alarms.first().map(|alarm| alarm.at) } else { Some(Instant::ZERO) }
     }
 
-    /// An instance that should ask for a batch, because something came for it or its time to ask is
-    /// there. Each is named once, until there is something new.
+    /// An instance that should poll for a batch, because it has new work or its time to poll again has come. Each is
+    /// named once for the same reason.
     pub fn poll_attention(&mut self, now: Instant) -> Option<usize> {
         self.instances.iter_mut().position(|instance| instance.take_attention(now))
     }
 
-    /// Requests that are held.
+    /// Requests in memory.
     pub fn len(&self) -> usize {
         self.entry_count + self.broken.len()
     }
 
-    /// Whether no request is held.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Requests that run, or whose model has not said yet whether they will again.
+    /// Requests of iterative sequences that run, or may be scheduled to run again.
     pub const fn flights(&self) -> usize {
         self.flight_count
     }
@@ -424,92 +318,18 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.ends.get(end as usize).copied().unwrap_or(0)
     }
 
-    /// How it serves.
+    /// The policy.
     pub const fn policy(&self) -> &SequencePolicy {
         &self.policy
     }
 
-    fn begin(&mut self, id: &K, now: Instant) -> usize {
-        self.number += 1;
-        let run = self.runs.insert(SequenceRun::new(id.clone(), self.number, now));
-        self.open.insert(id.clone(), run);
-        if !self.place(run) {
-            self.backlog.insert(self.number, run);
-        }
-        run
-    }
-
-    /// Gives a sequence the lowest free slot over all instances, as Triton does.
-    fn place(&mut self, run: usize) -> bool {
-        let slots = self.policy.slots;
-        let free = |(index, instance): (usize, &InstanceSlots)| Some((instance.free_slot(slots)?, index));
-        let Some((slot, index)) = self.instances.iter().enumerate().filter_map(free).min() else { return false };
-        let (Some(instance), Some(held)) = (self.instances.get_mut(index), self.runs.get_mut(run)) else {
-            return false;
-        };
-        instance.take_slot(slot, run);
-        held.place = SequencePlace::Slot { instance: index, slot };
-        true
-    }
-
-    /// Puts a sequence back into the backlog, where it was before.
-    fn unplace(&mut self, run: usize) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        if let SequencePlace::Slot { instance, slot } = held.place
-            && let Some(instance) = self.instances.get_mut(instance)
-        {
-            instance.give_slot(slot);
-        }
-        (held.place, held.offer) = (SequencePlace::Backlog, None);
-        let replaced = self.backlog.insert(held.number, run);
-        debug_assert!(replaced.is_none(), "a sequence waits for a slot once");
-        self.set_alarm(run);
-    }
-
-    /// Gives free slots to those that have waited longest.
-    fn fill(&mut self, now: Instant) {
-        while let Some((number, run)) = self.backlog.first_key_value().map(|(number, run)| (*number, *run)) {
-            if !self.place(run) {
-                return;
-            }
-            self.backlog.remove(&number);
-            self.clear_alarm(run);
-            self.attend(run, now);
-        }
-    }
-
-    /// A sequence has a request for its instance, or has none: the instance is told, or its idle time
-    /// begins. In the backlog the time that it may wait is counted.
-    fn attend(&mut self, run: usize, now: Instant) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        let SequencePlace::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
-        let Some(instance) = self.instances.get_mut(instance) else { return };
-        if held.flight.is_some() {
-            return;
-        }
-        match held.queue.front() {
-            None if self.is_draining => self.finish(run, SequenceEnd::Unload),
-            None => {
-                // What it held in memory for its requests is much more than what it is.
-                held.queue = VecDeque::new();
-                self.set_alarm(run);
-            }
-            Some(front) if held.offer.is_none() => {
-                self.number += 1;
-                held.offer = Some(self.number);
-                instance.offer(slot, run, self.number, &front.shape_key, now);
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// Drops the requests of a sequence up to one that begins it anew, from which it goes on; where
-    /// there is none, it has ended.
+    /// Breaks a sequence: drops its requests up to the next one that starts a sequence, and continues from there; ends
+    /// it if there is none.
     fn break_run(&mut self, run: usize, end: SequenceEnd, now: Instant, claims: &mut impl Claims<T>) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
         if self.policy.is_iterative {
-            // It could go on only with what is about to be forgotten.
+            // Its next run would continue from state that is about to be dropped.
             self.lose_flight(run);
         }
         let Some(held) = self.runs.get_mut(run) else { return };
@@ -531,7 +351,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.attend(run, now);
     }
 
-    /// A sequence goes on from its beginning: what it was has ended, if it had begun.
+    /// A sequence starts over under the same id: counts the old one as ended if it had run.
     fn restart(&mut self, run: usize, end: SequenceEnd) {
         let Some(held) = self.runs.get_mut(run) else { return };
         if !std::mem::take(&mut held.has_run) {
@@ -540,6 +360,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let place = held.place;
         self.count(end);
         if let SequencePlace::Slot { instance, slot } = place
+            // The request that restarts it has the START flag, which resets the state anyway.
             && end != SequenceEnd::Restart
             && let Some(instance) = self.instances.get_mut(instance)
         {
@@ -547,12 +368,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A sequence has ended: the next has its slot.
+    /// Ends a sequence, and gives its slot to the next in the backlog.
     fn end(&mut self, run: usize, end: SequenceEnd, now: Instant) {
         self.finish(run, end);
         self.fill(now);
     }
 
+    /// Ends a sequence without filling its slot.
     fn finish(&mut self, run: usize, end: SequenceEnd) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
@@ -592,17 +414,17 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A request is back from its run: what was kept of it, if it is that of its sequence still.
-    fn land(&mut self, flight: RunId, now: Instant) -> Option<RunningRequest> {
+    /// A request ended its run: takes the record of it, if it still is the one in flight of its sequence.
+    fn take_flight(&mut self, flight: RunId, now: Instant) -> Option<RunningRequest> {
         let held = self.runs.get_mut(flight.run)?;
         let landed = held.flight.take_if(|have| have.number == flight.number)?;
         held.active_at = now;
-        debug_assert!(self.flight_count > 0 || !self.policy.is_iterative, "who lands was under way");
+        debug_assert!(self.flight_count > 0 || !self.policy.is_iterative, "a request that ends a run was in flight");
         self.flight_count -= usize::from(self.policy.is_iterative);
         Some(landed)
     }
 
-    /// What becomes of the request that runs is no matter of the sequence any more.
+    /// Drops the record of the request that runs: its outcome no longer concerns the sequence.
     fn lose_flight(&mut self, run: usize) {
         let lost = self.runs.get_mut(run).and_then(|held| held.flight.take());
         self.flight_count -= usize::from(self.policy.is_iterative && lost.is_some());
@@ -611,72 +433,20 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     fn take_in_flight(&mut self, instance: usize) -> Vec<usize> {
         let in_flight = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.in_flight));
         let mut in_flight = in_flight.unwrap_or_default();
-        // One that ended meanwhile may have left its index to another.
+        // A sequence that ended meanwhile may have left its index to another one.
         in_flight.retain(|(run, number)| self.runs.get(*run).is_some_and(|run| run.number == *number));
         in_flight.into_iter().map(|(run, _)| run).collect()
     }
 
-    fn handle_alarms(&mut self, now: Instant) {
-        while let Some(alarm) = self.alarms.first().copied().filter(|alarm| alarm.at <= now) {
-            self.alarms.pop_first();
-            if self.backlog.contains_key(&alarm.number) {
-                self.expire(alarm.run, now);
-            } else {
-                self.end(alarm.run, SequenceEnd::Idle, now);
-            }
-        }
-    }
-
-    /// Of what waits for a slot under one id, those sequences have ended of which a request has
-    /// waited too long.
-    fn expire(&mut self, run: usize, now: Instant) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        held.alarm_at = None;
-        let id = held.id.clone();
-        let (expired, count, is_last) = held.take_expired(now);
-        self.entry_count -= expired.len();
-        self.broken
-            .extend(expired.into_iter().map(|entry| BrokenRequest { token: entry.token, end: SequenceEnd::Timeout }));
-        if held.queue.is_empty() {
-            (1..count).for_each(|_| self.count(SequenceEnd::Timeout));
-            return self.end(run, SequenceEnd::Timeout, now);
-        }
-        if is_last && self.open.get(&id) == Some(&run) {
-            // What comes now without a beginning goes on with none of those before.
-            self.open.remove(&id);
-        }
-        (0..count).for_each(|_| self.count(SequenceEnd::Timeout));
-        self.set_alarm(run);
-    }
-
-    fn set_alarm(&mut self, run: usize) {
-        self.clear_alarm(run);
-        let Some(held) = self.runs.get_mut(run) else { return };
-        let at = match held.place {
-            SequencePlace::Backlog => held.queue.iter().filter_map(|entry| entry.timeout_at).min(),
-            SequencePlace::Slot { .. } => Some(held.active_at + self.policy.idle_max),
-        };
-        held.alarm_at = at;
-        self.alarms.extend(at.map(|at| SequenceAlarm { at, number: held.number, run }));
-        debug_assert!(self.alarms.len() <= self.runs.len(), "a sequence has one alarm at most");
-    }
-
-    fn clear_alarm(&mut self, run: usize) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        if let Some(at) = held.alarm_at.take() {
-            self.alarms.remove(&SequenceAlarm { at, number: held.number, run });
-        }
-    }
-
-    /// What holds between two calls. What takes as long as there are sequences is looked at where they are
-    /// few, as in the simulator.
+    /// What holds between two calls. Checks that take time in proportion to the sequences run only while these are few,
+    /// as in the simulator.
     fn invariants(&self) {
-        debug_assert!(self.backlog.len() <= self.runs.len(), "who waits for a slot is a sequence");
-        debug_assert!(self.open.len() <= self.runs.len(), "an id is of a sequence that runs");
+        debug_assert!(self.backlog.len() <= self.runs.len(), "the backlog holds sequences");
+        debug_assert!(self.open.len() <= self.runs.len(), "each open id has a sequence");
         let is_full = |instance: &InstanceSlots| instance.free_slot(self.policy.slots).is_none();
         debug_assert!(
             self.backlog.is_empty() || self.instances.iter().all(is_full),
-            "nobody waits for a slot while one is free"
+            "no sequence waits for a slot while one is free"
         );
         if self.runs.len() > INVARIANT_RUNS_MAX {
             return;
@@ -691,28 +461,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 }
 
-/// Sequences up to which a debug build counts all anew at each change.
+/// Up to this many sequences a debug build recounts everything after each change.
 const INVARIANT_RUNS_MAX: usize = 32;
-
-impl SequenceEnd {
-    /// All reasons, in the order of their names.
-    pub const ALL: [Self; 8] =
-        [Self::Cancel, Self::End, Self::Idle, Self::Instance, Self::Model, Self::Restart, Self::Timeout, Self::Unload];
-
-    /// The name, as metrics have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::End => "end",
-            Self::Idle => "idle",
-            Self::Instance => "instance",
-            Self::Model => "model",
-            Self::Restart => "restart",
-            Self::Timeout => "timeout",
-            Self::Unload => "unload",
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -10,24 +10,24 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct SequenceRun<K, T> {
     pub(super) id: K,
-    /// Its place among all that were begun; tells it from others that had its index.
+    /// Its place in the order in which sequences began. Unique, unlike its index.
     pub(super) number: u64,
     pub(super) place: SequencePlace,
-    /// Its requests that wait, in order.
+    /// Its waiting requests, in order.
     pub(super) queue: VecDeque<SequenceRequest<T>>,
-    /// When the last request that began it arrived.
+    /// When the last request with the START flag arrived.
     pub(super) started_at: Instant,
-    /// When the last batch with a request of it was over.
+    /// When the last batch with a request of it ended.
     pub(super) active_at: Instant,
     pub(super) alarm_at: Option<Instant>,
     /// The number under which its first request is offered to its instance.
     pub(super) offer: Option<u64>,
-    /// The request of it that a batch has.
+    /// Its request that runs.
     pub(super) flight: Option<RunningRequest>,
-    /// Whether its instance may hold state of it.
+    /// Whether its instance may have state of it.
     pub(super) has_run: bool,
-    /// Whether its client left while a batch had its request.
-    pub(super) is_left: bool,
+    /// Whether its client left while its request ran.
+    pub(super) is_abandoned: bool,
 }
 
 /// Where a sequence is.
@@ -37,10 +37,10 @@ pub(super) enum SequencePlace {
     Slot { instance: usize, slot: usize },
 }
 
-/// What is kept of a request that runs.
+/// Record of a request that runs.
 #[derive(Debug)]
 pub(super) struct RunningRequest {
-    /// Tells it from others.
+    /// The number of its [`RunId`](super::RunId).
     pub(super) number: u64,
     pub(super) shape_key: ShapeKey,
 }
@@ -53,7 +53,7 @@ pub(super) struct SequenceRequest<T> {
     pub(super) is_end: bool,
     pub(super) shape_key: ShapeKey,
     pub(super) queued_at: Instant,
-    /// Until when it may wait for a slot.
+    /// When it has waited too long for a slot.
     pub(super) timeout_at: Option<Instant>,
 }
 
@@ -70,12 +70,13 @@ impl<K, T> SequenceRun<K, T> {
             offer: None,
             flight: None,
             has_run: false,
-            is_left: false,
+            is_abandoned: false,
         }
     }
 
-    /// Takes out the sequences of which a request has waited too long, from the request that begins
-    /// one to before the next that does; how many they are, and whether the last is one of them.
+    /// Removes the sequences of which a request has waited too long. Several sequences may wait under one id; each
+    /// reaches from a request with the START flag to the next. Returns their requests, their number, and whether the
+    /// last of all sequences is one of them.
     pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<SequenceRequest<T>>, usize, bool) {
         let held_count = self.queue.len();
         let mut sequences: Vec<Vec<SequenceRequest<T>>> = Vec::new();
@@ -93,13 +94,13 @@ impl<K, T> SequenceRun<K, T> {
         let count = expired.len();
         debug_assert!(
             expired.iter().map(Vec::len).sum::<usize>() + self.queue.len() == held_count,
-            "a request is over or is kept"
+            "each request expired or is kept"
         );
         (expired.into_iter().flatten().collect(), count, is_last)
     }
 }
 
-/// Sequences by index; that of one that has ended is given to another.
+/// Sequences by index; the index of an ended one is reused.
 #[derive(Debug)]
 pub(super) struct SequenceTable<K, T> {
     table: Vec<Option<SequenceRun<K, T>>>,
@@ -117,7 +118,7 @@ impl<K, T> SequenceTable<K, T> {
         if let Some(index) = self.free.pop()
             && let Some(place) = self.table.get_mut(index)
         {
-            debug_assert!(place.is_none(), "a free index is of nobody");
+            debug_assert!(place.is_none(), "a free index has no sequence");
             *place = Some(run);
             return index;
         }

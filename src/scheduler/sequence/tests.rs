@@ -6,6 +6,7 @@ use std::fmt::Write;
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::scheduler::ShapeKey;
 
 /// A request: a letter for its sequence, a number for its place, as in `a1`.
 type Token = String;
@@ -51,14 +52,14 @@ impl Timeline {
                 self.busy.retain(|busy| *busy != index());
                 match word {
                     "done" => self.sequences.handle_done(index(), now),
-                    _ => self.sequences.handle_death(index(), word == "renewed", now, &mut self.gone),
+                    _ => self.sequences.handle_instance_lost(index(), word == "renewed", now, &mut self.gone),
                 }
             }
-            "back" => self.sequences.handle_revival(index(), now),
+            "back" => self.sequences.handle_instance_restored(index(), now),
             "again" | "over" => return self.handle_release(word, rest, now),
             "drain" => self.sequences.handle_drain(),
             "unload" => self.sequences.handle_unload(),
-            "sweep" => self.sequences.forget_gone(now, &mut self.gone),
+            "sweep" => self.sequences.evict_cancelled(now, &mut self.gone),
             "wake" => {}
             _ if word.starts_with('-') => self.gone.0.push(word[1..].to_owned()),
             _ if word.starts_with('<') => {
@@ -75,10 +76,10 @@ impl Timeline {
         let at = self.flights.iter().position(|(known, _)| known == token).unwrap();
         let (token, flight) = self.flights.remove(at);
         if word == "over" {
-            self.sequences.handle_over(flight, now, &mut self.gone);
+            self.sequences.handle_finished(flight, now, &mut self.gone);
             return String::new();
         }
-        let refused = self.sequences.handle_again(flight, token, now, &mut self.gone).err();
+        let refused = self.sequences.handle_rescheduled(flight, token, now, &mut self.gone).err();
         refused.map_or(String::new(), |UnstartedRequest { token }| format!("{token} unstarted"))
     }
 

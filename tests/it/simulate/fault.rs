@@ -13,7 +13,7 @@ pub trait Former {
     fn poll_expired(&mut self, now: Instant) -> Option<Expired<usize>>;
     fn poll_timeout(&self) -> Option<Instant>;
     fn poll_expired_timeout(&self) -> Option<Instant>;
-    fn forget_gone(&mut self, claims: &mut impl Claims<usize>);
+    fn evict_cancelled(&mut self, claims: &mut impl Claims<usize>);
     fn handle_run(&mut self, rows: u32, took: Duration);
     /// How long a batch of so many rows takes, as it was measured.
     fn run_bound(&self, rows: u32) -> Option<Duration>;
@@ -50,8 +50,8 @@ impl Former for Scheduler<usize> {
         self.poll_expired_timeout()
     }
 
-    fn forget_gone(&mut self, claims: &mut impl Claims<usize>) {
-        self.forget_gone(claims);
+    fn evict_cancelled(&mut self, claims: &mut impl Claims<usize>) {
+        self.evict_cancelled(claims);
     }
 
     fn handle_run(&mut self, rows: u32, took: Duration) {
@@ -150,8 +150,8 @@ impl Former for Faulty {
         self.inner.poll_expired_timeout().filter(|_| self.fault != Fault::Deaf)
     }
 
-    fn forget_gone(&mut self, claims: &mut impl Claims<usize>) {
-        self.inner.forget_gone(claims);
+    fn evict_cancelled(&mut self, claims: &mut impl Claims<usize>) {
+        self.inner.evict_cancelled(claims);
     }
 
     fn handle_run(&mut self, rows: u32, took: Duration) {

@@ -276,7 +276,7 @@ impl<'a, S: Former> World<'a, S> {
             deadline: arrival.deadline,
         };
         let Err(Refused(entry)) = self.scheduler.handle_request(entry, self.now) else { return Ok(()) };
-        self.scheduler.forget_gone(&mut Shards { requests: &mut self.requests, lost: None });
+        self.scheduler.evict_cancelled(&mut Shards { requests: &mut self.requests, lost: None });
         let full = |_| "the queue is full of requests that have gone".to_owned();
         self.scheduler.handle_request(entry, self.now).map_err(full)
     }

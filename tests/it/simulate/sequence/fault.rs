@@ -74,31 +74,37 @@ impl Batcher {
         self.inner.handle_done(instance, now);
     }
 
-    pub fn handle_again(
+    pub fn handle_rescheduled(
         &mut self,
         flight: RunId,
         token: usize,
         now: Instant,
         claims: &mut impl Claims<usize>,
     ) -> Result<(), UnstartedRequest<usize>> {
-        if self.has(Fault::Fleeting) { Ok(()) } else { self.inner.handle_again(flight, token, now, claims) }
+        if self.has(Fault::Fleeting) { Ok(()) } else { self.inner.handle_rescheduled(flight, token, now, claims) }
     }
 
-    pub fn handle_over(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<usize>) {
+    pub fn handle_finished(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<usize>) {
         if !self.has(Fault::Eternal) {
-            self.inner.handle_over(flight, now, claims);
+            self.inner.handle_finished(flight, now, claims);
         }
     }
 
-    pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<usize>) {
+    pub fn handle_instance_lost(
+        &mut self,
+        instance: usize,
+        is_renewed: bool,
+        now: Instant,
+        claims: &mut impl Claims<usize>,
+    ) {
         if self.has(Fault::Undying) {
             return self.inner.handle_done(instance, now);
         }
-        self.inner.handle_death(instance, is_renewed, now, claims);
+        self.inner.handle_instance_lost(instance, is_renewed, now, claims);
     }
 
-    pub fn handle_revival(&mut self, instance: usize, now: Instant) {
-        self.inner.handle_revival(instance, now);
+    pub fn handle_instance_restored(&mut self, instance: usize, now: Instant) {
+        self.inner.handle_instance_restored(instance, now);
     }
 
     pub fn poll_batch(

@@ -248,7 +248,7 @@ impl<'a> World<'a> {
                 }
                 Seat::Dead { .. } => {
                     self.log(|| format!("instance {index} is back"));
-                    self.batcher.handle_revival(index, self.now);
+                    self.batcher.handle_instance_restored(index, self.now);
                 }
                 Seat::Idle => {}
             }
@@ -282,7 +282,7 @@ impl<'a> World<'a> {
             self.requests[index].state = State::Waiting;
             self.log(|| format!("{index} is to run again"));
             let mut shards = Shards { requests: &mut self.requests, lost: None };
-            let Err(UnstartedRequest { token }) = self.batcher.handle_again(flight, index, self.now, &mut shards)
+            let Err(UnstartedRequest { token }) = self.batcher.handle_rescheduled(flight, index, self.now, &mut shards)
             else {
                 return Ok(());
             };
@@ -298,7 +298,7 @@ impl<'a> World<'a> {
             self.answer(index, State::Running, Outcome::Served)?;
         }
         let mut shards = Shards { requests: &mut self.requests, lost: None };
-        self.batcher.handle_over(flight, self.now, &mut shards);
+        self.batcher.handle_finished(flight, self.now, &mut shards);
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl<'a> World<'a> {
         self.states[index].clear();
         self.sequences.iter_mut().for_each(|sequence| sequence.is_hurt = true);
         let mut shards = Shards { requests: &mut self.requests, lost: None };
-        self.batcher.handle_death(index, is_renewed, self.now, &mut shards);
+        self.batcher.handle_instance_lost(index, is_renewed, self.now, &mut shards);
         if !is_renewed {
             self.instances[index] = Seat::Dead { until: self.now + self.plan.death };
         }

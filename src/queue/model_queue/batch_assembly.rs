@@ -1,0 +1,63 @@
+//! Turns a batch that the scheduler formed into the one that an instance runs: tensors, responders, and the sinks that
+//! keep answers in order.
+
+use std::sync::Arc;
+
+use crate::backend::{self, Batch, ExecutionCounter, Request, Responder};
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::model_queue::batcher::{BatchRow, FormedBatch};
+use crate::queue::queued_request::QueuedRequest;
+use crate::time::{Clock, Stamps};
+
+impl ModelQueue {
+    /// Sinks that answer the requests of a batch in order (`preserve_ordering`); none where the order does not matter.
+    /// A request that ran before has its sink already. Called under the lock, so that batches get their places in the
+    /// order in which they were taken.
+    pub(super) fn ordered_sinks(&self, formed: &FormedBatch) -> Vec<Arc<dyn backend::AnswerSink>> {
+        let completions = |waiting: &QueuedRequest| Arc::clone(&waiting.completions) as Arc<dyn backend::AnswerSink>;
+        let first_runs = || formed.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
+        let sinks =
+            self.order.iter().flat_map(|order| first_runs().map(|waiting| order.handle_request(completions(waiting))));
+        sinks.collect()
+    }
+
+    /// The batch as its instance gets it. `sinks` are those of [`Self::ordered_sinks`], in the same order.
+    pub(super) fn assemble(
+        &self,
+        formed: FormedBatch,
+        sinks: Vec<Arc<dyn backend::AnswerSink>>,
+        clock: Clock,
+    ) -> Batch {
+        let mut sinks = sinks.into_iter();
+        let batched = clock();
+        let FormedBatch { rows: mut formed, ended, .. } = formed;
+        formed.iter_mut().filter_map(|row| row.request.as_mut()).for_each(QueuedRequest::take_inputs);
+        let waiting = || formed.iter().filter_map(|row| row.request.as_ref());
+        let rows = waiting().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
+        // A slot without a request still is a row of the batch, and the model needs tensors for it.
+        let filler = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
+        let mut is_first = true;
+        let is_iterative = self.sequences.as_ref().is_some_and(|sequences| sequences.is_iterative);
+        let requests = formed.into_iter().map(|BatchRow { request, sequence, flight }| {
+            let Some(waiting) = request else {
+                return Request { inputs: filler.clone(), rows: 1, responder: Responder::nobody(), sequence };
+            };
+            let sink = if waiting.again.is_none() { sinks.next() } else { None };
+            let mut request = match flight.filter(|_| is_iterative) {
+                Some(flight) => self.iterate(waiting, flight, sequence, sink, batched),
+                None => {
+                    let stamps = Stamps { batched, ..waiting.stamps };
+                    let mut responder = Responder::new(sink.unwrap_or(waiting.completions), waiting.ticket, stamps);
+                    responder.output_needs = waiting.output_needs;
+                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+                }
+            };
+            request.responder.set_batch(rows, std::mem::take(&mut is_first));
+            request.responder.count_in(Arc::clone(self.counters.batches()) as Arc<dyn ExecutionCounter>);
+            request
+        });
+        let requests = requests.collect();
+        debug_assert!(sinks.next().is_none(), "each sink is that of a request");
+        Batch { requests, rows, clock, ended }
+    }
+}

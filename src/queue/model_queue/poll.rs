@@ -1,0 +1,109 @@
+//! One poll of the queue by an instance: what it ran is taken into account, what arrived is drained, and a batch is
+//! formed if there is one.
+
+use crate::backend::{Batch, InFlightState};
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::model_queue::batcher::{Batcher, FormedBatch};
+use crate::queue::model_queue::rate_gate::GateOutcome;
+use crate::queue::sync;
+use crate::time::{Clock, Instant};
+
+/// What an instance does after a poll.
+pub(super) enum PollOutcome {
+    Batch(Batch),
+    /// The queue was stopped and nothing waits: the instance ends.
+    Ended,
+    /// No batch yet: the instance sleeps, until then if it is the one that watches the time.
+    Nothing(Option<Instant>),
+    /// There is a batch, and the instance sleeps until its rate limiter resources are free.
+    Blocked,
+    /// The instance was lost and must be recreated.
+    Lost,
+}
+
+impl ModelQueue {
+    pub(super) fn poll(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+        let now = clock();
+        let mut queue = self.lock();
+        self.handle_run(instance_index, &mut queue.batcher, now, flight);
+        self.handle_released(&mut queue, now);
+        queue.unwatch(instance_index);
+        // Before the rings are drained: nothing is queued after the stop, so a drain after it sees all.
+        let is_stopped = self.is_stopped();
+        let formed = loop {
+            self.parkings.await_any();
+            queue.drain(now, self);
+            if is_stopped {
+                queue.batcher.handle_drain();
+            }
+            self.refuse_ended_and_notify(&mut queue, instance_index, now);
+            match self.take_batch(&mut queue, instance_index, now) {
+                GateOutcome::Batch(formed) => break formed,
+                GateOutcome::Blocked => {
+                    drop(queue);
+                    self.admission.handle_idle(instance_index);
+                    // An instance that needs less may be idle.
+                    self.parkings.wake_one();
+                    return PollOutcome::Blocked;
+                }
+                // Taking a batch may have ended requests, and given its own sequences new work.
+                GateOutcome::Nothing if self.refuse_ended_and_notify(&mut queue, instance_index, now) => continue,
+                GateOutcome::Nothing => {}
+            }
+            self.admission.handle_idle(instance_index);
+            // Only if it was stopped before this poll: one stopped since may have a batch that still waits to grow.
+            if is_stopped && !queue.batcher.has_flights() {
+                // Others may sleep for what was in flight, or for resources to run what another instance ran.
+                self.parkings.wake_all();
+                return PollOutcome::Ended;
+            }
+            let until = queue.watch(instance_index);
+            if queue.watch.is_none() {
+                return PollOutcome::Nothing(until);
+            }
+            // Between here and sleep producers stay silent until enough rows came. A request that was queued before
+            // they could read the number is in a ring now, so the rings are checked again after the fence.
+            self.parkings.await_rows(queue.batcher.rows_wanted());
+            if queue.rings.iter().all(sync::Consumer::is_empty) {
+                return PollOutcome::Nothing(until);
+            }
+        };
+        self.refuse_ended_and_notify(&mut queue, instance_index, now);
+        let has_more = queue.has_more();
+        let sinks = self.ordered_sinks(&formed);
+        drop(queue);
+        self.handle_batch(instance_index, &formed, now);
+        // After the lock is free: the woken instance would wait for it.
+        if has_more {
+            self.parkings.wake_one();
+        }
+        PollOutcome::Batch(self.assemble(formed, sinks, clock))
+    }
+
+    /// The instance in a parking takes a batch.
+    fn handle_batch(&self, instance_index: usize, formed: &FormedBatch, now: Instant) {
+        self.counters.handle_batch(formed.released);
+        if let Some(parking) = self.parkings.get(instance_index) {
+            debug_assert!(!parking.is_passive(), "a passive instance takes no batch");
+            parking.set_run(formed.size, now);
+            parking.count_batch();
+            // Least recently run first; with a rate limit the limiter sets the turn.
+            if self.limiter.is_none() {
+                parking.set_turn(self.executions() as u64);
+            }
+        }
+        self.admission.handle_batch(instance_index, formed.size, now);
+    }
+
+    /// The instance in a parking is back from a batch, if it had one. While batches are in flight, only the end of one
+    /// says how long it took.
+    fn handle_run(&self, instance_index: usize, batcher: &mut Batcher, now: Instant, flight: &InFlightState) {
+        let Some(parking) = self.parkings.get(instance_index) else { return };
+        let ran = parking.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
+        let Some((rows, took)) = flight.ended_batch.or(ran) else { return };
+        batcher.handle_run(instance_index, rows, took, now);
+        if let Batcher::Queue(scheduler) = &*batcher {
+            self.admission.handle_times(scheduler);
+        }
+    }
+}

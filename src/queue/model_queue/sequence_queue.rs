@@ -1,0 +1,148 @@
+//! What a model queue has only where its model serves sequences: requests between two runs, sequences that a client
+//! left, and the figures that any thread may read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::model::{CorrelationId, SequenceMark};
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::model_queue::batcher::{Batcher, EndedRequest};
+use crate::queue::model_queue::iteration::Iterations;
+use crate::queue::model_queue::locked::{LockedQueue, RequestClaims};
+use crate::queue::parkings::Parkings;
+use crate::queue::queued_request::QueuedRequest;
+use crate::queue::sync::SegQueue;
+use crate::scheduler::sequence::{SequenceEnd, Sequences};
+use crate::time::Instant;
+
+pub(super) struct SequenceQueue {
+    pub(super) iterations: Arc<Iterations>,
+    /// Ids given so far to iterative sequences whose request named none.
+    ids: AtomicU64,
+    pub(super) is_iterative: bool,
+    /// Sequences that a client left; the next thread that drains the rings ends them. A shard cannot: it never waits
+    /// for the lock.
+    departures: SegQueue<SequenceDeparture>,
+    counts: SequenceCounts,
+}
+
+pub(super) struct SequenceDeparture {
+    pub(super) id: CorrelationId,
+    /// When the last request that the client knows of arrived: a sequence that started later is another one.
+    pub(super) since: Instant,
+}
+
+/// How many sequences there are, and how the others ended.
+#[derive(Default)]
+pub struct SequenceCounts {
+    active: AtomicUsize,
+    backlogged: AtomicUsize,
+    ends: [AtomicUsize; SequenceEnd::ALL.len()],
+}
+
+impl SequenceQueue {
+    pub(super) fn new(parkings: &Arc<Parkings>, is_iterative: bool) -> Self {
+        Self {
+            iterations: Arc::new(Iterations::new(parkings)),
+            ids: AtomicU64::new(0),
+            is_iterative,
+            departures: SegQueue::new(),
+            counts: SequenceCounts::default(),
+        }
+    }
+
+    pub(super) fn poll_departure(&self) -> Option<SequenceDeparture> {
+        self.departures.pop()
+    }
+}
+
+impl ModelQueue {
+    /// The instance in a parking was lost: how long its batch took says nothing. Waiting requests of sequences whose
+    /// state it held are refused.
+    pub fn handle_instance_lost(&self, instance_index: usize, is_renewed: bool, now: Instant) {
+        if let Some(parking) = self.parkings.get(instance_index) {
+            parking.take_run();
+        }
+        if self.sequences.is_some() {
+            let mut queue = self.lock();
+            // First what has arrived: a request that came before the loss goes on with the lost state, and is refused.
+            queue.drain(now, self);
+            queue.batcher.handle_instance_lost(instance_index, is_renewed, now, &mut RequestClaims(&self.admission));
+            self.handle_released(&mut queue, now);
+            self.refuse_ended_and_notify(&mut queue, instance_index, now);
+        }
+    }
+
+    /// The instance in a parking serves again, after it could not be recreated for a time.
+    pub fn handle_instance_restored(&self, instance_index: usize, now: Instant) {
+        if self.sequences.is_some() {
+            let mut queue = self.lock();
+            queue.batcher.handle_instance_restored(instance_index, now);
+            self.refuse_ended_and_notify(&mut queue, instance_index, now);
+        }
+    }
+
+    /// A sequence of one request, for a request that names none; `None` unless the model's sequences are iterative.
+    pub fn new_sequence(&self) -> Option<SequenceMark> {
+        let sequences = self.sequences.as_ref().filter(|sequences| sequences.is_iterative)?;
+        let id = CorrelationId::Own(sequences.ids.fetch_add(1, Ordering::Relaxed) + 1);
+        Some(SequenceMark { id, is_start: true, is_end: false })
+    }
+
+    /// A client left a sequence. `since` is when the last of its requests that the client knows of arrived.
+    pub fn depart(&self, id: CorrelationId, since: Instant) {
+        if let Some(sequences) = &self.sequences {
+            sequences.departures.push(SequenceDeparture { id, since });
+            self.wake();
+        }
+    }
+
+    /// The sequences, where the model serves them.
+    pub fn sequences(&self) -> Option<&SequenceCounts> {
+        self.sequences.as_ref().map(|sequences| &sequences.counts)
+    }
+
+    /// Refuses the requests whose time or whose sequence ended, wakes the instances whose sequences have new work, and
+    /// publishes the counts. True where the calling instance has new work itself.
+    pub(super) fn refuse_ended_and_notify(&self, queue: &mut LockedQueue, instance_index: usize, now: Instant) -> bool {
+        while let Some(EndedRequest { waiting, error }) = queue.batcher.poll_ended(now) {
+            self.refuse(waiting, error);
+        }
+        let mut has_work = false;
+        while let Some(other) = queue.batcher.poll_attention(now) {
+            has_work |= other == instance_index;
+            if let Some(parking) = self.parkings.get(other).filter(|_| other != instance_index) {
+                parking.unpark();
+            }
+        }
+        if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &queue.batcher) {
+            own.counts.set(sequences);
+        }
+        has_work
+    }
+}
+
+impl SequenceCounts {
+    /// Sequences that have a slot.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Sequences that wait for a slot.
+    pub fn backlogged(&self) -> usize {
+        self.backlogged.load(Ordering::Relaxed)
+    }
+
+    /// Sequences that ended for a reason.
+    pub fn ended(&self, end: SequenceEnd) -> usize {
+        self.ends.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, sequences: &Sequences<CorrelationId, QueuedRequest>) {
+        self.active.store(sequences.active(), Ordering::Relaxed);
+        self.backlogged.store(sequences.backlogged(), Ordering::Relaxed);
+        for (end, count) in SequenceEnd::ALL.into_iter().zip(&self.ends) {
+            count.store(usize::try_from(sequences.ended(end)).unwrap_or(usize::MAX), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! One request while it waits in a model queue, what it takes of the queue's bounds, and why it may be refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{OutputNeeds, Responder, Ticket};
+use crate::error::{Code, Error};
+use crate::model::SequenceMark;
+use crate::queue::completions::Completions;
+use crate::tensor::Tensor;
+use crate::time::Stamps;
+
+/// A request in a model queue.
+pub struct QueuedRequest {
+    /// The completions of the shard that the answer goes to.
+    pub completions: Arc<Completions>,
+    /// Names the request inside its shard.
+    pub ticket: Ticket,
+    /// Its tensors, in the order of the model's inputs. While it is queued they are in `completions` instead, so that
+    /// a shard that withdraws it frees them at once.
+    pub inputs: Vec<Tensor>,
+    /// Its rows.
+    pub rows: u32,
+    /// Bytes of its tensors.
+    pub size: usize,
+    /// Its priority level, as [`Policy::level`](crate::scheduler::Policy::level) maps it.
+    pub level: u64,
+    /// Its place in a sequence, where the model serves sequences.
+    pub mark: Option<SequenceMark>,
+    /// Only `received` is set while it waits.
+    pub stamps: Stamps,
+    /// What its client asks for of each output.
+    pub output_needs: OutputNeeds,
+    /// The responder of a request that ran before and is to run again (iterative sequences). It was claimed and left
+    /// the bounds at its first run.
+    pub again: Option<Responder>,
+}
+
+/// What one request takes of the bounds of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestSize {
+    /// Its priority level, as [`Policy::level`](crate::scheduler::Policy::level) maps it.
+    pub level: u64,
+    /// Its rows.
+    pub rows: u32,
+    /// Bytes of its tensors.
+    pub size: usize,
+}
+
+/// Why a request is not admitted to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueRefusal {
+    /// A bound is reached.
+    Full,
+    /// The forecast says that its answer would be this much later than its deadline.
+    Late(Duration),
+}
+
+impl QueuedRequest {
+    /// A request of one row and one byte, at the default level.
+    #[cfg(test)]
+    pub fn plain(ticket: Ticket, completions: Arc<Completions>) -> Self {
+        Self {
+            completions,
+            ticket,
+            inputs: Vec::new(),
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark: None,
+            stamps: Stamps::default(),
+            again: None,
+            output_needs: OutputNeeds::default(),
+        }
+    }
+
+    /// What it takes of the queue's bounds.
+    pub const fn room(&self) -> RequestSize {
+        RequestSize { level: self.level, rows: self.rows, size: self.size }
+    }
+
+    /// Takes its tensors out of the completions. The caller must have settled its claim.
+    pub(super) fn take_inputs(&mut self) {
+        // A request that ran before was claimed then and has carried its tensors since.
+        if self.again.is_none() {
+            self.inputs = self.completions.take_inputs(self.ticket);
+        }
+    }
+}
+
+/// The error of a request whose queue timeout passed.
+pub fn timeout_expired() -> Error {
+    Error::unavailable("Request timeout expired")
+}
+
+/// The error of a request whose client's deadline passed.
+pub fn deadline_exceeded() -> Error {
+    Error::new(Code::DeadlineExceeded, "Deadline Exceeded")
+}
