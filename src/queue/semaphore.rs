@@ -13,6 +13,18 @@ use crate::queue::sync::{AtomicU64, AtomicWaker, SharedQueue, fence};
 
 /// The permits of one step. A permit is either counted in `taken` or free; a waiter that was granted one owns it, even
 /// before its task has run.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use deuteron::queue::semaphore::Semaphore;
+///
+/// let semaphore = Arc::new(Semaphore::new(1));
+/// let permit = futures_lite::future::block_on(semaphore.acquire());
+/// assert_eq!(semaphore.taken(), 1);
+/// drop(permit);
+/// assert_eq!(semaphore.taken(), 0);
+/// ```
 pub struct Semaphore {
     most: u64,
     taken: AtomicU64,

@@ -58,7 +58,8 @@ impl Admission {
         let named = policy.queue_by_level.keys().copied();
         let levels = match policy.priority_levels {
             0 => BTreeMap::from([(0, ())]),
-            // Levels past the counted ones share `others`; a configuration whose default policy has a bound has none.
+            // Levels past the counted ones share `others`. The check of the configuration allows none past them where the
+            // default policy has a bound.
             count => (1..=count.min(PRIORITY_LEVELS_MAX)).chain(named).map(|level| (level, ())).collect(),
         };
         let bounded = levels.into_keys().filter_map(|level| {

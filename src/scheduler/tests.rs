@@ -1,5 +1,4 @@
-//! The scheduler by tables: what a queue answers to scripts, and whole timelines with an idle
-//! instance or without.
+//! The scheduler by tables: scripts of requests and polls, and whole timelines with and without an idle instance.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +7,7 @@ use super::*;
 
 mod timeline;
 
-/// Everything waits but the names in it.
+/// The names of cancelled entries; all others wait.
 #[derive(Default)]
 struct Gone(Vec<String>);
 
@@ -44,8 +43,8 @@ fn entry(words: &str, now: Instant) -> Entry<String> {
     entry
 }
 
-/// Runs a script, a microsecond a line: words of a request queue it, `-name` lets it go, `poll`
-/// asks for a batch, `sweep` forgets what has gone. Answers a line for each poll and refusal.
+/// Runs a script, a microsecond a line: words of a request queue it, `-name` cancels it, `poll` polls
+/// for a batch, `sweep` evicts cancelled entries. Returns a line for each poll and refusal.
 fn script(policy: Policy, lines: &str) -> String {
     let mut scheduler = Scheduler::new(policy);
     let (mut gone, mut out) = (Gone::default(), String::new());
@@ -107,7 +106,7 @@ fn shapes_that_differ_never_share_a_batch_and_order_is_kept() {
 }
 
 #[test]
-fn an_entry_that_has_gone_takes_no_place_in_a_batch() {
+fn a_cancelled_entry_takes_no_place_in_a_batch() {
     let got = script(batched(2), "a 1\n b 1\n c 1\n -a\n -b\n poll\n poll");
     assert_eq!(got, "c idle\n-\n");
     assert_eq!(script(batched(4), "a 1 x9\n b 1 x16\n c 1 x16\n -a\n poll"), "b+c idle\n");
@@ -140,7 +139,7 @@ fn the_largest_preferred_size_that_can_be_made_is_made() {
 }
 
 #[test]
-fn a_full_queue_gives_the_entry_back_until_what_has_gone_is_forgotten() {
+fn a_full_queue_returns_the_entry_until_cancelled_ones_are_evicted() {
     let policy = Policy { entries_max: 2, ..batched(8) };
     assert_eq!(script(policy.clone(), "a 1\n b 1\n c 1\n poll\n d 1\n poll"), "c refused\na+b idle\nd idle\n");
     let got = script(policy, "a 1\n b 1\n -a\n c 1\n sweep\n d 1\n e 1\n poll");
@@ -161,7 +160,7 @@ fn without_levels_a_priority_means_nothing() {
     assert_eq!(script(batched(1), "a 1 p3\n b 1 p1\n poll\n poll"), "a full\nb full\n");
 }
 
-/// Somebody takes the entries between the look and the claim.
+/// Entries are withdrawn between the scan and the claim.
 struct Faster(usize);
 
 impl Claims<String> for Faster {
@@ -176,7 +175,7 @@ impl Claims<String> for Faster {
 }
 
 #[test]
-fn a_claim_that_is_lost_after_the_look_leaves_the_rest_of_the_batch() {
+fn a_claim_that_is_lost_after_the_scan_leaves_the_rest_of_the_batch() {
     let check = |lost: usize, want: Option<(&[&str], u32)>| {
         let mut scheduler = Scheduler::new(batched(2));
         for name in ["a", "b", "c"] {
@@ -279,7 +278,7 @@ fn the_reasons_have_a_name_each() {
     assert!(ReleaseReason::ALL.map(ReleaseReason::as_str).is_sorted());
 }
 
-/// What an assertion says of a state that was spoilt.
+/// The text of the assertion that fails in `act`.
 pub(super) fn tripped(act: impl FnOnce()) -> String {
     let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).expect_err("it is noticed");
     let text = payload.downcast_ref::<String>().cloned();
@@ -287,7 +286,7 @@ pub(super) fn tripped(act: impl FnOnce()) -> String {
 }
 
 #[test]
-fn a_queue_that_is_spoilt_is_noticed_at_its_next_change() {
+fn a_corrupted_queue_fails_an_assertion_at_its_next_change() {
     let check = |spoil: fn(&mut Scheduler<String>), want: &str| {
         let mut scheduler = Scheduler::new(batched(4));
         let now = Instant::ZERO;
@@ -301,9 +300,9 @@ fn a_queue_that_is_spoilt_is_noticed_at_its_next_change() {
         });
         assert!(told.contains(want), "{told}, not {want}");
     };
-    check(|scheduler| scheduler.alarms.clear(), "who waits with a time has an alarm");
-    check(|scheduler| scheduler.policy.entries_max = 0, "no more is held than may be");
-    check(|scheduler| scheduler.ask_at = scheduler.alarms.pop_first().and(None), "who waits with a time has an alarm");
+    check(|scheduler| scheduler.alarms.clear(), "an entry with a timer has an alarm");
+    check(|scheduler| scheduler.policy.entries_max = 0, "the bound on entries holds");
+    check(|scheduler| scheduler.ask_at = scheduler.alarms.pop_first().and(None), "an entry with a timer has an alarm");
     let more = |scheduler: &mut Scheduler<String>| {
         let place = scheduler.queue.first().unwrap();
         scheduler.alarms.extend([7, 8].map(|number| TimeoutAlarm { at: Instant::from_micros(99), number, place }));
@@ -313,7 +312,7 @@ fn a_queue_that_is_spoilt_is_noticed_at_its_next_change() {
 }
 
 #[test]
-fn who_leaves_twice_is_noticed() {
+fn leaving_twice_fails_an_assertion() {
     let admission = Admission::new(&Policy::default(), QueueBounds { requests: 3, bytes: 100 });
     admission.enter(0, 60).unwrap();
     admission.leave(0, 60);

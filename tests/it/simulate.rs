@@ -70,7 +70,7 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (Fault::Hasty, "left before that of"),
         (Fault::Idle, "waits while an instance idles"),
         (Fault::Patient, "nobody wakes"),
-        (Fault::Restless, "who leaves had entered, and leaves once"),
+        (Fault::Restless, "a request leaves once, after it entered"),
         (Fault::Twice, "answered twice"),
         (Fault::Undying, "its time was over"),
     ] {

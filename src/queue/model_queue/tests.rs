@@ -1,4 +1,4 @@
-//! The queue among real threads: tables, and storms that lose nothing.
+//! The model queue with real threads: tables, and stress tests in which no request may be lost.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -332,7 +332,7 @@ fn one_instance_watches_the_delay_and_another_takes_its_place() {
 }
 
 #[test]
-fn a_stopped_feed_delays_nothing() {
+fn a_stopped_queue_delays_nothing() {
     let (model_queue, mut producers) = delayed(Duration::from_secs(600));
     let request_slots = request_slots();
     submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
@@ -414,7 +414,7 @@ fn entry_of(request_slots: &RequestSlots, size: usize, memory: &Arc<()>) -> Entr
     entry
 }
 
-/// Queues a request whose client leaves then.
+/// Queues a request whose client then leaves.
 fn submit_and_leave(
     producer: &mut QueueProducer,
     request_slots: &Rc<RequestSlots>,
@@ -459,7 +459,7 @@ fn a_request_that_an_instance_refuses_leaves_no_memory_behind() {
     assert_eq!((Arc::strong_count(&memory), model_queue.held()), (1, 0));
 }
 
-/// Has the lock taken as long as something runs, which must end all the same.
+/// Runs something while another thread has the lock; it must not wait for that.
 fn while_locked<T: Send>(model_queue: &ModelQueue, run: impl FnOnce() -> T + Send) -> T {
     let queue = model_queue.lock();
     std::thread::scope(|scope| {
@@ -477,7 +477,7 @@ fn while_locked<T: Send>(model_queue: &ModelQueue, run: impl FnOnce() -> T + Sen
 }
 
 #[test]
-fn a_shard_waits_for_nobody_at_the_queue_and_finds_its_memory_there() {
+fn a_shard_never_waits_for_the_lock_and_frees_memory_all_the_same() {
     let (model_queue, mut producers) = model_queue(4, 100, 1);
     let producer = &mut producers[0];
     let outcomes = while_locked(&model_queue, move || {
@@ -512,7 +512,7 @@ fn start(request_slots: &RequestSlots, id: u64, timeout: Duration) -> Entry<Queu
 }
 
 #[test]
-fn what_has_waited_too_long_is_refused_though_somebody_was_at_the_queue_or_died_there() {
+fn an_expired_request_is_refused_though_another_thread_has_the_lock_or_panicked_with_it() {
     for dies in [false, true] {
         let (model_queue, mut producers) = sequence_queue();
         let request_slots = request_slots();
@@ -539,7 +539,7 @@ fn what_has_waited_too_long_is_refused_though_somebody_was_at_the_queue_or_died_
 }
 
 #[test]
-fn requests_that_have_gone_leave_no_refusal_behind_however_many_they_are() {
+fn cancelled_requests_never_fill_the_queue_however_many_they_are() {
     let (model_queue, mut producers) = model_queue(3, 100, 1);
     let request_slots = request_slots();
     for _ in 0..50 {

@@ -39,10 +39,10 @@ fn limits(supplies: &str, models: &[&str]) -> Result<String, String> {
     for model in models {
         rate.register(&[demand(model)]).map_err(|error| error.to_string())?;
     }
-    Ok(dealt(&rate))
+    Ok(limits_text(&rate))
 }
 
-fn dealt(rate: &Rate) -> String {
+fn limits_text(rate: &Rate) -> String {
     let line = |((site, name), resource): &(ResourceKey, Resource)| match site {
         ResourceSite::Device(_) => format!("{name}: {}", resource.limit),
         ResourceSite::Global => format!("{name}: {} of all", resource.limit),
@@ -81,15 +81,14 @@ fn a_model_that_cannot_be_registered_leaves_nothing_behind() {
     assert_eq!((rate.register(&[demand("1 r:1")]), rate.instances.len()), (Ok(2..3), 3));
 }
 
-/// Runs a script over models of one instance that come and go: `+a 1 r:4` registers one, `-a`
-/// forgets it; a line of other words is as in [`script`]. Answers what is dealt where that changed,
-/// and who was granted after each step, where somebody was.
+/// Runs a script over models of one instance: `+a 1 r:4` registers one, `-a` unregisters it; other lines are as in
+/// [`script`]. Returns the limits where they changed, and the instances granted after each step.
 fn history(supplies: &str, lines: &[&str]) -> String {
     let mut rate = empty(supplies);
     let mut ids: BTreeMap<char, usize> = BTreeMap::new();
     let mut out = Vec::new();
     for line in lines {
-        let before = dealt(&rate);
+        let before = limits_text(&rate);
         if let Some(line) = line.strip_prefix('+') {
             match rate.register(&[demand(&line[1..])]) {
                 Ok(range) => drop(ids.insert(line.chars().next().unwrap(), range.start)),
@@ -104,8 +103,8 @@ fn history(supplies: &str, lines: &[&str]) -> String {
                 out.extend(named(&ids, granted).map(|names| format!("{step}>{names}")));
             }
         }
-        if dealt(&rate) != before {
-            out.push(format!("[{}]", dealt(&rate)));
+        if limits_text(&rate) != before {
+            out.push(format!("[{}]", limits_text(&rate)));
         }
         let granted = std::iter::from_fn(|| rate.poll_grant()).collect();
         out.extend(named(&ids, granted).map(|names| format!("{line}>{names}")));
@@ -118,7 +117,7 @@ fn named(ids: &BTreeMap<char, usize>, granted: Vec<usize>) -> Option<String> {
     (!granted.is_empty()).then(|| granted.into_iter().map(name).collect())
 }
 
-/// One step of an instance; who was granted by that.
+/// One step of an instance; returns the instances granted by it.
 fn run_step(rate: &mut Rate, id: usize, verb: &str) -> Vec<usize> {
     match verb {
         "" => rate.handle_ask(id),
@@ -166,7 +165,7 @@ fn a_model_that_goes_gives_back_what_it_held_and_the_default_shrinks_to_what_is_
 }
 
 /// Runs a script: `a` asks, `a!` begins, `a.` ends, `a-` withdraws, `a,` ends and asks at once.
-/// Answers who was granted after each step, where somebody was.
+/// Returns the instances granted after each step.
 fn script(demands: &[&str], steps: &str) -> String {
     let mut rate = rate(demands);
     let mut out = Vec::new();
@@ -246,8 +245,7 @@ impl Random {
     }
 }
 
-/// Instances that come and go, ask, run and give up at random; who was granted what is counted
-/// here anew.
+/// Instances that register, unregister, ask, run and withdraw at random; grants are recounted here independently.
 struct World {
     rate: Rate,
     /// Those that are registered.
@@ -414,9 +412,9 @@ fn a_count_that_is_wrong_is_noticed_where_it_changes() {
         assert!(told.contains(want), "{told}, not {want}");
     };
     let give_back = |rate: &mut Rate| rate.handle_withdraw(0);
-    check(|rate| rate.resources[0].1.taken = 0, give_back, "gives back what it took");
-    check(|rate| rate.resources[0].1.taken = 2, give_back, "what those hold who may run");
-    check(|rate| rate.waiting.clear(), |rate| rate.handle_withdraw(1), "among those who wait");
-    check(|rate| rate.waiting.clear(), give_back, "who waits is waited for");
+    check(|rate| rate.resources[0].1.taken = 0, give_back, "a run frees what it took");
+    check(|rate| rate.resources[0].1.taken = 2, give_back, "belongs to granted and running instances");
+    check(|rate| rate.waiting.clear(), |rate| rate.handle_withdraw(1), "a waiting instance is listed by its pass");
+    check(|rate| rate.waiting.clear(), give_back, "each waiting instance is listed once");
     check(|rate| rate.registered = 0, give_back, "an id was given before");
 }

@@ -42,7 +42,7 @@ impl Timeline {
 
     /// `^a1` begins a sequence, `a2` goes on, `a3$` ends it, with `xSIZE` a shape and `tMICROS` a
     /// timeout; `-a1` is withdrawn, `<a` leaves; `busy 0`, `done 0`, `dead 0`, `renewed 0`, `back 0`
-    /// are about an instance; `again a1` and `over a1` are what the model says of one that ran.
+    /// are about an instance; `again a1` and `over a1` say that a request that ran is rescheduled or finished.
     fn handle_event(&mut self, event: &str, now: Instant) -> String {
         let (word, rest) = event.split_once(' ').unwrap_or((event, ""));
         let index = || rest.parse::<usize>().unwrap();
@@ -295,7 +295,7 @@ fn an_idle_sequence_ends_and_its_slot_is_told() {
 }
 
 #[test]
-fn a_request_that_has_gone_ends_its_sequence_and_what_is_behind_it_is_refused() {
+fn a_cancelled_request_ends_its_sequence_and_later_ones_are_refused() {
     check(
         direct(1, 2),
         "0 ^a1, 1 ^b1, 2 a2, 3 a3, 4 b2, 5 -a2, 10 done 0, 20 done 0, 21 ^a4, 22 done 0",
@@ -397,7 +397,7 @@ fn slots_of_another_shape_are_left_out_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn what_an_instance_held_is_lost_with_it_and_what_had_not_begun_goes_on_elsewhere() {
+fn a_lost_instance_loses_its_sequences_and_those_not_started_move_elsewhere() {
     check(
         direct(2, 1),
         "0 ^a1, 1 ^b1, 2 ^c1, 3 a2, 4 b2, 5 dead 0, 6 ^a3, 7 done 1, 8 b3$, 9 done 1, 10 back 0, 11 done 0, \
@@ -541,7 +541,7 @@ fn a_request_of_an_iterative_sequence_runs_until_its_model_is_done_and_frees_its
 }
 
 #[test]
-fn who_leaves_an_iterative_sequence_or_begins_another_under_its_id_does_not_disturb_who_has_its_slot() {
+fn leaving_an_iterative_sequence_or_reusing_its_id_does_not_disturb_the_owner_of_its_slot() {
     check(
         SequencePolicy { is_iterative: true, ..direct(1, 1) },
         "0 ^a1, 5 ^b1, 8 -a1, 9 again a1, 10 done 0, 11 ^b2, 12 b3, 20 again b1, 21 done 0, 30 over b1, 31 done 0, \
@@ -567,7 +567,7 @@ fn who_leaves_an_iterative_sequence_or_begins_another_under_its_id_does_not_dist
 }
 
 #[test]
-fn what_its_client_ended_or_what_died_does_not_run_again() {
+fn a_request_does_not_run_again_after_its_end_flag_or_a_lost_instance() {
     check(
         SequencePolicy { is_iterative: true, ..direct(1, 1) },
         "0 ^a1$, 1 done 0, 2 again a1, 3 ^b1, 4 renewed 0, 5 again b1, 6 ^c1, 7 drain, 8 done 0, 9 over c1",
@@ -602,6 +602,6 @@ fn a_count_that_is_wrong_is_noticed_where_it_changes() {
     check(|sequences| sequences.entry_count = 7, "each request is counted");
     check(|sequences| sequences.flight_count = 1, "each request that runs is counted");
     check(|sequences| sequences.backlog.clear(), "a sequence has a slot or waits for one");
-    check(|sequences| sequences.policy.slots = 2, "nobody waits for a slot while one is free");
-    check(|sequences| sequences.backlog.extend([(7, 0), (8, 0)]), "who waits for a slot is a sequence");
+    check(|sequences| sequences.policy.slots = 2, "no sequence waits for a slot while one is free");
+    check(|sequences| sequences.backlog.extend([(7, 0), (8, 0)]), "the backlog holds sequences");
 }
