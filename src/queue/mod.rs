@@ -8,7 +8,6 @@ pub mod model_queue;
 pub mod one_shot;
 pub mod parking;
 pub mod parkings;
-pub mod queue_producer;
 pub mod queued_request;
 pub mod rate_limiter;
 pub mod response_order;

@@ -1,6 +1,6 @@
 //! The queue of one model version, between the shards that submit requests and the instances that run them.
 //!
-//! Each shard pushes into a ring of its own ([`QueueProducer`](crate::queue::queue_producer::QueueProducer)). An idle
+//! Each shard pushes into a ring of its own ([`QueueProducer`](crate::queue::model_queue::queue_producer::QueueProducer)). An idle
 //! instance takes the lock, drains the rings into the scheduler, takes a batch and runs it outside the lock; without
 //! one it sleeps in its parking. The lock is taken once per batch, among instances. A shard only ever tries it
 //! (`eviction`), where its ring fills up with cancelled requests. The tensors of a waiting request are not here but in
@@ -18,6 +18,7 @@ mod in_flight;
 mod iteration;
 mod locked;
 mod poll;
+pub mod queue_producer;
 mod rate_gate;
 mod sequence_queue;
 
@@ -32,10 +33,10 @@ use crate::queue::model_queue::admission_control::AdmissionControl;
 use crate::queue::model_queue::batcher::Batcher;
 use crate::queue::model_queue::counters::QueueCounters;
 use crate::queue::model_queue::locked::{LockedQueue, RequestClaims};
+use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::model_queue::sequence_queue::SequenceQueue;
 use crate::queue::parking::Parking;
 use crate::queue::parkings::Parkings;
-use crate::queue::queue_producer::QueueProducer;
 use crate::queue::queued_request::{QueueRefusal, QueuedRequest, RequestSize};
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::response_order::ResponseOrder;

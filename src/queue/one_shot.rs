@@ -49,6 +49,7 @@ impl<T, L: Lease> OneShotSender<T, L> {
 impl<T, L: Lease> Drop for OneShotSender<T, L> {
     fn drop(&mut self) {
         // Before the receiver runs: its task may open the next channel at once, and must find room.
+        debug_assert!(self.lease.is_some(), "a channel is open until its sender is dropped, once");
         drop(self.lease.take());
         // The receiver takes the first outcome only: what `send` pushed comes before this one.
         self.shared.outcome.push(Err(L::closed()));

@@ -24,6 +24,7 @@ pub struct Parkings {
 impl Parkings {
     /// The parkings, with every request waking an instance.
     pub fn new(parkings: Vec<Arc<Parking>>) -> Self {
+        debug_assert!(parkings.is_sorted_by_key(|parking| parking.is_passive()), "the passive ones are the last");
         Self { parkings: parkings.into(), rows_missing: AtomicI64::new(0) }
     }
 

@@ -95,6 +95,7 @@ impl Semaphore {
         let mut taken = self.taken.load(Ordering::SeqCst);
         loop {
             let Some(wanted) = change(taken) else { return false };
+            debug_assert!(wanted <= self.most, "no more permits are taken than there are");
             match self.taken.compare_exchange(taken, wanted, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(now) => taken = now,
@@ -146,6 +147,7 @@ impl Semaphore {
 impl SemaphoreWaiter {
     /// Changes the state of one that waits; false if it was changed before.
     fn become_state(&self, state: u64) -> bool {
+        debug_assert!(state == GRANTED || state == GONE, "a waiter never waits again");
         self.state.compare_exchange(WAITING, state, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 }

@@ -79,7 +79,8 @@ impl ServedModel {
 
     /// A lost instance was recreated.
     pub fn handle_instance_restored(&self) {
-        self.lost.fetch_sub(1, Ordering::Relaxed);
+        let before = self.lost.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "an instance is restored after it was lost");
     }
 
     /// Its figures, for metrics and statistics. Runs inside shards never wait in a queue, so they count as released

@@ -127,7 +127,7 @@ mod tests {
     use crate::model::ModelSpec;
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::queue::completions::Completions;
-    use crate::queue::queue_producer::QueueProducer;
+    use crate::queue::model_queue::queue_producer::QueueProducer;
     use crate::queue::queued_request::QueuedRequest;
     use crate::queue::served_model::Placement;
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};

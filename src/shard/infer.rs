@@ -16,7 +16,7 @@ use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::model_queue::ModelQueue;
-use crate::queue::queue_producer::QueueProducer;
+use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;

@@ -11,7 +11,7 @@ use std::task::Waker;
 use crate::backend::{Instance, Threads};
 use crate::model::repository::index::RepositoryOverview;
 use crate::protocol::repository::RepositoryOrder;
-use crate::queue::queue_producer::QueueProducer;
+use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;

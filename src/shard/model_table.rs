@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::{Instance, Threads};
 use crate::error::Error;
 use crate::model::repository::index::RepositoryOverview;
-use crate::queue::queue_producer::QueueProducer;
+use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::ensemble_steps::EnsembleSteps;
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};

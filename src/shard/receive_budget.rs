@@ -35,7 +35,8 @@ impl ProcessReceiveBudget {
     }
 
     fn return_lease(&self, size: usize) {
-        self.leased.fetch_sub(size, Ordering::Relaxed);
+        let before = self.leased.fetch_sub(size, Ordering::Relaxed);
+        debug_assert!(before >= size && before <= self.size_max, "what is returned was leased, within the bound");
     }
 }
 
@@ -69,10 +70,12 @@ impl ReceiveBudget for ShardReceiveBudget {
             self.leased.set(self.leased.get() + granted);
         }
         self.set_reserved(total);
+        debug_assert!(total <= self.leased.get(), "what is reserved was leased");
         true
     }
 
     fn release(&self, size: usize) {
+        debug_assert!(size <= self.reserved.get(), "only reserved bytes are released");
         let left = self.reserved.get().saturating_sub(size);
         self.set_reserved(left);
         // One step is kept, so that occasional small requests do not touch the shared counter.

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::repository::index::RepositoryOverview;
 use crate::queue::completions::Completions;
-use crate::queue::queue_producer::QueueProducer;
+use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::executor::Runtime;
 use crate::shard::connections::Connections;

@@ -288,8 +288,8 @@ mod tests {
     use crate::queue::completions::Completions;
     use crate::queue::model_queue::ModelQueue;
     use crate::queue::model_queue::poll::PollOutcome;
+    use crate::queue::model_queue::queue_producer::QueueProducer;
     use crate::queue::parking::Parking;
-    use crate::queue::queue_producer::QueueProducer;
     use crate::runtime::clock::now;
     use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
     use crate::scheduler::{Policy, QueueBounds, ShapeKey};

@@ -2,10 +2,10 @@
 //! instance watches the time.
 
 use crate::error::Error;
+use crate::model::CorrelationId;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::admission_control::AdmissionControl;
 use crate::queue::model_queue::batcher::{Batcher, RejectedRequest};
-use crate::queue::model_queue::sequence_queue::SequenceDeparture;
 use crate::queue::queued_request::QueuedRequest;
 use crate::queue::sync;
 use crate::scheduler::{Claims, Entry};
@@ -117,4 +117,10 @@ impl Claims<QueuedRequest> for RequestClaims<'_> {
         }
         is_claimed
     }
+}
+
+pub(super) struct SequenceDeparture {
+    pub(super) id: CorrelationId,
+    /// When the last request that the client knows of arrived: a sequence that started later is another one.
+    pub(super) since: Instant,
 }

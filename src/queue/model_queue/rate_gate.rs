@@ -82,8 +82,8 @@ mod tests {
     use crate::backend::InFlightState;
     use crate::queue::completions::Completions;
     use crate::queue::model_queue::poll::PollOutcome;
+    use crate::queue::model_queue::queue_producer::QueueProducer;
     use crate::queue::parking::Parking;
-    use crate::queue::queue_producer::QueueProducer;
     use crate::queue::queued_request::{QueueRefusal, QueuedRequest};
     use crate::runtime::clock::now;
     use crate::scheduler::rate::{Demand, Need};

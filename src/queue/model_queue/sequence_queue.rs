@@ -8,7 +8,7 @@ use crate::model::{CorrelationId, SequenceMark};
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::batcher::{Batcher, EndedRequest};
 use crate::queue::model_queue::iteration::Iterations;
-use crate::queue::model_queue::locked::{LockedQueue, RequestClaims};
+use crate::queue::model_queue::locked::{LockedQueue, RequestClaims, SequenceDeparture};
 use crate::queue::parkings::Parkings;
 use crate::queue::queued_request::QueuedRequest;
 use crate::queue::sync::SegQueue;
@@ -24,12 +24,6 @@ pub(super) struct SequenceQueue {
     /// for the lock.
     departures: SegQueue<SequenceDeparture>,
     counts: SequenceCounts,
-}
-
-pub(super) struct SequenceDeparture {
-    pub(super) id: CorrelationId,
-    /// When the last request that the client knows of arrived: a sequence that started later is another one.
-    pub(super) since: Instant,
 }
 
 /// How many sequences there are, and how the others ended.

@@ -29,6 +29,7 @@ impl QueueProducer {
         room_least: usize,
         model_queue: Arc<ModelQueue>,
     ) -> Self {
+        debug_assert!(room_least < ring_size, "an empty ring is not low on room");
         Self { ring, room_seen: ring_size, room_least, model_queue }
     }
 
