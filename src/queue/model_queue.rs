@@ -1,11 +1,10 @@
 //! The queue of one model version, between the shards that submit requests and the instances that run them.
 //!
-//! Each shard pushes into a ring of its own ([`QueueProducer`](crate::queue::model_queue::queue_producer::QueueProducer)). An idle
-//! instance takes the lock, drains the rings into the scheduler, takes a batch and runs it outside the lock; without
-//! one it sleeps in its parking. The lock is taken once per batch, among instances. A shard only ever tries it
-//! (`eviction`), where its ring fills up with cancelled requests. The tensors of a waiting request are not here but in
-//! its shard's completions, next to its claim, so that withdrawing a request frees them at once. Bounded by
-//! [`Admission`](crate::scheduler::Admission).
+//! Each shard pushes into a ring of its own ([`QueueProducer`]). An idle instance takes the lock, drains the rings into
+//! the scheduler, takes a batch and runs it outside the lock; without one it sleeps in its parking. The lock is taken
+//! once per batch, among instances. A shard only ever tries it (`eviction`), where its ring fills up with cancelled
+//! requests. The tensors of a waiting request are not here but in its shard's completions, next to its claim, so that
+//! withdrawing a request frees them at once. Bounded by [`Admission`](crate::scheduler::Admission).
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! The protocol is Dekker's handshake. A producer publishes its work, then a fence, then reads who is parked. An
-//! instance marks itself parked, then a fence ([`Parking::announce`]), then polls for work once more before it sleeps.
+//! instance marks itself parked, then a fence (`Parking::announce`), then polls for work once more before it sleeps.
 //! With both fences sequentially consistent, at least one of the two sees the other's write; without either of them
 //! both could read the old value, and the work would wait for the next request. `sync/tests.rs` checks it in every
 //! order of the steps.

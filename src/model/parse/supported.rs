@@ -1,6 +1,6 @@
 //! Which fields of `inference.ModelConfig` this server supports. Every field that a configuration sets is looked up
 //! here by its path, so that a field that is not listed, such as one that a later Triton adds, is refused by name and
-//! never silently ignored. The values of listed fields are checked in [`crate::model::config::validate`].
+//! never silently ignored. The values of listed fields are checked in `model::config::validate`.
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Value};
 
