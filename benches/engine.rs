@@ -120,12 +120,12 @@ impl Case {
     }
 
     fn run_for(&self, instance: &mut dyn Instance, window: Duration) -> Vec<Duration> {
-        let inbox: Arc<dyn AnswerSink> = Arc::new(Judge);
+        let sink: Arc<dyn AnswerSink> = Arc::new(Judge);
         let mut times = Vec::new();
         let start = Now::now();
         while times.len() < 10 || start.elapsed() < window {
             let ticket = Ticket { index: 0, generation: 0 };
-            let responder = Responder::new(Arc::clone(&inbox), ticket, Stamps::default());
+            let responder = Responder::new(Arc::clone(&sink), ticket, Stamps::default());
             let request = Request { inputs: self.inputs.clone(), rows: 1, responder, sequence: None };
             let batch = Batch { requests: vec![request], rows: 1, clock: || Instant::ZERO, ended: Vec::new() };
             let begin = Now::now();

@@ -69,8 +69,8 @@ pub const CASES: &[Case] = &[
     timed("top-k", "1,000 FP32 sorted", selection::sorted),
     timed("top-k", "100 of 1,000,000 FP32", selection::top_100_of_a_million),
     counted("scheduler", "64 requests to a batch", queues::scheduler),
-    counted("shard", "64 requests through a feed and an inbox", queues::model_queue),
-    timed("shard", "64 answers through an inbox", queues::completions),
+    counted("queue", "64 requests to a worker and back", queues::model_queue),
+    timed("queue", "64 answers through completions", queues::completions),
 ];
 
 /// Numbers that look random and are the same in every run (SplitMix64).

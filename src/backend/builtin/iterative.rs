@@ -163,14 +163,14 @@ mod tests {
     /// Runs rows `slot ^ input` and shows what comes: `*` runs again, `$` is the last.
     fn run(model: &mut SequenceRuns, ended: &[usize], rows: &[(usize, bool, i32)]) -> String {
         let (sender, answers) = channel();
-        let inbox: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
+        let sink: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
         let request = |(index, (slot, is_start, input)): (usize, &(usize, bool, i32))| {
             let ticket = Ticket { index: index as u32, generation: 0 };
             let mark = SequenceMark { id: CorrelationId::Own(9), is_start: *is_start, is_end: false };
             Request {
                 inputs: vec![tensor(&[1, 1], &[*input])],
                 rows: 1,
-                responder: Responder::new(Arc::clone(&inbox), ticket, Stamps::default()),
+                responder: Responder::new(Arc::clone(&sink), ticket, Stamps::default()),
                 sequence: Some(SequenceRow { slot: *slot, mark: Some(mark), is_ended: false }),
             }
         };

@@ -212,10 +212,11 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
     for ring in [Duration::ZERO, Duration::from_micros(50)].into_iter().flat_map(rings) {
         ring.run(async {
             const ROUNDS: usize = 20_000;
-            let inbox = Arc::new(crate::queue::completions::Completions::new());
+            let completions = Arc::new(crate::queue::completions::Completions::new());
             let (asked, answered) = (Arc::new(SegQueue::new()), Arc::new(SegQueue::new()));
             let worker = {
-                let (inbox, asked, answered) = (Arc::clone(&inbox), Arc::clone(&asked), Arc::clone(&answered));
+                let (completions, asked, answered) =
+                    (Arc::clone(&completions), Arc::clone(&asked), Arc::clone(&answered));
                 thread::spawn(move || {
                     let mut done = 0;
                     while done < ROUNDS {
@@ -228,7 +229,7 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
                             thread::park_timeout(Duration::from_millis(1));
                         }
                         answered.push(round);
-                        inbox.wake();
+                        completions.wake();
                         done += 1;
                     }
                 })
@@ -236,7 +237,7 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
             for round in 0..ROUNDS {
                 asked.push(round);
                 let got = poll_fn(|context| {
-                    inbox.register(context.waker());
+                    completions.register(context.waker());
                     answered.pop().map_or(Poll::Pending, Poll::Ready)
                 })
                 .await;

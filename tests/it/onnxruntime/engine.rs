@@ -60,11 +60,11 @@ impl AnswerSink for Kept {
 /// Runs one batch, on an instance of its own, and returns what each request got.
 fn run(model: &dyn LoadedModel, requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result<Vec<Tensor>, Error>> {
     let (sender, receiver): (_, Receiver<(Ticket, Answer)>) = channel();
-    let inbox: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
+    let sink: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
     let rows = requests.iter().map(|(_, rows)| rows).sum();
     let request = |(index, (inputs, rows))| {
         let ticket = Ticket { index, generation: 0 };
-        let responder = Responder::new(Arc::clone(&inbox), ticket, Stamps::default());
+        let responder = Responder::new(Arc::clone(&sink), ticket, Stamps::default());
         Request { inputs, rows, responder, sequence: None }
     };
     let requests: Vec<_> = (0..).zip(requests).map(request).collect();
