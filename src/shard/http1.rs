@@ -132,7 +132,7 @@ impl Http1Session<'_> {
             match self.connection.poll_message(clock::turn()) {
                 Ok(Some(message)) => {
                     let memory = self.connection.take_memory();
-                    let Some(reply) = self.answer(answer(message, memory)).await? else { return Ok(()) };
+                    let Some(reply) = self.answer(|| answer(message, memory)).await? else { return Ok(()) };
                     if self.shard.connections.is_draining() {
                         self.connection.close_after_reply();
                     }
@@ -216,10 +216,11 @@ impl Http1Session<'_> {
         refusal.map(|refusal| refusal.into_reply())
     }
 
-    /// The reply to a message; `None` when the client has left before. Dropping `work` then cancels the request.
-    async fn answer(&mut self, work: impl Future<Output = Reply>) -> std::io::Result<Option<Reply>> {
+    /// The reply to a message; `None` when the client has left before. Dropping the work then cancels the request.
+    async fn answer<F: Future<Output = Reply>>(&mut self, begin: impl FnOnce() -> F) -> std::io::Result<Option<Reply>> {
         self.connection_guard.watch().set_deadline(None);
-        let mut work = pin!(work);
+        // Made where it stays: as an argument, kilobytes of it would be copied for each request.
+        let mut work = pin!(begin());
         let mut is_first = true;
         poll_fn(|context| {
             if let Poll::Ready(reply) = work.as_mut().poll(context) {
