@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
 };
 
 use super::{
@@ -30,7 +31,8 @@ pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     }
     let environment = Environment::create("oracle", "tests/oracle/requirements.txt", PYTHONS)?;
     let root = environment.packages().join("pytriton/tritonserver");
-    prepare(&environment, &root);
+    // Tests of one program that start side by side share the environment.
+    PREPARED.get_or_init(|| prepare(&environment, &root));
     let ports = Ports::free();
     let libraries = environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
     let mut command = Command::new(root.join("bin/tritonserver"));
@@ -50,6 +52,8 @@ pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     }
     Some(Server::start(command, ports))
 }
+
+static PREPARED: OnceLock<()> = OnceLock::new();
 
 /// Puts the stub for this Python, and numpy, where the Python backend looks for them.
 fn prepare(environment: &Environment, root: &Path) {
