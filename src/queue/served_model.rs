@@ -39,7 +39,7 @@ pub struct ServedModel {
 pub enum Placement {
     /// Inside each shard: a run costs less than a hop.
     Inline,
-    /// On worker threads, which the shards queue.
+    /// On worker threads, which take batches from this queue.
     Worker(Arc<ModelQueue>),
     /// It has no instances: its steps run other models. One semaphore per step whose requests in flight are bounded.
     Ensemble(Arc<[Arc<Semaphore>]>),

@@ -169,7 +169,7 @@ fn a_broken_context_costs_what_was_in_flight_and_the_instances_are_made_anew() {
         machine.fail("illegal@1");
         let refused = ask(&server, "gpu", 1);
         assert_eq!(refused.status, 503, "{}", text(&refused));
-        assert!(text(&refused).contains("was lost and is made anew"), "{}", text(&refused));
+        assert!(text(&refused).contains("was lost and is recreated"), "{}", text(&refused));
         until("both instances are new", || gpu_metric(&server, "restarts_total", "") == 2 * round);
         check_alike(&server, "gpu");
         assert_eq!(gpu_metric(&server, "failures_total", ",kind=\"sticky\""), 2 * round, "they shared the context");

@@ -29,7 +29,7 @@ use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 /// The oldest driver whose symbols are all there: that of CUDA 11.4.
 const DRIVER_VERSION_MIN: i32 = 11_040;
 
-/// The functions of the driver that are called here, by the names that cudarc loads them by. `tests/software_gpu.rs`
+/// The functions of the driver that are called here, by the names that cudarc loads them by. `tests/it/software_gpu.rs`
 /// takes away one after another.
 const SYMBOLS: [&str; 37] = [
     "cuCtxCreate_v2",

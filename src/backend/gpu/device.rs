@@ -1,9 +1,9 @@
 //! The devices of this machine as the server uses them: found once, each opened when the first
 //! instance wants it, and opened anew when its context broke. All instances on a device share one
 //! context, since those of several would take turns on it; those that run through libraries on CUDA's
-//! runtime share the primary one, which is made anew only when all have given it back.
+//! runtime share the primary one, which is recreated only when all have given it back.
 
-#![expect(clippy::disallowed_types, reason = "taken where an instance is made or made anew, never for a batch")]
+#![expect(clippy::disallowed_types, reason = "taken where an instance is created or recreated, never for a batch")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};

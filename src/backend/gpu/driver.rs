@@ -21,7 +21,7 @@ pub trait GpuDriver: Send + Sync {
     fn new_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError>;
 
     /// The context of a device that all libraries share which choose none by themselves, those on CUDA's
-    /// runtime. One that broke is made anew by whoever gives it back, who must be the last that has it.
+    /// runtime. One that broke is recreated by whoever gives it back, who must be the last that has it.
     fn primary_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError>;
 }
 

@@ -279,7 +279,7 @@ fn wanted(sizes: &SlotSizes, output: usize, requests: &[Request]) -> OutputTrans
 
 /// What the requests of an instance are told that has gone: they were not at fault.
 pub(in crate::backend) fn lost(why: &str) -> Error {
-    Error::unavailable(format!("its instance on the GPU was lost and is made anew: {why}; try again"))
+    Error::unavailable(format!("its instance on the GPU was lost and is recreated: {why}; try again"))
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ mod tests {
         assert!(first.poll_lost().is_none() && second.poll_lost().is_none());
         let text = "onnx runtime error 1: CUDA failure 719: unspecified launch failure ; GPU=0 ; hostname=h ; line=1";
         let lost = first.handle_failure(Error::internal(text));
-        let want = "its instance on the GPU was lost and is made anew: CUDA failure 719: unspecified launch failure; try again";
+        let want = "its instance on the GPU was lost and is recreated: CUDA failure 719: unspecified launch failure; try again";
         assert_eq!((lost.code(), lost.text()), (Code::Unavailable, want));
         assert!(first.is_lost() && second.poll_lost().is_some() && second.poll_lost().is_some());
         let counted = [&figures.failures_transient, &figures.failures_memory, &figures.failures_sticky];

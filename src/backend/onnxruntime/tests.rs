@@ -324,7 +324,7 @@ fn an_instance_whose_device_broke_is_lost_and_the_next_waits_until_all_have_give
         let lost = outcome(&mut *first, vec![row(9)]);
         assert_eq!(code(&lost[0]), Some(Code::Unavailable), "{lost:?}");
         let text = lost[0].as_ref().unwrap_err().text();
-        assert!(text.contains("its instance on the GPU was lost and is made anew"), "{text}");
+        assert!(text.contains("its instance on the GPU was lost and is recreated"), "{text}");
         assert!(first.poll_flight(no_clock).is_lost);
         assert!(second.poll_flight(no_clock).is_lost, "idle as it is");
         drop(first);

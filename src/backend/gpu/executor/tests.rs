@@ -230,7 +230,7 @@ fn a_batch_that_does_not_end_is_given_up_and_its_memory_with_it() {
     assert!(trial.poll().is_lost);
     let error = trial.answers[0].outputs(1).remove(0).unwrap_err();
     let want =
-        "model 'm': its instance on the GPU was lost and is made anew: a batch was not done within 60s; try again";
+        "model 'm': its instance on the GPU was lost and is recreated: a batch was not done within 60s; try again";
     assert_eq!((error.code(), error.text()), (Code::Unavailable, want));
     let held = trial.fake.held();
     drop(trial.instance);
