@@ -191,7 +191,7 @@ fn server_context(settings: &Settings, shards: usize, control: &ControlSender, g
             exit_timeout: settings.exit_timeout,
         },
         memory: MemoryBudgets {
-            receive: Arc::new(ProcessReceiveBudget::new(receive_memory(settings))),
+            receive: Arc::new(ProcessReceiveBudget::new(receive_memory(settings), shards)),
             cache_size: settings.cache_size,
         },
         metrics: MetricsSources {

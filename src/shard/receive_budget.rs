@@ -1,7 +1,8 @@
 //! The memory for requests while they are received (`--receive-memory-bytes-max`): one budget for the process, from
 //! which each shard leases what it needs. A shard has no smaller limit of its own: a client's few connections may all
 //! be on one shard, and an equal share of many shards could be less than one body. Requests are counted in the shard's
-//! own memory; the shared counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`].
+//! own memory; the shared counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`]. What
+//! idle shards keep of their leases is missing to the others, so a small budget is leased byte by byte.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,14 +16,23 @@ use crate::metrics::ShardCells;
 #[derive(Debug)]
 pub struct ProcessReceiveBudget {
     size_max: usize,
+    /// Bytes that a shard leases at a time, and keeps when it is idle; 0 to lease exactly what is reserved.
+    lease_size: usize,
     /// Only a count: it publishes no other memory, so relaxed ordering is enough.
     leased: AtomicUsize,
 }
 
 impl ProcessReceiveBudget {
-    /// A budget of this many bytes.
-    pub const fn new(size_max: usize) -> Self {
-        Self { size_max, leased: AtomicUsize::new(0) }
+    /// A budget of this many bytes for so many shards.
+    pub const fn new(size_max: usize, shards: usize) -> Self {
+        // An idle shard keeps up to two steps: a request that needs most of the budget must not be refused for them.
+        let kept_max = shards.saturating_mul(2 * RECEIVE_LEASE_SIZE);
+        let lease_size = if kept_max <= size_max / KEPT_PART { RECEIVE_LEASE_SIZE } else { 0 };
+        Self::with_lease_size(size_max, lease_size)
+    }
+
+    const fn with_lease_size(size_max: usize, lease_size: usize) -> Self {
+        Self { size_max, lease_size, leased: AtomicUsize::new(0) }
     }
 
     /// Leases `usual` bytes, or what is left where that is less; `None` where less than `least` is left.
@@ -39,6 +49,9 @@ impl ProcessReceiveBudget {
         debug_assert!(before >= size && before <= self.size_max, "what is returned was leased, within the bound");
     }
 }
+
+/// Idle shards may keep one part in this many of the budget; of a smaller budget they keep nothing.
+const KEPT_PART: usize = 32;
 
 /// One shard's lease of the budget, and what its requests have reserved of it.
 #[derive(Debug)]
@@ -65,7 +78,7 @@ impl ReceiveBudget for ShardReceiveBudget {
     fn reserve(&self, size: usize) -> bool {
         let Some(total) = self.reserved.get().checked_add(size) else { return false };
         if let Some(missing) = total.checked_sub(self.leased.get()).filter(|missing| *missing > 0) {
-            let usual = missing.max(RECEIVE_LEASE_SIZE);
+            let usual = missing.max(self.process.lease_size);
             let Some(granted) = self.process.lease(missing, usual) else { return false };
             self.leased.set(self.leased.get() + granted);
         }
@@ -79,10 +92,10 @@ impl ReceiveBudget for ShardReceiveBudget {
         let left = self.reserved.get().saturating_sub(size);
         self.set_reserved(left);
         // One step is kept, so that occasional small requests do not touch the shared counter.
-        let spare = self.leased.get() - left;
-        if spare > 2 * RECEIVE_LEASE_SIZE {
-            self.leased.set(left + RECEIVE_LEASE_SIZE);
-            self.process.return_lease(spare - RECEIVE_LEASE_SIZE);
+        let (spare, kept) = (self.leased.get() - left, self.process.lease_size);
+        if spare > 2 * kept {
+            self.leased.set(left + kept);
+            self.process.return_lease(spare - kept);
         }
     }
 
@@ -107,7 +120,7 @@ mod tests {
 
     #[test]
     fn one_shard_may_lease_all_of_it_and_no_byte_more() {
-        let process = Arc::new(ProcessReceiveBudget::new(3 * RECEIVE_LEASE_SIZE + 5));
+        let process = Arc::new(ProcessReceiveBudget::with_lease_size(3 * RECEIVE_LEASE_SIZE + 5, RECEIVE_LEASE_SIZE));
         let one = shard(&process);
         assert!(one.reserve(1) && one.reserve(3 * RECEIVE_LEASE_SIZE + 4) && !one.reserve(1));
         assert_eq!(one.cells.receive_memory.get(), 3 * RECEIVE_LEASE_SIZE as u64 + 5);
@@ -119,8 +132,21 @@ mod tests {
     }
 
     #[test]
+    fn of_a_small_budget_an_idle_shard_keeps_nothing() {
+        let least = 64 * 2 * RECEIVE_LEASE_SIZE;
+        for (size_max, kept) in [(4_000_000, 0), (least - 1, 0), (least, RECEIVE_LEASE_SIZE)] {
+            let process = Arc::new(ProcessReceiveBudget::new(size_max, 2));
+            let (one, two) = (shard(&process), shard(&process));
+            assert!(one.reserve(size_max) && !two.reserve(1));
+            one.release(size_max);
+            assert_eq!(process.leased.load(Ordering::Relaxed), kept, "{size_max}");
+            assert!(two.reserve(size_max - kept), "{size_max}");
+        }
+    }
+
+    #[test]
     fn bytes_that_one_shard_returns_another_may_lease() {
-        let process = Arc::new(ProcessReceiveBudget::new(8 * RECEIVE_LEASE_SIZE));
+        let process = Arc::new(ProcessReceiveBudget::with_lease_size(8 * RECEIVE_LEASE_SIZE, RECEIVE_LEASE_SIZE));
         let (one, two) = (shard(&process), shard(&process));
         assert!(one.reserve(6 * RECEIVE_LEASE_SIZE) && !two.reserve(3 * RECEIVE_LEASE_SIZE));
         one.release(6 * RECEIVE_LEASE_SIZE);
@@ -131,7 +157,7 @@ mod tests {
 
     #[test]
     fn small_requests_do_not_touch_the_shared_counter() {
-        let process = Arc::new(ProcessReceiveBudget::new(8 * RECEIVE_LEASE_SIZE));
+        let process = Arc::new(ProcessReceiveBudget::with_lease_size(8 * RECEIVE_LEASE_SIZE, RECEIVE_LEASE_SIZE));
         let one = shard(&process);
         for _ in 0..1_000 {
             assert!(one.reserve(1_000));
