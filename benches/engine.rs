@@ -126,7 +126,7 @@ impl Case {
         while times.len() < 10 || start.elapsed() < window {
             let ticket = Ticket { index: 0, generation: 0 };
             let responder = Responder::new(Arc::clone(&sink), ticket, Stamps::default());
-            let request = Request { inputs: self.inputs.clone(), rows: 1, responder, sequence: None };
+            let request = Request { inputs: self.inputs.clone(), rows: 1, responder, sequence: None, details: None };
             let batch = Batch { requests: vec![request], rows: 1, clock: || Instant::ZERO, ended: Vec::new() };
             let begin = Now::now();
             instance.run(batch);

@@ -94,6 +94,7 @@ pub fn completions() -> (Work, usize) {
                 batch_rows: 1,
                 is_first: index == 0,
                 part: AnswerPart::Last,
+                parameters: None,
             };
             completions.push(Ticket { index, generation: 1 }, answer);
         }

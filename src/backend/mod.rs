@@ -6,12 +6,15 @@
 pub mod batch;
 pub mod batch_input;
 pub mod builtin;
+pub mod details;
 mod engine_run;
 pub mod ensemble;
+pub mod gateway;
 pub mod gpu;
 pub mod kernel;
 mod model_file;
 pub mod onnxruntime;
+pub mod python;
 pub mod rten;
 pub mod stateful;
 pub mod text;
@@ -22,6 +25,7 @@ pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
+pub use self::details::RequestDetails;
 pub use self::ensemble::EnsembleModel;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
@@ -33,7 +37,7 @@ pub use crate::backend::builtin::iterative::Iterative;
 pub use crate::backend::stateful::{SequenceRow, StatefulModel};
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
@@ -43,6 +47,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::ModelSpec;
+use crate::model::parameters::Parameters;
 use crate::tensor::Tensor;
 use crate::time::{Clock, Stamps};
 
@@ -92,7 +97,16 @@ pub trait LoadedModel: Send + Sync {
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
         None
     }
+
+    /// Asks the model's own code whether it is ready, and has `reply` called with the answer, at once or later, from any
+    /// thread. Returns `reply` unused where the model has no such code. Never blocks.
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        Some(reply)
+    }
 }
+
+/// Takes the answer of a model that was asked whether it is ready.
+pub type ReadyReply = Box<dyn FnOnce(bool) + Send>;
 
 /// One loaded copy of a model version, used by one thread at a time: it may be made on the loading
 /// thread and dropped on another.
@@ -129,6 +143,12 @@ pub trait Instance: Send {
 
     /// Sets what to wake, from any thread, when [`Self::poll_flight`] may have something new.
     fn set_waker(&mut self, _waker: Waker) {}
+
+    /// A descriptor that is readable while [`Self::poll_flight`] has something new, for an instance that waits for
+    /// another process: its thread sleeps on this and on its queue at once.
+    fn event_source(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
 }
 
 /// What an instance has in flight: batches that it began and has not answered.
@@ -195,6 +215,8 @@ pub struct Request {
     pub responder: Responder,
     /// Its slot, where the model serves sequences.
     pub sequence: Option<SequenceRow>,
+    /// What it says beside its tensors; none where the model does not look, or nothing was said.
+    pub details: Option<Arc<RequestDetails>>,
 }
 
 /// The answer of a backend to one request.
@@ -210,6 +232,8 @@ pub struct Answer {
     pub is_first: bool,
     /// Which of the request's answers this is.
     pub part: AnswerPart,
+    /// The parameters of the response; none for most.
+    pub parameters: Option<Box<Parameters>>,
 }
 
 /// The error of a request that a backend reschedules although the model's sequences are not iterative,
@@ -372,6 +396,7 @@ pub struct Responder {
     batch_rows: u32,
     is_first: bool,
     executions: Option<Arc<dyn ExecutionCounter>>,
+    parameters: Option<Box<Parameters>>,
 }
 
 impl Responder {
@@ -385,6 +410,7 @@ impl Responder {
             batch_rows: 0,
             is_first: false,
             executions: None,
+            parameters: None,
         }
     }
 
@@ -399,6 +425,7 @@ impl Responder {
             batch_rows: 0,
             is_first: false,
             executions: None,
+            parameters: None,
         }
     }
 
@@ -416,6 +443,11 @@ impl Responder {
     /// Sets where its batch is counted.
     pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
+    }
+
+    /// Sets the parameters of the next answer.
+    pub fn set_parameters(&mut self, parameters: Parameters) {
+        self.parameters = (!parameters.is_empty()).then(|| Box::new(parameters));
     }
 
     /// The ticket it answers.
@@ -466,7 +498,8 @@ impl Responder {
                 executions.count(self.batch_rows, &self.stamps);
             }
             let Self { stamps, batch_rows, is_first, .. } = *self;
-            let answer = Answer { outputs, stamps, batch_rows, is_first, part };
+            let parameters = self.parameters.take();
+            let answer = Answer { outputs, stamps, batch_rows, is_first, part, parameters };
             // Pushed before the wake-up: a shard that wakes finds the answer.
             sink.push(self.ticket, answer);
             wake_afterwards(sink);

@@ -22,12 +22,33 @@ pub struct Threads {
     pool: Arc<ThreadPool>,
     count: usize,
     gpu: Option<u32>,
+    instance: Option<Arc<InstanceIdentity>>,
+}
+
+/// Which instance is made: for backends whose instances differ by more than their threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceIdentity {
+    /// Its name, as Triton builds it (`model_0_1`).
+    pub name: String,
+    /// The cores that its worker thread is pinned to.
+    pub cores: Vec<usize>,
 }
 
 impl Threads {
     /// These threads with a GPU, or without one.
     pub fn on(&self, gpu: Option<u32>) -> Self {
         Self { gpu, ..self.clone() }
+    }
+
+    /// These threads for the instance of this name on these cores.
+    pub fn of_instance(&self, name: &str, cores: &[usize]) -> Self {
+        let identity = InstanceIdentity { name: name.to_owned(), cores: cores.to_vec() };
+        Self { instance: Some(Arc::new(identity)), ..self.clone() }
+    }
+
+    /// The instance that is made on these threads; none where it does not matter which.
+    pub fn instance(&self) -> Option<&InstanceIdentity> {
+        self.instance.as_deref()
     }
 
     /// The GPU that an instance on these threads computes on, if any, by its index.
@@ -54,7 +75,7 @@ impl Threads {
 pub fn enter<R: Send>(count: usize, body: impl FnOnce(&Threads) -> R + Send) -> R {
     let count = count.max(1);
     let pool = Arc::new(ThreadPool::with_num_threads(count));
-    let threads = Threads { pool: Arc::clone(&pool), count, gpu: None };
+    let threads = Threads { pool: Arc::clone(&pool), count, gpu: None, instance: None };
     pool.run(|| body(&threads))
 }
 

@@ -106,7 +106,7 @@ impl TrialAnswers {
             let sink = Arc::clone(&self.sink) as Arc<dyn AnswerSink>;
             let mut responder = Responder::new(sink, Ticket { index, generation: 0 }, Stamps::default());
             responder.set_batch(rows, index == 0);
-            Request { inputs, rows: request_rows, responder, sequence: None }
+            Request { inputs, rows: request_rows, responder, sequence: None, details: None }
         };
         Batch { requests: (0..).zip(requests).map(request).collect(), rows, clock: no_clock, ended: Vec::new() }
     }

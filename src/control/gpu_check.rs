@@ -87,7 +87,7 @@ fn draw(seed: &mut u64) -> f32 {
 
 fn run(instance: &mut dyn Instance, rows: u32, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     let sink = Arc::new(InternalSink::default());
-    let request = Request { inputs, rows, responder: sink.responder(0, rows), sequence: None };
+    let request = Request { inputs, rows, responder: sink.responder(0, rows), sequence: None, details: None };
     run_to_end(instance, Batch { requests: vec![request], rows, clock: clock::now, ended: Vec::new() });
     let answer = sink.pop().ok_or_else(|| Error::internal("a batch was not answered"))?;
     answer.outputs

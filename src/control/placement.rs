@@ -162,7 +162,7 @@ fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: TrialRun) 
         let sink = Arc::new(InternalSink::default());
         let began = clock::now();
         let responder = sink.responder(0, rows);
-        let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None }];
+        let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None, details: None }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let run = std::panic::AssertUnwindSafe(|| instance.run(batch));
         std::panic::catch_unwind(run).ok()?;

@@ -162,7 +162,9 @@ fn start_worker(
         }
         // After the pinning: the engine's threads inherit the cores of the thread that starts them.
         threads::enter(placement.cores.len(), move |threads| {
-            let threads = &threads.on(placement.gpu);
+            let parking = model_queue.parkings().get(placement.parking);
+            let instance = parking.map_or("", |parking| parking.name());
+            let threads = &threads.on(placement.gpu).of_instance(instance, &placement.cores);
             match new_instance(&served, &placement, threads) {
                 Ok(instance) => {
                     started.send(Ok(()));

@@ -80,7 +80,7 @@ fn run(instance: &mut dyn Instance, sample: &WarmUpSample) -> Result<(), Error> 
     let sink = Arc::new(InternalSink::default());
     let requests = (0..sample.requests).map(|index| {
         let responder = sink.responder(index, sample.requests);
-        Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
+        Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None, details: None }
     });
     let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
     catch_unwind(AssertUnwindSafe(|| run_to_end(instance, batch)))

@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod labels;
 pub mod name;
 pub mod onnx;
+pub mod parameters;
 pub mod parse;
 pub mod platform;
 pub mod repository;

@@ -330,6 +330,7 @@ impl RunningEnsemble {
                         batch_rows: 0,
                         is_first: false,
                         part: AnswerPart::More,
+                        parameters: None,
                     });
                 }
             }

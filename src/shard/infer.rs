@@ -218,7 +218,7 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(completions) as Arc<dyn backend::AnswerSink>, ticket, stamps);
         responder.set_batch(rows, true);
-        let requests = vec![Request { inputs, rows, responder, sequence: None }];
+        let requests = vec![Request { inputs, rows, responder, sequence: None, details: None }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let served = model.served();
         if let Some(cells) = served.cells.get(self.index) {

@@ -506,6 +506,7 @@ mod tests {
                 batch_rows: 1,
                 is_first: true,
                 part: AnswerPart::Last,
+                parameters: None,
             },
         );
         request_slots.drain();

@@ -279,7 +279,7 @@ mod tests {
         let unsigned = |count: usize| retyped(tensor(&[count as i64], &vec![0_i32; count]), Datatype::Uint32);
         let mut inputs = vec![tensor(&[values.len() as i64], values)];
         inputs.extend([unsigned(values.len()), unsigned(1)]);
-        let requests = vec![Request { inputs, rows: 1, responder, sequence: None }];
+        let requests = vec![Request { inputs, rows: 1, responder, sequence: None, details: None }];
         load(kind, true).unwrap().run(Batch { requests, rows: 1, clock: no_clock, ended: Vec::new() });
         let shown = |answer: Answer| match (answer.part, answer.outputs) {
             (AnswerPart::More, Ok(outputs)) => {

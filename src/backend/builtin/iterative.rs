@@ -172,6 +172,7 @@ mod tests {
                 rows: 1,
                 responder: Responder::new(Arc::clone(&sink), ticket, Stamps::default()),
                 sequence: Some(SequenceRow { slot: *slot, mark: Some(mark), is_ended: false }),
+                details: None,
             }
         };
         let requests = rows.iter().enumerate().map(request).collect();

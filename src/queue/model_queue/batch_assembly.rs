@@ -40,7 +40,13 @@ impl ModelQueue {
         let is_iterative = self.sequences.as_ref().is_some_and(|sequences| sequences.is_iterative);
         let requests = formed.into_iter().map(|BatchRow { request, sequence, flight }| {
             let Some(waiting) = request else {
-                return Request { inputs: filler.clone(), rows: 1, responder: Responder::nobody(), sequence };
+                return Request {
+                    inputs: filler.clone(),
+                    rows: 1,
+                    responder: Responder::nobody(),
+                    sequence,
+                    details: None,
+                };
             };
             let sink = if waiting.again.is_none() { sinks.next() } else { None };
             let mut request = match flight.filter(|_| is_iterative) {
@@ -49,7 +55,7 @@ impl ModelQueue {
                     let stamps = Stamps { batched, ..waiting.stamps };
                     let mut responder = Responder::new(sink.unwrap_or(waiting.completions), waiting.ticket, stamps);
                     responder.output_needs = waiting.output_needs;
-                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence, details: None }
                 }
             };
             request.responder.set_batch(rows, std::mem::take(&mut is_first));

@@ -114,7 +114,7 @@ impl ModelQueue {
                 })
             });
         }
-        Request { inputs, rows, responder, sequence }
+        Request { inputs, rows, responder, sequence, details: None }
     }
 }
 

@@ -1,0 +1,123 @@
+//! How a model calls the server: inference on other models (BLS), and model control. A backend gets a [`Gateway`] when it
+//! loads a model, and never sees a shard or the control thread. All methods return at once; replies come later, from any
+//! thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::backend::details::RequestDetails;
+use crate::error::Error;
+use crate::model::parameters::Parameters;
+use crate::tensor::Tensor;
+
+/// What the server does for a model.
+pub trait Gateway: Send + Sync {
+    /// Runs a request on a model. What refuses it comes as a reply too.
+    fn infer(&self, call: NestedCall);
+
+    /// Loads or unloads a model, or asks whether it is ready.
+    fn control(&self, order: NestedOrder);
+}
+
+/// One request from a model to another.
+pub struct NestedCall {
+    /// The name of the model.
+    pub model: String,
+    /// Its version; none for any.
+    pub version: Option<u64>,
+    /// The inputs, by name, not yet checked against the model.
+    pub inputs: Vec<(String, Tensor)>,
+    /// The requested outputs, by name; empty for all.
+    pub outputs: Vec<String>,
+    /// Whether the caller takes any number of responses. Otherwise a decoupled model refuses.
+    pub is_decoupled: bool,
+    /// Everything else, with the chain of callers and the time left.
+    pub details: RequestDetails,
+    /// Takes the responses.
+    pub replies: Arc<dyn ReplySink>,
+    /// What both sides know of the call.
+    pub state: Arc<CallState>,
+}
+
+/// What caller and server share while a call runs.
+#[derive(Debug, Default)]
+pub struct CallState {
+    is_cancelled: AtomicBool,
+    unread: AtomicUsize,
+}
+
+impl CallState {
+    /// The caller needs no more responses.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Release);
+    }
+
+    /// Whether the caller needs no more responses.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// A response was handed to the caller.
+    pub fn handle_sent(&self) {
+        self.unread.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The caller has consumed a response.
+    pub fn handle_read(&self) {
+        let _ = self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |unread| unread.checked_sub(1));
+    }
+
+    /// Responses that the caller has not consumed.
+    pub fn unread(&self) -> usize {
+        self.unread.load(Ordering::Relaxed)
+    }
+}
+
+/// One response to a call.
+pub struct NestedReply {
+    /// The outputs by name, or why there are none. Empty outputs with `is_final` are a bare end.
+    pub outputs: Result<Vec<(String, Tensor)>, Error>,
+    /// The parameters of the response.
+    pub parameters: Parameters,
+    /// Whether it is the last.
+    pub is_final: bool,
+}
+
+/// Takes the replies of a call, from any thread. Never blocks.
+pub trait ReplySink: Send + Sync {
+    /// Takes one reply.
+    fn push(&self, reply: NestedReply);
+}
+
+/// An order from a model to the server.
+pub struct NestedOrder {
+    /// What to do.
+    pub kind: OrderKind,
+    /// The model's name.
+    pub model: String,
+    /// The chain of callers of the instance, whose models must not be touched.
+    pub details: RequestDetails,
+    /// Called with the outcome; true or false for a question, true for an order that was carried out.
+    pub reply: Box<dyn FnOnce(Result<bool, Error>) + Send>,
+}
+
+/// What a model asks of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrderKind {
+    /// Load or reload, with a configuration and files that replace those of the repository.
+    Load {
+        /// JSON; none to take the repository's.
+        config: Option<String>,
+        /// Contents by path.
+        files: Vec<(String, Bytes)>,
+    },
+    /// Whether a version is ready; none for any.
+    Ready(Option<u64>),
+    /// Unload.
+    Unload {
+        /// Also the models that only this one needs.
+        with_dependents: bool,
+    },
+}

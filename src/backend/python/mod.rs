@@ -1,0 +1,2 @@
+//! Python models: `backend: "python"` and Python-based backends. Each instance is a process of the user's own
+//! interpreter, which runs `model.py` unmodified. See `docs/architecture/python.md` for the parts and the protocol.
