@@ -130,7 +130,7 @@ fn executed(instance: &mut dyn Instance, rounds: usize, pause: fn()) -> Times {
     Times::of(rounds, || {
         let mut responder = Responder::new(Arc::clone(&kept), Ticket { index: 0, generation: 0 }, Stamps::default());
         responder.set_batch(1, true);
-        let request = Request { inputs: vec![tensor.clone()], rows: 1, responder, sequence: None };
+        let request = Request { inputs: vec![tensor.clone()], rows: 1, responder, sequence: None, details: None };
         instance.run(Batch { requests: vec![request], rows: 1, clock: clock::now, ended: Vec::new() });
         while instance.poll_flight(clock::now).batches > 0 {
             pause();

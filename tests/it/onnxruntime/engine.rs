@@ -65,7 +65,7 @@ fn run(model: &dyn LoadedModel, requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result
     let request = |(index, (inputs, rows))| {
         let ticket = Ticket { index, generation: 0 };
         let responder = Responder::new(Arc::clone(&sink), ticket, Stamps::default());
-        Request { inputs, rows, responder, sequence: None }
+        Request { inputs, rows, responder, sequence: None, details: None }
     };
     let requests: Vec<_> = (0..).zip(requests).map(request).collect();
     let count = requests.len();
