@@ -167,8 +167,8 @@ class Server:
             "module_name": os.path.basename(version) + "." + os.path.basename(model)[:-3],
             "backend_directory": None,
             "config": config,
-            "inputs": [[tensor["name"], CODES[tensor["data_type"]]] for tensor in config["input"]],
-            "outputs": [[tensor["name"], CODES[tensor["data_type"]]] for tensor in config["output"]],
+            "inputs": [[tensor["name"], CODES.get(tensor["data_type"], 0)] for tensor in config["input"]],
+            "outputs": [[tensor["name"], CODES.get(tensor["data_type"], 0)] for tensor in config["output"]],
             "decoupled": False,
             "log_verbose": 0,
             "region_sizes": list(region_sizes),
@@ -186,6 +186,7 @@ class Server:
         self.next_slot = 1
         # Request slots that were given out and not released; response slots that may be freed.
         self.slots = set()
+        self.batch_slots = {}
         self.response_slots = []
         self.send_main(INIT, str32(json.dumps(self.settings)))
         if start:
@@ -247,6 +248,7 @@ class Server:
         requests = [request if isinstance(request, tuple) else (request,) for request in requests]
         tensors = [wire(value) for request in requests for value in request[0].values()]
         span, places = self.place(tensors, region)
+        self.batch_slots[self.batch] = struct.unpack_from("<I", span)[0]
         out = struct.pack("<Q", self.batch) + span
         out += struct.pack("<I", len(self.response_slots))
         out += b"".join(struct.pack("<I", slot) for slot in self.response_slots)
@@ -389,9 +391,9 @@ class Server:
             found = [self.read_response(reader, span) for _ in range(reader.take("I"))]
             result = Responses(batch, inputs_free, span, None, found)
         reader.end()
-        if inputs_free:
-            # Slots of messages are given out in order, those of calls to models are released one by one.
-            self.slots -= {slot for slot in self.slots if slot == min(self.slots)}
+        slot = self.batch_slots.pop(batch)
+        if inputs_free and slot:
+            self.slots.remove(slot)
         return result
 
     def sent(self):

@@ -26,6 +26,10 @@ from deuteron_request import (
 from deuteron_tensor import RANK_MAX, Tensor, TritonModelException, received_tensor, refuse
 
 TENSOR = Struct("<BBQQ")
+# With dimensions, and these alone, by their number.
+TENSORS = [Struct("<BBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
+DIMS = [Struct("<" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
+VERSION = Struct("<q")
 CALL_HEAD = Struct("<QQB")
 SERVING = "serving"
 # Bytes of a response to a decoupled call below which it is copied, so that a consumer that keeps many of them does not
@@ -61,40 +65,43 @@ def checked_request(
     def refusal(*_):
         return refuse("__init__()", SIGNATURE, *(value for value in given if value is not ...))
 
-    if any(value is ... for value in (inputs, requested_output_names, model_name)):
-        raise refusal()
     if not isinstance(request_id, str) or not isinstance(model_name, str) or correlation_id is None:
-        raise refusal()
-    inputs = _sequence(inputs, refusal)
-    names = _sequence(requested_output_names, refusal)
-    if any(not isinstance(tensor, (Tensor, type(None))) for tensor in inputs):
-        raise refusal()
-    if any(not isinstance(name, str) for name in names):
         raise refusal()
     if preferred_memory is not ... and not isinstance(preferred_memory, native.PreferredMemory):
         raise refusal()
     if trace is not ... and not isinstance(trace, InferenceTrace):
         raise refusal()
+    what = " for request with id '" + request_id + "' and model name '" + model_name + "' should not be empty."
+    inputs = _sequence(inputs, refusal)
+    for tensor in inputs:
+        if tensor is None:
+            raise TritonModelException("Input tensor" + what)
+        if not isinstance(tensor, Tensor):
+            raise refusal()
+    names = _sequence(requested_output_names, refusal)
+    for name in names:
+        if not isinstance(name, str):
+            raise refusal()
+        if not name:
+            raise TritonModelException("Requested output name" + what)
     target = Target()
+    target.model = model_name
+    target.outputs = names
     target.version = _number(model_version, -(2**63), 2**63 - 1, refusal)
-    details.flags = _number(flags, 0, 2**32 - 1, refusal)
-    details.timeout = _number(timeout, 0, 2**64 - 1, refusal)
-    details.parameters = None if parameters is None else parameters_json(parameters)
+    target.parent = 0
+    details.id = request_id
+    if flags.__class__ is not int or flags:
+        details.flags = _number(flags, 0, 2**32 - 1, refusal)
+    if timeout.__class__ is not int or timeout:
+        details.timeout = _number(timeout, 0, 2**64 - 1, refusal)
     if isinstance(correlation_id, str):
         details.correlation = correlation_id
     elif isinstance(correlation_id, int):
         details.correlation = _number(correlation_id, 0, 2**64 - 1, refusal)
     else:
         raise TritonModelException("Correlation ID must be integer or string")
-    what = " for request with id '" + request_id + "' and model name '" + model_name + "' should not be empty."
-    if any(tensor is None for tensor in inputs):
-        raise TritonModelException("Input tensor" + what)
-    if "" in names:
-        raise TritonModelException("Requested output name" + what)
-    details.id = request_id
-    target.model = model_name
-    target.outputs = names
-    target.parent = 0
+    if parameters is not None:
+        details.parameters = parameters_json(parameters)
     if trace is not ...:
         details.context = trace._context
         target.parent = trace._request
@@ -102,6 +109,8 @@ def checked_request(
 
 
 def _number(value, least, most, refusal):
+    if value.__class__ is int and least <= value <= most:
+        return value
     try:
         return whole_number(value, least, most, "", "")
     except TypeError:
@@ -141,14 +150,13 @@ def _call_frame(request, number, is_decoupled):
         if size:
             copies.append((offset, size, source))
         parts.append(str16(tensor._name))
-        parts.append(TENSOR.pack(tensor._datatype, rank, offset, size))
-        parts.append(Struct("<" + str(rank) + "q").pack(*dims))
+        parts.append(TENSORS[rank].pack(tensor._datatype, rank, offset, size, *dims))
         offset += (size + 63) & -64
     return frame(
         channel.BLS_CALL,
         CALL_HEAD.pack(number, _parent(request), is_decoupled),
         str16(target.model),
-        Struct("<q").pack(target.version),
+        VERSION.pack(target.version),
         details.encode(),
         channel.process.write_span(copies, offset),
         U16.pack(len(target.outputs)),
@@ -188,7 +196,7 @@ def decode_reply(body, may_copy):
             at += name_size
             datatype, rank, tensor_offset, tensor_size = TENSOR.unpack_from(body, at)
             at += TENSOR.size
-            dims = Struct("<" + str(rank) + "q").unpack_from(body, at)
+            dims = DIMS[rank].unpack_from(body, at)
             at += 8 * rank
             response._outputs.append(received_tensor(name, datatype, root, tensor_offset, tensor_size, dims))
     if size:

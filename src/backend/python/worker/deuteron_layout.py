@@ -9,6 +9,7 @@ from struct import Struct
 
 from deuteron_channel import U16, U32
 from deuteron_request import InferenceRequest, details_end
+from deuteron_tensor import DTYPES
 
 # Forms that are remembered; with more of them (by ranks, by inputs that are left out) it begins again.
 LAYOUTS_MAX = 256
@@ -24,9 +25,10 @@ class RequestLayout:
     two inputs the index, datatype and rank of the next.
     """
 
-    # `struct` is that of a whole request without details, `rest` that of what follows `has_details` or the details.
-    # `checks` are the bytes between inputs with their places in the row; `inputs` name, datatype and place of each.
-    __slots__ = ("struct", "rest", "prefix", "checks", "inputs", "wanted")
+    # `struct` is that of a whole request without details, `rest` that of what follows `has_details` or the details, which
+    # begins with `wants`.
+    # `checks` are the bytes between inputs with their places in the row; `inputs` name, datatypes, begin and end of each.
+    __slots__ = ("struct", "rest", "prefix", "wants", "checks", "inputs", "wanted")
 
 
 class RequestDecoder:
@@ -59,17 +61,35 @@ class RequestDecoder:
             if buffer[at + 8]:
                 rest = details_end(buffer, rest)
                 details = bytes(buffer[at + 9 : rest])
-            layout = self._layout_at(buffer, rest)
+            row = None
+            if layout is not None:
+                row = self._row_if(layout, buffer, rest, end)
+            if row is None:
+                layout = self._layout_at(buffer, rest)
+                row = layout.rest.unpack_from(buffer, rest)
             request = InferenceRequest.__new__(InferenceRequest)
             request._batch = batch
             request._layout = layout
-            request._row = NUMBER.unpack_from(buffer, at) + layout.rest.unpack_from(buffer, rest)
+            request._row = NUMBER.unpack_from(buffer, at) + row
             request._inputs = request._sender = None
             request._details = details
             requests.append(request)
             at = rest + layout.rest.size
         self.last = layout
         return requests
+
+    @staticmethod
+    def _row_if(layout, buffer, rest, end):
+        """What follows the details, if it is of this layout."""
+        if rest + layout.rest.size > end:
+            return None
+        row = layout.rest.unpack_from(buffer, rest)
+        if row[0] != layout.wants:
+            return None
+        for place, wanted in layout.checks:
+            if row[place - 1] != wanted:
+                return None
+        return row
 
     def _layout_at(self, buffer, start):
         """The layout of the request whose wanted outputs begin here."""
@@ -99,6 +119,7 @@ class RequestDecoder:
 
     def _new_layout(self, wanted, inputs, fixed):
         layout = RequestLayout()
+        layout.wants = fixed[0]
         layout.prefix = b"\0" + fixed[0]
         layout.checks = checks = []
         layout.inputs = named = []
@@ -111,7 +132,7 @@ class RequestDecoder:
                 checks.append((at, fixed[position]))
                 at += 1
             form += "2Q" + (str(rank) + "q" if rank else "")
-            named.append((self.inputs[index], datatype, at, at + 2 + rank))
+            named.append((self.inputs[index], datatype, DTYPES.get(datatype), at, at + 2 + rank))
             at += 2 + rank
         # Both make rows with the same places.
         layout.struct = Struct("<Q" + str(len(fixed[0]) + 1) + "s" + form)

@@ -18,6 +18,7 @@ import numpy as np
 
 import deuteron_channel as channel
 from deuteron_channel import U32
+from deuteron_tensor import DeviceMemory
 
 # Alignment of tensors: a cache line, and the widest vector register.
 ALIGNMENT = 64
@@ -218,7 +219,7 @@ def copy_into(region, base, copies):
                 pass
         if isinstance(source, np.ndarray):
             np.copyto(np.ndarray(source.shape, source.dtype, target, start), source)
-        elif hasattr(source, "copy_to"):
+        elif isinstance(source, DeviceMemory):
             source.copy_to(target, start)
         else:
             np.ndarray(size, np.uint8, target, start)[:] = np.frombuffer(source, np.uint8)

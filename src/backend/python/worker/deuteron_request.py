@@ -7,6 +7,8 @@ import enum
 import json
 from struct import Struct
 
+from numpy import ndarray
+
 import deuteron_channel as channel
 from deuteron_channel import U32, U64, frame, str32
 from deuteron_tensor import RANK_MAX, Tensor, TritonModelException, received_tensor, refuse
@@ -14,6 +16,8 @@ from deuteron_tensor import RANK_MAX, Tensor, TritonModelException, received_ten
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Set, Union
+
+new_tensor = Tensor.__new__
 
 # Flags of a response, and of a request that leaves `execute`.
 COMPLETE_FINAL = 1
@@ -28,6 +32,8 @@ NO_SPAN = bytes(22)
 SPAN = Struct("<IHQQ")
 SEND_HEAD = Struct("<QBIHQQ")
 DETAILS_REST = Struct("<IQQI")
+# Details that say nothing, on the wire.
+EMPTY_DETAILS = bytes(33)
 
 # A response that has one output, and what follows the first of several, by the number of dimensions.
 FIRST_OUTPUT = [Struct("<BIHHBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
@@ -120,11 +126,11 @@ class InferenceResponse:
         error: Optional[TritonError] = None,
         parameters: Optional[Dict[str, Union[bool, int, str]]] = None,
     ) -> None:
-        if type(output_tensors) is not list and not isinstance(output_tensors, (list, tuple)):
+        if output_tensors.__class__ is not list and not isinstance(output_tensors, (list, tuple)):
             output_tensors = _sequence(output_tensors, self._refuse, output_tensors, error, parameters)
-        self._outputs = outputs = list(output_tensors)
+        self._outputs = outputs = [*output_tensors]
         for tensor in outputs:
-            if type(tensor) is not Tensor:
+            if tensor.__class__ is not Tensor:
                 if tensor is None:
                     raise TritonModelException("Output tensor for inference response should not be empty.")
                 if not isinstance(tensor, Tensor):
@@ -275,6 +281,8 @@ class RequestDetails:
     def encode(self):
         """For a message."""
         correlation = self.correlation
+        if not (self.id or correlation or self.flags or self.timeout or self.parameters or self.context):
+            return EMPTY_DETAILS
         if isinstance(correlation, str):
             wire = b"\2" + str32(correlation)
         elif correlation:
@@ -290,10 +298,8 @@ def details_end(buffer, at):
     at += 4 + U32.unpack_from(buffer, at)[0]
     kind = buffer[at]
     at += 1
-    if kind == 1:
-        at += 8
-    elif kind == 2:
-        at += 4 + U32.unpack_from(buffer, at)[0]
+    if kind:
+        at += 8 if kind == 1 else 4 + U32.unpack_from(buffer, at)[0]
     at += 24 + U32.unpack_from(buffer, at + 20)[0]
     return at + 4 + U32.unpack_from(buffer, at)[0]
 
@@ -353,10 +359,18 @@ class InferenceRequest:
     def _open_inputs(self):
         row = self._row
         root = self._batch.root
-        self._inputs = inputs = [
-            received_tensor(name, datatype, root, row[at], row[at + 1], row[at + 2 : end])
-            for name, datatype, at, end in self._layout.inputs
-        ]
+        self._inputs = inputs = []
+        for name, datatype, dtype, at, end in self._layout.inputs:
+            if dtype is None:
+                tensor = received_tensor(name, datatype, root, row[at], row[at + 1], row[at + 2 : end])
+            else:
+                # The same, without the call: most requests have just this.
+                tensor = new_tensor(Tensor)
+                tensor._name = name
+                tensor._datatype = datatype
+                tensor._array = ndarray(row[at + 2 : end], dtype, root, row[at])
+                tensor._data = None
+            inputs.append(tensor)
         return inputs
 
     def _known(self):
@@ -458,7 +472,9 @@ def whole_number(value, least, most, function, signature):
 
 def _sequence(value, refusal, *given):
     """The items of a list-like argument, which may not be None or text."""
-    if value is None or isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
+    if value.__class__ is list:
+        return value[:]
+    if value is None or value is ... or isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
         raise refusal(*given)
     return list(value)
 

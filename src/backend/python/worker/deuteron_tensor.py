@@ -41,6 +41,10 @@ class TritonModelException(Exception):
     __module__ = "c_python_backend_utils"
 
 
+class DeviceMemory:
+    """Contents that are in the memory of a GPU: `device` as in DLPack, `copy_to(mapping, offset)`, and a length."""
+
+
 def refuse(function, signature, *given):
     """The `TypeError` that Triton's bindings raise for arguments of the wrong type."""
     what = "constructor" if function == "__init__()" else "function"
@@ -62,7 +66,7 @@ class Tensor:
     __slots__ = ("_name", "_datatype", "_array", "_data", "_dims", "__weakref__")
 
     def __init__(self, name: str, array: np.ndarray, /) -> None:
-        if type(array) is not ndarray or type(name) is not str or not name:
+        if array.__class__ is not ndarray or name.__class__ is not str or not name:
             name = _checked_name(name, array)
         datatype = DATATYPES.get(array.dtype)
         if datatype is None:
@@ -92,7 +96,7 @@ class Tensor:
 
     def is_cpu(self) -> bool:
         """Whether the contents are in the memory of the CPU."""
-        return not hasattr(self._data, "device")
+        return not isinstance(self._data, DeviceMemory)
 
     def triton_dtype(self):
         """Not usable, as in Triton: the type of its result has no binding."""

@@ -156,7 +156,8 @@ class Process:
         root = None
         parts, span, text, states = self._answer(batch, requests)
         batch.is_returned = True
-        self.running = requests = batch = None
+        self.running = ()
+        requests = batch = None
         last = self._finish_senders(states, parts) if states else b""
         is_free = weak is None or weak() is None or self.requests.keep(slot, weak)
         if text is None:
@@ -378,7 +379,13 @@ def describe(error):
 
 
 def forget_server():
-    """In a process that the model forked: it must not say anything to the server, nor keep the sockets open."""
+    """In a process that the model forked: it must not say anything to the server, nor keep the sockets open.
+
+    Signals mean again what they mean everywhere: `multiprocessing` ends its processes by them.
+    """
+    for number, usual in ((_signal.SIGINT, _signal.default_int_handler), (_signal.SIGTERM, _signal.SIG_DFL)):
+        if _signal.getsignal(number) is ignore_signal:
+            _signal.signal(number, usual)
     process = channel.process
     for writer in (process.main, process.aux.writer):
         if writer.socket is not None:

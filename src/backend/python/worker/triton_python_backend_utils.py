@@ -102,7 +102,7 @@ def deserialize_bytes_tensor(encoded_tensor: bytes) -> np.ndarray:
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
     """The input of this name; None if the request has none."""
-    for tensor in inference_request.inputs():
+    for tensor in inference_request._inputs or inference_request.inputs():
         if tensor._name == name:
             return tensor
     return None
