@@ -474,8 +474,13 @@ impl Responder {
     /// Sends one answer of several: a decoupled model may have any number. [`Self::send`] or
     /// [`Self::end`] sends the last.
     pub fn send_more(&mut self, outputs: Vec<Tensor>) {
+        self.send_part(Ok(outputs));
+    }
+
+    /// Sends one answer of several, which may be an error: the request goes on after it.
+    pub fn send_part(&mut self, outcome: Result<Vec<Tensor>, Error>) {
         let sink = self.sink.clone();
-        self.answer(Ok(outputs), AnswerPart::More);
+        self.answer(outcome, AnswerPart::More);
         self.sink = sink;
     }
 

@@ -1,0 +1,461 @@
+//! Loads Python models: starts the processes of all instances of a version, waits until each has initialized, and keeps
+//! them until the workers take them. An instance that is lost gets a new process, at once the first time, and then after
+//! pauses that grow.
+
+#![expect(clippy::disallowed_types, reason = "taken when an instance is made or lost, never for a batch")]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::backend::custom_metrics::ModelMetrics;
+use crate::backend::gateway::Gateway;
+use crate::backend::python::environment::{Environments, Interpreter};
+use crate::backend::python::host::{LogLevel, LogLine, PythonHost};
+use crate::backend::python::inbox::{InboxItem, InstanceInbox};
+use crate::backend::python::instance::PythonInstance;
+use crate::backend::python::json::JsonItem;
+use crate::backend::python::link::PythonLink;
+use crate::backend::python::memory::{RequestMemory, ResponseMemory};
+use crate::backend::python::message;
+use crate::backend::python::process::PythonProcess;
+use crate::backend::python::spawn::ProcessCommand;
+use crate::backend::python::{BOOT, MODULES};
+use crate::backend::{
+    Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads,
+};
+use crate::error::Error;
+use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_REGION_SIZE, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
+use crate::model::{InstanceGroup, ModelSpec};
+use crate::time::{Clock, Instant};
+
+/// How often a start is looked at beside the events of the process.
+const START_PAUSE: Duration = Duration::from_millis(100);
+
+/// The backend of Python models. One per server.
+pub struct PythonBackend {
+    options: Arc<PythonOptions>,
+}
+
+/// What all Python models share.
+pub struct PythonOptions {
+    /// Starts the processes.
+    pub host: Arc<PythonHost>,
+    /// Finds interpreters.
+    pub environments: Environments,
+    /// Calls of other models.
+    pub gateway: Arc<dyn Gateway>,
+    /// Takes log lines.
+    pub log: LogLine,
+    /// Whether models see that verbose lines are logged.
+    pub is_verbose: bool,
+    /// The clock of the server.
+    pub clock: Clock,
+    /// The most bytes of one region (`--python-memory-bytes-max`).
+    pub region_size_max: u64,
+    /// How long finalize may take when the server ends.
+    pub exit_timeout: Duration,
+}
+
+/// One loaded version: what its instances share.
+pub(super) struct PythonModelShared {
+    pub(super) spec: Arc<ModelSpec>,
+    pub(super) version: u64,
+    pub(super) gateway: Arc<dyn Gateway>,
+    pub(super) metrics: Arc<ModelMetrics>,
+    pub(super) execute_timeout: Option<Duration>,
+    options: Arc<PythonOptions>,
+    interpreter: Interpreter,
+    place: ModelPlace,
+    /// Whether the model has `is_ready`.
+    has_opinion: AtomicBool,
+    state: Mutex<InstanceStates>,
+}
+
+/// Where a model's files are.
+struct ModelPlace {
+    model_directory: PathBuf,
+    version_directory: PathBuf,
+    file: PathBuf,
+    module: String,
+    backend_directory: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct InstanceStates {
+    /// Instances that are made and not taken yet, by name.
+    ready_made: HashMap<String, PythonInstance>,
+    /// Requests that a lost process had not begun, by instance.
+    unbegun: HashMap<String, Vec<Request>>,
+    /// When each instance was made last, and the pause before it may be made again.
+    starts: HashMap<String, (Instant, Duration)>,
+    /// The inboxes of those that live.
+    inboxes: Vec<Weak<InstanceInbox>>,
+}
+
+/// A loaded version.
+struct PythonModel {
+    shared: Arc<PythonModelShared>,
+}
+
+impl PythonBackend {
+    /// With these options.
+    pub fn new(options: PythonOptions) -> Self {
+        Self { options: Arc::new(options) }
+    }
+
+    /// Has a model complete its configuration (`auto_complete_config`): `config` is the configuration as JSON. Takes as
+    /// long as the model takes.
+    ///
+    /// # Errors
+    /// The model's error.
+    pub fn complete(&self, spec: &Arc<ModelSpec>, directory: &Path, config: &str) -> Result<String, Error> {
+        let shared = self.shared(spec, directory)?;
+        let name = format!("{}_autocomplete", spec.name);
+        let mut instance = shared.start(&name, None, Some(config))?;
+        loop {
+            if let Some(completed) = instance.poll_completed()? {
+                return Ok(completed);
+            }
+            instance.link.wait(START_PAUSE);
+        }
+    }
+
+    fn shared(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Arc<PythonModelShared>, Error> {
+        let place = ModelPlace::new(spec, directory);
+        let interpreter = self.options.environments.choose(
+            spec.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
+            &place.model_directory,
+        )?;
+        let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let timeout = spec.parameters.get("execute_timeout_ms").and_then(|text| text.parse().ok());
+        Ok(Arc::new(PythonModelShared {
+            spec: Arc::clone(spec),
+            version: version.unwrap_or(1),
+            gateway: Arc::clone(&self.options.gateway),
+            metrics: Arc::new(ModelMetrics::new(&spec.name)),
+            execute_timeout: timeout.filter(|timeout| *timeout > 0).map(Duration::from_millis),
+            options: Arc::clone(&self.options),
+            interpreter,
+            place,
+            has_opinion: AtomicBool::new(false),
+            state: Mutex::default(),
+        }))
+    }
+}
+
+impl Backend for PythonBackend {
+    fn name(&self) -> &str {
+        "python"
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let shared = self.shared(spec, directory)?;
+        let groups = spec.instance_groups.iter();
+        let named = groups.flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)));
+        // All start at once: each takes as long as its imports.
+        let mut starting = Vec::new();
+        for (group, name, gpu) in named {
+            let instance = shared.start(&name, Some((group, gpu)), None)?;
+            starting.push((name, instance));
+        }
+        shared.wait_all(&mut starting)?;
+        shared.lock().ready_made.extend(starting);
+        Ok(Box::new(PythonModel { shared }))
+    }
+}
+
+impl LoadedModel for PythonModel {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let Some(identity) = threads.instance() else { return self.borrow_instance() };
+        let ready_made = self.shared.lock().ready_made.remove(&identity.name);
+        let instance = match ready_made {
+            Some(instance) => instance,
+            None => self.shared.restart(&identity.name)?,
+        };
+        instance.process.set_cores(&identity.cores);
+        Ok(Box::new(instance))
+    }
+
+    /// The answers come from another process.
+    fn may_run_inline(&self) -> bool {
+        false
+    }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        if !self.shared.has_opinion.load(Ordering::Relaxed) {
+            return Some(reply);
+        }
+        let inbox = self.shared.lock().inboxes.iter().find_map(Weak::upgrade);
+        match inbox {
+            Some(inbox) => inbox.push(InboxItem::AskReady(reply)),
+            None => reply(false),
+        }
+        None
+    }
+
+    fn metrics(&self) -> Option<Arc<ModelMetrics>> {
+        Some(Arc::clone(&self.shared.metrics))
+    }
+}
+
+impl PythonModel {
+    /// Any instance, for a trial before the workers take theirs; it goes back when it is dropped.
+    fn borrow_instance(&self) -> Result<Box<dyn Instance>, Error> {
+        let mut state = self.shared.lock();
+        let name = state.ready_made.keys().min().cloned();
+        let instance = name.as_ref().and_then(|name| state.ready_made.remove(name));
+        let instance = instance.ok_or_else(|| Error::internal("no instance of the model is free for a trial"))?;
+        Ok(Box::new(BorrowedInstance { instance: Some(instance), shared: Arc::clone(&self.shared) }))
+    }
+}
+
+/// An instance that is used before a worker takes it.
+struct BorrowedInstance {
+    instance: Option<PythonInstance>,
+    shared: Arc<PythonModelShared>,
+}
+
+impl Instance for BorrowedInstance {
+    fn run(&mut self, batch: Batch) {
+        if let Some(instance) = &mut self.instance {
+            instance.run(batch);
+        }
+    }
+
+    fn poll_flight(&mut self, clock: Clock) -> InFlightState {
+        self.instance.as_mut().map_or_else(InFlightState::default, |instance| instance.poll_flight(clock))
+    }
+}
+
+impl Drop for BorrowedInstance {
+    fn drop(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            let name = instance.name.to_string();
+            self.shared.lock().ready_made.insert(name, instance);
+        }
+    }
+}
+
+impl PythonModelShared {
+    fn lock(&self) -> MutexGuard<'_, InstanceStates> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.options.clock
+    }
+
+    pub(super) fn finalize_timeout(&self) -> Duration {
+        self.options.exit_timeout.min(PYTHON_FINALIZE_MAX)
+    }
+
+    pub(super) fn log(&self, level: LogLevel, text: &str) {
+        (self.options.log)(level, text);
+    }
+
+    pub(super) fn log_fault(&self, instance: &str, text: &str) {
+        self.log(LogLevel::Error, &format!("{instance}: {text}"));
+    }
+
+    /// A process was lost: keeps the requests that it had not begun for the next one, which starts at once if this one
+    /// has ever answered.
+    pub(super) fn handle_lost(&self, instance: &str, unbegun: Vec<Request>, has_answered: bool) {
+        let mut state = self.lock();
+        if has_answered && let Some((_, pause)) = state.starts.get_mut(instance) {
+            *pause = Duration::ZERO;
+        }
+        if !unbegun.is_empty() {
+            state.unbegun.entry(instance.to_owned()).or_default().extend(unbegun);
+        }
+    }
+
+    /// The error of a process that ended before its model was initialized.
+    pub(super) fn early_end(&self, instance: &str, process: &PythonProcess) -> Error {
+        self.options.environments.early_end(instance, process)
+    }
+
+    /// Starts the process of an instance and sends it what it needs; it initializes meanwhile. With `config` it only
+    /// completes that configuration.
+    fn start(
+        self: &Arc<Self>,
+        name: &str,
+        place: Option<(&InstanceGroup, Option<u32>)>,
+        config: Option<&str>,
+    ) -> Result<PythonInstance, Error> {
+        let inbox = Arc::new(InstanceInbox::new()?);
+        let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a Python process: {error}"));
+        let (link, ends) = PythonLink::open(inbox.file()).map_err(cannot)?;
+        let size_max = self.options.region_size_max;
+        let requests = RequestMemory::new(PYTHON_REGION_SIZE, size_max)?;
+        let responses = ResponseMemory::new(PYTHON_REGION_SIZE, size_max)?;
+        let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
+            return Err(Error::internal("a process has two regions"));
+        };
+        let cores = available_cores();
+        let instances: u64 = self.spec.instance_groups.iter().map(InstanceGroup::instance_count).sum();
+        let threads = cores.len() / usize::try_from(instances.max(1)).unwrap_or(usize::MAX);
+        let mut start = Vec::new();
+        message::put_start(MODULES, &mut start);
+        let files = [rustix::fd::AsFd::as_fd(&ends.aux), request_region.file(), response_region.file()];
+        let sent = link.main.send_start(&start, &files).map_err(cannot)?;
+        let process = self.options.host.spawn(ProcessCommand {
+            name: name.to_owned(),
+            interpreter: self.interpreter.clone(),
+            boot: BOOT,
+            main: ends.main,
+            cores,
+            threads: threads.max(1),
+        })?;
+        link.watch(process.pidfd()).map_err(cannot)?;
+        let sizes = [request_region.size(), response_region.size()];
+        let mut instance =
+            PythonInstance::new(Arc::clone(self), name, (link, process), (requests, responses), Arc::clone(&inbox));
+        instance.link.main.send(start.get(sent..).unwrap_or_default());
+        let mut frame = Vec::new();
+        message::put_init(&self.init(name, place, config, sizes), &mut frame);
+        instance.link.main.send(&frame);
+        instance.link.flush();
+        let mut state = self.lock();
+        state.inboxes.retain(|inbox| inbox.strong_count() > 0);
+        state.inboxes.push(Arc::downgrade(&inbox));
+        Ok(instance)
+    }
+
+    /// Waits until all have initialized. They are served meanwhile: a model may call the server from `initialize`.
+    fn wait_all(&self, starting: &mut [(String, PythonInstance)]) -> Result<(), Error> {
+        loop {
+            let mut pending = None;
+            for (_, instance) in starting.iter_mut() {
+                match instance.poll_start()? {
+                    Some(capabilities) => self.has_opinion.store(capabilities.is_ready, Ordering::Relaxed),
+                    None => pending = Some(instance),
+                }
+            }
+            match pending {
+                // One at a time is enough: the others are looked at after a pause.
+                Some(instance) => instance.link.wait(if starting.len() > 1 { START_PAUSE / 20 } else { START_PAUSE }),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Starts another process in the place of a lost one, unless that ended too soon after its start.
+    fn restart(self: &Arc<Self>, name: &str) -> Result<PythonInstance, Error> {
+        let now = (self.options.clock)();
+        let outcome = self.try_restart(name, now);
+        let unbegun = self.lock().unbegun.remove(name).unwrap_or_default();
+        match outcome {
+            Ok(mut instance) => {
+                instance.resume(unbegun);
+                Ok(instance)
+            }
+            Err(error) => {
+                let unhealthy = Error::internal(format!("Stub process '{name}' is not healthy."));
+                unbegun.into_iter().for_each(|request| request.responder.send(Err(unhealthy.clone())));
+                Err(error)
+            }
+        }
+    }
+
+    fn try_restart(self: &Arc<Self>, name: &str, now: Instant) -> Result<PythonInstance, Error> {
+        {
+            let mut state = self.lock();
+            let (last, pause) = state.starts.get(name).copied().unwrap_or_default();
+            if now < last + pause {
+                return Err(Error::unavailable("its process ended soon after its start; the next start is a little later"));
+            }
+            // Taken back when the new process has answered: then the next start need not wait.
+            let pause = (pause * 2).clamp(PYTHON_RESTART_PAUSE_MIN, PYTHON_RESTART_PAUSE_MAX);
+            state.starts.insert(name.to_owned(), (now, pause));
+        }
+        let groups = self.spec.instance_groups.iter();
+        let mut named = groups.flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)));
+        let place = named.find(|(_, have, _)| have == name).map(|(group, _, gpu)| (group, gpu));
+        let instance = self.start(name, place, None)?;
+        let mut starting = [(name.to_owned(), instance)];
+        self.wait_all(&mut starting)?;
+        let [(_, instance)] = starting;
+        Ok(instance)
+    }
+
+    /// The JSON of INIT.
+    fn init(
+        &self,
+        name: &str,
+        place: Option<(&InstanceGroup, Option<u32>)>,
+        config: Option<&str>,
+        sizes: [u64; 2],
+    ) -> String {
+        let ModelPlace { model_directory, version_directory, file, module, backend_directory } = &self.place;
+        let text = |text: &str| JsonItem::Text(text.to_owned());
+        let path = |path: &Path| JsonItem::Text(path.to_string_lossy().into_owned());
+        let (kind, device) = match place {
+            Some((_, Some(gpu))) => ("GPU", gpu),
+            Some((group, None)) if group.host_policy == "model" => ("MODEL", 0),
+            _ => ("CPU", 0),
+        };
+        let shown = config.unwrap_or(&self.spec.config_json);
+        let version = self.version.to_string();
+        let args = [
+            ("model_config", text(shown)),
+            ("model_instance_kind", text(kind)),
+            ("model_instance_name", text(name)),
+            ("model_instance_device_id", text(&device.to_string())),
+            ("model_repository", path(model_directory)),
+            ("model_version", text(&version)),
+            ("model_name", text(&self.spec.name)),
+        ];
+        let tensors = |tensors: &[crate::model::TensorSpec]| {
+            let one = |tensor: &crate::model::TensorSpec| {
+                let code = message::datatype_code(tensor.datatype);
+                JsonItem::List(vec![text(&tensor.name), JsonItem::Int64(code.into())])
+            };
+            JsonItem::List(tensors.iter().map(one).collect())
+        };
+        let object = |entries: Vec<(&str, JsonItem)>| {
+            JsonItem::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        };
+        let number = |size: u64| JsonItem::Int64(i64::try_from(size).unwrap_or(i64::MAX));
+        let init = object(vec![
+            ("mode", text(if config.is_some() { "complete" } else { "serve" })),
+            ("args", object(args.into_iter().collect())),
+            ("model_file", path(file)),
+            ("model_directory", path(model_directory)),
+            ("version_directory", path(version_directory)),
+            ("module_name", text(module)),
+            ("backend_directory", backend_directory.as_deref().map_or(JsonItem::Null, path)),
+            ("config", JsonItem::Raw(shown.to_owned())),
+            ("inputs", tensors(&self.spec.inputs)),
+            ("outputs", tensors(&self.spec.outputs)),
+            ("decoupled", JsonItem::Bool(self.spec.is_decoupled)),
+            ("log_verbose", JsonItem::Bool(self.options.is_verbose)),
+            ("region_sizes", JsonItem::List(sizes.into_iter().map(number).collect())),
+            ("server_version", text(env!("CARGO_PKG_VERSION"))),
+        ]);
+        init.to_string()
+    }
+}
+
+impl ModelPlace {
+    /// `directory` is that of the version.
+    fn new(spec: &ModelSpec, directory: &Path) -> Self {
+        let model_directory = directory.parent().unwrap_or(directory).to_owned();
+        let (version_directory, filename) = (directory.to_owned(), spec.default_model_filename.as_str());
+        let stem = filename.strip_suffix(".py").unwrap_or(filename);
+        let version = directory.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let (file, module, backend_directory) = match spec.python_backend.as_deref() {
+            Some(backend) => (backend.join("model.py"), "model".to_owned(), Some(backend.to_owned())),
+            None => (directory.join(filename), format!("{version}.{stem}"), None),
+        };
+        Self { model_directory, version_directory, file, module, backend_directory }
+    }
+}
+
+/// The cores that this thread may use.
+fn available_cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
