@@ -267,11 +267,32 @@ pub const BLANK_LINES_MAX: usize = 4;
 /// last, since a request may have millions.
 pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
+/// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
+/// screen, and a traceback has far shorter ones.
+pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
+/// Bytes of the last lines of standard error that are kept of each Python process, to say why it did not start: a traceback.
+pub const PYTHON_STDERR_KEPT_MAX: usize = 16 * 1024;
+/// Bytes that are read at once of what a Python process prints: as many as a pipe holds.
+pub const PYTHON_READ_SIZE: usize = 64 * 1024;
+/// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for ever.
+pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;
+/// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace: what a program needs to
+/// remove its temporary files.
+pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
+/// How much sooner than the server a Python process is killed where memory runs out (`oom_score_adj`): half of the scale,
+/// so that it goes first even if it uses half a machine's memory less.
+pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
+/// Descriptors that are closed one by one for a Python process where the kernel cannot close all (before Linux 5.11). Some
+/// systems allow a process a billion.
+pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
+
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
     "a model asked to wait can still send small responses"
 );
+const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
+const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
 const _: () = assert!(BATCH_SIZES_MAX > 1_024, "every bucket of the batch size histogram has sizes of its own");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
 const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model with the most versions can be listed");

@@ -111,9 +111,16 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
-/// The files outside `control` that read a model's file, or ask for its size.
-const FILE_READERS: &[&str] =
-    &["src/backend/onnxruntime/mod.rs", "src/backend/onnxruntime/weights.rs", "src/backend/rten/mod.rs"];
+/// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
+/// interpreter, which is looked for, and processes, which `/proc` knows.
+const FILE_READERS: &[&str] = &[
+    "src/backend/onnxruntime/mod.rs",
+    "src/backend/onnxruntime/weights.rs",
+    "src/backend/python/environment.rs",
+    "src/backend/python/process.rs",
+    "src/backend/python/spawn.rs",
+    "src/backend/rten/mod.rs",
+];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
@@ -126,6 +133,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/gpu/slot.rs",
     "src/backend/onnxruntime/program.rs",
     "src/backend/onnxruntime/strings.rs",
+    "src/backend/python/spawn.rs",
     "src/control/process_memory.rs",
     "src/runtime/socket.rs",
     "src/runtime/ring/buffers.rs",
