@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::custom_metrics::ModelMetrics;
 use crate::backend::python::calls::OpenCalls;
 use crate::backend::python::inbox::InstanceInbox;
 use crate::backend::python::link::PythonLink;
@@ -17,7 +18,7 @@ use crate::backend::python::message::{
     self, Capabilities, ClaimedResponse, ClaimedTensor, ExecuteHead, ExecuteRequest, MainMessage, MessageError,
     RegionSide, Span, SpanLayout,
 };
-use crate::backend::python::model::PythonModelShared;
+use crate::backend::python::model::{PythonModelShared, unhealthy};
 use crate::backend::python::process::PythonProcess;
 use crate::backend::python::region::TensorPolicy;
 use crate::backend::{Batch, InFlightState, Instance, Request};
@@ -44,6 +45,7 @@ pub struct PythonInstance {
     pub(super) responses: ResponseMemory,
     pub(super) inbox: Arc<InstanceInbox>,
     pub(super) calls: OpenCalls,
+    pub(super) metrics: ModelMetrics,
     /// Batches that were sent and not answered, in order.
     flights: VecDeque<BatchInFlight>,
     /// Requests whose batch has ended and that a response sender answers later.
@@ -102,6 +104,7 @@ impl PythonInstance {
         (requests, responses): (RequestMemory, ResponseMemory),
         inbox: Arc<InstanceInbox>,
     ) -> Self {
+        let metrics = model.new_metrics();
         Self {
             model,
             name: name.into(),
@@ -111,6 +114,7 @@ impl PythonInstance {
             responses,
             inbox,
             calls: OpenCalls::default(),
+            metrics,
             flights: VecDeque::new(),
             open: HashMap::new(),
             start: StartState::Pending,
@@ -426,14 +430,9 @@ impl PythonInstance {
 
     /// Fails requests that were taken out of their batch, because a message about them does not make sense.
     fn fail_all(&self, requests: impl IntoIterator<Item = RunningRequest>, why: MessageError) -> MessageError {
-        let error = self.unhealthy();
+        let error = unhealthy(&self.name);
         requests.into_iter().for_each(|running| running.fail(&error));
         why
-    }
-
-    /// Triton's error of a request whose process has ended.
-    pub(super) fn unhealthy(&self) -> Error {
-        Error::internal(format!("Stub process '{}' is not healthy.", self.name))
     }
 
     /// The process is gone: fails what it ran, and leaves what it had not begun for the next one.
@@ -444,7 +443,7 @@ impl PythonInstance {
                 self.name,
                 timeout.as_millis()
             )),
-            None => self.unhealthy(),
+            None => unhealthy(&self.name),
         };
         let begun = self.responses.begun_batch();
         let mut unbegun = Vec::new();

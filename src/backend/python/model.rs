@@ -5,34 +5,38 @@
 #![expect(clippy::disallowed_types, reason = "taken when an instance is made or lost, never for a batch")]
 
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::backend::custom_metrics::ModelMetrics;
+use crate::backend::custom_metrics::{CustomMetrics, ModelMetrics};
 use crate::backend::gateway::Gateway;
-use crate::backend::python::environment::{Environments, Interpreter};
-use crate::backend::python::host::{LogLevel, LogLine, PythonHost};
+use crate::backend::python::environment::{Interpreter, InterpreterSearch, refuse_start};
+use crate::backend::python::exit::ExitReason;
+use crate::backend::python::host::{LogLine, PythonHost};
 use crate::backend::python::inbox::{InboxItem, InstanceInbox};
 use crate::backend::python::instance::PythonInstance;
 use crate::backend::python::json::JsonItem;
 use crate::backend::python::link::PythonLink;
 use crate::backend::python::memory::{RequestMemory, ResponseMemory};
-use crate::backend::python::message;
+use crate::backend::python::message::{self, LogLevel, MessageError};
 use crate::backend::python::process::PythonProcess;
-use crate::backend::python::spawn::ProcessCommand;
-use crate::backend::python::{BOOT, MODULES};
+use crate::backend::python::{BOOT, BOOT_REFUSAL, MODULES, ProcessCommand};
 use crate::backend::{
     Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads,
 };
 use crate::error::Error;
 use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_REGION_SIZE, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
-use crate::model::{InstanceGroup, ModelSpec};
+use crate::model::{InstanceGroup, ModelSpec, TensorSpec};
 use crate::time::{Clock, Instant};
 
 /// How often a start is looked at beside the events of the process.
 const START_PAUSE: Duration = Duration::from_millis(100);
+/// How long the end of a process that could not start is waited for, to say why.
+const START_END_WAIT: Duration = Duration::from_secs(2);
 
 /// The backend of Python models. One per server.
 pub struct PythonBackend {
@@ -43,8 +47,12 @@ pub struct PythonBackend {
 pub struct PythonOptions {
     /// Starts the processes.
     pub host: Arc<PythonHost>,
-    /// Finds interpreters.
-    pub environments: Environments,
+    /// The interpreter of models without an environment of their own (`--backend-config=python,interpreter=PATH`).
+    pub interpreter: Option<PathBuf>,
+    /// Looks up a variable of the server's environment.
+    pub variable: fn(&str) -> Option<OsString>,
+    /// Where models register metrics of their own.
+    pub metrics: Arc<CustomMetrics>,
     /// Calls of other models.
     pub gateway: Arc<dyn Gateway>,
     /// Takes log lines.
@@ -64,7 +72,6 @@ pub(super) struct PythonModelShared {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) version: u64,
     pub(super) gateway: Arc<dyn Gateway>,
-    pub(super) metrics: Arc<ModelMetrics>,
     pub(super) execute_timeout: Option<Duration>,
     options: Arc<PythonOptions>,
     interpreter: Interpreter,
@@ -125,17 +132,19 @@ impl PythonBackend {
 
     fn shared(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Arc<PythonModelShared>, Error> {
         let place = ModelPlace::new(spec, directory);
-        let interpreter = self.options.environments.choose(
-            spec.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
-            &place.model_directory,
-        )?;
+        let search = InterpreterSearch {
+            execution_environment: spec.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
+            model_directory: &place.model_directory,
+            configured: self.options.interpreter.as_deref(),
+            variable: &self.options.variable,
+        };
+        let interpreter = search.find()?;
         let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         let timeout = spec.parameters.get("execute_timeout_ms").and_then(|text| text.parse().ok());
         Ok(Arc::new(PythonModelShared {
             spec: Arc::clone(spec),
             version: version.unwrap_or(1),
             gateway: Arc::clone(&self.options.gateway),
-            metrics: Arc::new(ModelMetrics::new(&spec.name)),
             execute_timeout: timeout.filter(|timeout| *timeout > 0).map(Duration::from_millis),
             options: Arc::clone(&self.options),
             interpreter,
@@ -194,10 +203,6 @@ impl LoadedModel for PythonModel {
             None => reply(false),
         }
         None
-    }
-
-    fn metrics(&self) -> Option<Arc<ModelMetrics>> {
-        Some(Arc::clone(&self.shared.metrics))
     }
 }
 
@@ -274,7 +279,18 @@ impl PythonModelShared {
 
     /// The error of a process that ended before its model was initialized.
     pub(super) fn early_end(&self, instance: &str, process: &PythonProcess) -> Error {
-        self.options.environments.early_end(instance, process)
+        process.kill();
+        let Some(reason) = process.wait_ended(START_END_WAIT) else { return unhealthy(instance) };
+        if reason == ExitReason::Exited(BOOT_REFUSAL) {
+            return refuse_start(&self.interpreter, reason, &process.stderr());
+        }
+        self.log_fault(instance, &format!("its Python process ended while the model was initialized: {reason}"));
+        unhealthy(instance)
+    }
+
+    /// The metrics of one process, which go with it.
+    pub(super) fn new_metrics(&self) -> ModelMetrics {
+        self.options.metrics.for_process()
     }
 
     /// Starts the process of an instance and sends it what it needs; it initializes meanwhile. With `config` it only
@@ -297,9 +313,10 @@ impl PythonModelShared {
         let cores = available_cores();
         let instances: u64 = self.spec.instance_groups.iter().map(InstanceGroup::instance_count).sum();
         let threads = cores.len() / usize::try_from(instances.max(1)).unwrap_or(usize::MAX);
+        let too_large = |error| Error::internal(format!("a message to a Python process cannot be written: {error}"));
         let mut start = Vec::new();
-        message::put_start(MODULES, &mut start);
-        let files = [rustix::fd::AsFd::as_fd(&ends.aux), request_region.file(), response_region.file()];
+        message::put_start(MODULES, &mut start).map_err(too_large)?;
+        let files = [ends.aux.as_fd(), request_region.fd(), response_region.fd()];
         let sent = link.main.send_start(&start, &files).map_err(cannot)?;
         let process = self.options.host.spawn(ProcessCommand {
             name: name.to_owned(),
@@ -315,7 +332,7 @@ impl PythonModelShared {
             PythonInstance::new(Arc::clone(self), name, (link, process), (requests, responses), Arc::clone(&inbox));
         instance.link.main.send(start.get(sent..).unwrap_or_default());
         let mut frame = Vec::new();
-        message::put_init(&self.init(name, place, config, sizes), &mut frame);
+        self.put_init(name, place, config, sizes, &mut frame).map_err(too_large)?;
         instance.link.main.send(&frame);
         instance.link.flush();
         let mut state = self.lock();
@@ -330,7 +347,7 @@ impl PythonModelShared {
             let mut pending = None;
             for (_, instance) in starting.iter_mut() {
                 match instance.poll_start()? {
-                    Some(capabilities) => self.has_opinion.store(capabilities.is_ready, Ordering::Relaxed),
+                    Some(capabilities) => self.has_opinion.store(capabilities.has_is_ready, Ordering::Relaxed),
                     None => pending = Some(instance),
                 }
             }
@@ -353,8 +370,7 @@ impl PythonModelShared {
                 Ok(instance)
             }
             Err(error) => {
-                let unhealthy = Error::internal(format!("Stub process '{name}' is not healthy."));
-                unbegun.into_iter().for_each(|request| request.responder.send(Err(unhealthy.clone())));
+                unbegun.into_iter().for_each(|request| request.responder.send(Err(unhealthy(name))));
                 Err(error)
             }
         }
@@ -381,62 +397,66 @@ impl PythonModelShared {
         Ok(instance)
     }
 
-    /// The JSON of INIT.
-    fn init(
+    /// Appends INIT.
+    fn put_init(
         &self,
         name: &str,
         place: Option<(&InstanceGroup, Option<u32>)>,
         config: Option<&str>,
-        sizes: [u64; 2],
-    ) -> String {
-        let ModelPlace { model_directory, version_directory, file, module, backend_directory } = &self.place;
-        let text = |text: &str| JsonItem::Text(text.to_owned());
-        let path = |path: &Path| JsonItem::Text(path.to_string_lossy().into_owned());
+        sizes: [usize; 2],
+        out: &mut Vec<u8>,
+    ) -> Result<(), MessageError> {
+        use JsonItem::{Array, Bool, Integer, Null, Object, Raw, Text};
         let (kind, device) = match place {
             Some((_, Some(gpu))) => ("GPU", gpu),
             Some((group, None)) if group.host_policy == "model" => ("MODEL", 0),
             _ => ("CPU", 0),
         };
         let shown = config.unwrap_or(&self.spec.config_json);
-        let version = self.version.to_string();
-        let args = [
-            ("model_config", text(shown)),
-            ("model_instance_kind", text(kind)),
-            ("model_instance_name", text(name)),
-            ("model_instance_device_id", text(&device.to_string())),
-            ("model_repository", path(model_directory)),
-            ("model_version", text(&version)),
-            ("model_name", text(&self.spec.name)),
-        ];
-        let tensors = |tensors: &[crate::model::TensorSpec]| {
-            let one = |tensor: &crate::model::TensorSpec| {
-                let code = message::datatype_code(tensor.datatype);
-                JsonItem::List(vec![text(&tensor.name), JsonItem::Int64(code.into())])
-            };
-            JsonItem::List(tensors.iter().map(one).collect())
-        };
-        let object = |entries: Vec<(&str, JsonItem)>| {
-            JsonItem::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-        };
-        let number = |size: u64| JsonItem::Int64(i64::try_from(size).unwrap_or(i64::MAX));
-        let init = object(vec![
-            ("mode", text(if config.is_some() { "complete" } else { "serve" })),
-            ("args", object(args.into_iter().collect())),
-            ("model_file", path(file)),
-            ("model_directory", path(model_directory)),
-            ("version_directory", path(version_directory)),
-            ("module_name", text(module)),
-            ("backend_directory", backend_directory.as_deref().map_or(JsonItem::Null, path)),
-            ("config", JsonItem::Raw(shown.to_owned())),
-            ("inputs", tensors(&self.spec.inputs)),
-            ("outputs", tensors(&self.spec.outputs)),
-            ("decoupled", JsonItem::Bool(self.spec.is_decoupled)),
-            ("log_verbose", JsonItem::Bool(self.options.is_verbose)),
-            ("region_sizes", JsonItem::List(sizes.into_iter().map(number).collect())),
-            ("server_version", text(env!("CARGO_PKG_VERSION"))),
+        let (version, device) = (self.version.to_string(), device.to_string());
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let [model, of_version, file] =
+            [&self.place.model_directory, &self.place.version_directory, &self.place.file].map(|each| path(each));
+        let backend = self.place.backend_directory.as_deref().map(path);
+        let args = Object(vec![
+            ("model_config", Text(shown)),
+            ("model_instance_kind", Text(kind)),
+            ("model_instance_name", Text(name)),
+            ("model_instance_device_id", Text(&device)),
+            ("model_repository", Text(&model)),
+            ("model_version", Text(&version)),
+            ("model_name", Text(&self.spec.name)),
         ]);
-        init.to_string()
+        let number = |size: usize| Integer(i64::try_from(size).unwrap_or(i64::MAX));
+        let init = Object(vec![
+            ("mode", Text(if config.is_some() { "complete" } else { "serve" })),
+            ("args", args),
+            ("model_file", Text(&file)),
+            ("model_directory", Text(&model)),
+            ("version_directory", Text(&of_version)),
+            ("module_name", Text(&self.place.module)),
+            ("backend_directory", backend.as_deref().map_or(Null, Text)),
+            ("config", Raw(shown)),
+            ("inputs", Array(self.spec.inputs.iter().map(tensor_item).collect())),
+            ("outputs", Array(self.spec.outputs.iter().map(tensor_item).collect())),
+            ("decoupled", Bool(self.spec.is_decoupled)),
+            ("log_verbose", Bool(self.options.is_verbose)),
+            ("region_sizes", Array(sizes.into_iter().map(number).collect())),
+            ("server_version", Text(env!("CARGO_PKG_VERSION"))),
+        ]);
+        message::put_init(&init, out)
     }
+}
+
+/// A tensor's name and the code of its datatype.
+fn tensor_item(tensor: &TensorSpec) -> JsonItem<'_> {
+    let code = message::datatype_code(tensor.datatype);
+    JsonItem::Array(vec![JsonItem::Text(&tensor.name), JsonItem::Integer(code.into())])
+}
+
+/// Triton's error of a request whose process has ended.
+pub(super) fn unhealthy(instance: &str) -> Error {
+    Error::internal(format!("Stub process '{instance}' is not healthy."))
 }
 
 impl ModelPlace {
