@@ -9,6 +9,9 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
 
+/// The backend that runs a user's `model.py`.
+pub const PYTHON_BACKEND: &str = "python";
+
 /// The built-in backends, which are those of Triton's tests: `identity` returns its inputs, the `sequence` ones
 /// add up the inputs of a sequence, `repeat` and `square` send any number of responses to a request.
 pub const BUILT_IN_BACKENDS: [&str; 6] =

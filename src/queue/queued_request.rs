@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{OutputNeeds, Responder, Ticket};
+use crate::backend::{OutputNeeds, RequestDetails, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::model::SequenceMark;
 use crate::queue::completions::Completions;
@@ -31,6 +31,8 @@ pub struct QueuedRequest {
     pub stamps: Stamps,
     /// What its client asks for of each output.
     pub output_needs: OutputNeeds,
+    /// What it says beside its tensors; none where the model does not look, or nothing was said.
+    pub details: Option<Arc<RequestDetails>>,
     /// The responder of a request that ran before and is to run again (iterative sequences). It was claimed and left
     /// the bounds at its first run.
     pub again: Option<Responder>,
@@ -69,8 +71,9 @@ impl QueuedRequest {
             level: 0,
             mark: None,
             stamps: Stamps::default(),
-            again: None,
             output_needs: OutputNeeds::default(),
+            details: None,
+            again: None,
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error};
@@ -234,7 +235,7 @@ async fn infer(
     deadline: Option<Instant>,
     is_timed: bool,
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
-    let arrival = Arrival { received: clock::now(), deadline, depth: 0 };
+    let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: CallChain::default() };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let version = version_of(request.model_version)?;
@@ -243,9 +244,9 @@ async fn infer(
         Ok((model, request))
     };
     let output = infer_pipeline::run(shard, PipelineInput { memory, arrival, is_timed }, decode, &mut NoHooks).await?;
-    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
+    let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
+    let parts = grpc::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?;
     let end = decoded_at.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
     Ok((parts, end))
 }

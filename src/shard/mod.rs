@@ -21,6 +21,7 @@ pub mod metrics_endpoint;
 pub mod model_table;
 pub mod receive_budget;
 mod refusal_run;
+mod request_details;
 pub mod request_slots;
 pub mod response_cache;
 pub mod rest;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::metrics::{Departure, ModelStatistics};
@@ -133,7 +134,7 @@ async fn infer(
     let asked = AskedFields::read(fields);
     let input = PipelineInput {
         memory,
-        arrival: Arrival { received, deadline: None, depth: 0 },
+        arrival: Arrival { received, deadline: None, depth: 0, chain: CallChain::default() },
         is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
     };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
@@ -146,9 +147,9 @@ async fn infer(
         Ok((model, request))
     };
     let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
-    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
+    let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
+    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?;
     if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use crate::backend::details::CallChain;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, NextMessage};
@@ -197,7 +198,8 @@ impl StreamInfer {
         drop(request);
         let is_ordered = !model.served().spec.is_decoupled;
         let responses = Rc::new(StreamResponses::new(&self.link, self.stream, self.shard.index));
-        let arrival = Arrival { received: clock::now(), deadline: self.deadline, depth: 0 };
+        let arrival =
+            Arrival { received: clock::now(), deadline: self.deadline, depth: 0, chain: CallChain::default() };
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
@@ -262,7 +264,8 @@ async fn answer(
         }
         Ok((Rc::clone(model), request))
     };
-    let PipelineOutput { outputs, plan, part, .. } = infer_pipeline::run(shard, input, decode, hooks).await?;
+    let PipelineOutput { outputs, parameters, plan, part, .. } =
+        infer_pipeline::run(shard, input, decode, hooks).await?;
     if served.spec.ensemble.is_some() {
         // Later steps queued their requests long after this one was read: record that the stream knows of them.
         hooks.track_sequence();
@@ -273,7 +276,8 @@ async fn answer(
         }
         AnswerPart::End => Ok(None),
         AnswerPart::Again | AnswerPart::Last | AnswerPart::More => {
-            encode::encode_streamed(&served.spec, served.version, &plan, outputs, true).map(Some)
+            let own = parameters.as_deref();
+            encode::encode_streamed(&served.spec, served.version, &plan, outputs, own, true).map(Some)
         }
     }
 }
@@ -300,7 +304,7 @@ impl StreamHooks {
 
 impl PipelineHooks for StreamHooks {
     fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
-        self.sequence = request.sequence.clone().map(|mark| (self.shard.sequence_queues(model), mark));
+        self.sequence = request.sequence.mark().map(|mark| (self.shard.sequence_queues(model), mark));
         self.track_sequence();
         *self.responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
         let sink = model.served().spec.is_decoupled.then(|| Rc::clone(&self.responses) as Rc<dyn PartSink>);
@@ -386,13 +390,14 @@ impl PartSink for StreamResponses {
         self.count(ResponseOutcome::Succeeded, infer_end, output_end, input_end);
         let model = self.model.borrow();
         let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
+        let own = answer.parameters.as_deref();
         let served = model.served();
         let parts = served.spec.to_client(outputs).and_then(|mut outputs| {
             shared_memory::deliver_system(&served.spec, plan, &mut outputs)?;
             Ok(outputs)
         });
         let parts =
-            parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, false));
+            parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, own, false));
         let parts = parts.or_else(|error| encode::encode_failure(&plan.id, error.text()));
         if let Ok(parts) = parts {
             self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));

@@ -220,11 +220,14 @@ impl ConfigDraft {
         if let Some(onnx) = onnx {
             validate::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
         }
+        let spec = into_spec(&self.config, labels)?;
         let sequence = engine.map(|engine| {
-            let engine = Arc::new(into_spec(engine, labels)?);
+            // A model that reads its configuration sees the user's: controls and states are in it as such.
+            let (config_json, config_message) = (Arc::clone(&spec.config_json), Arc::clone(&spec.config_message));
+            let engine = Arc::new(ModelSpec { config_json, config_message, ..into_spec(&engine, labels)? });
             sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
         });
-        Ok(ModelSpec { sequence: sequence.transpose()?, ..into_spec(self.config, labels)? })
+        Ok(ModelSpec { sequence: sequence.transpose()?, ..spec })
     }
 }
 
@@ -269,20 +272,20 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
     }
 }
 
-fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
+fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
     let mut inputs = Vec::with_capacity(config.input.len());
     for input in &config.input {
-        let spec = tensor_spec(&config, &TensorIo::of_input(input))?;
+        let spec = tensor_spec(config, &TensorIo::of_input(input))?;
         inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
     }
     let mut outputs = Vec::with_capacity(config.output.len());
     for output in &config.output {
-        let mut spec = tensor_spec(&config, &TensorIo::of_output(output))?;
+        let mut spec = tensor_spec(config, &TensorIo::of_output(output))?;
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
-        spec.scatter_source = batch_io::scatter_source(&config, &output.name);
+        spec.scatter_source = batch_io::scatter_source(config, &output.name);
         outputs.push(spec);
     }
-    let warm_ups = warm_up::samples(&config, &inputs)?;
+    let warm_ups = warm_up::samples(config, &inputs)?;
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -291,20 +294,20 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         rows_max: config.max_batch_size.unsigned_abs(),
         inputs,
         outputs,
-        batch_inputs: batch_io::inputs(&config),
-        batching: batching(&config),
-        ensemble: ensemble::read(&config).map(Arc::new),
+        batch_inputs: batch_io::inputs(config),
+        batching: batching(config),
+        ensemble: ensemble::read(config).map(Arc::new),
         sequence: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
-        version_policy: version_policy(&config),
+        version_policy: version_policy(config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
-        optimization: optimization(&config),
+        optimization: optimization(config),
         warm_ups,
-        metric_labels: metric_labels(&config),
+        metric_labels: metric_labels(config),
         is_cached: config.response_cache.is_some_and(|cache| cache.enable),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
-        config_json: json::encode(&config).into(),
+        config_json: json::encode(config).into(),
         config_message: config.encode_to_vec().into(),
     })
 }

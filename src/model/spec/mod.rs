@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::labels::Labels;
+use crate::model::platform::PYTHON_BACKEND;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
@@ -305,21 +306,39 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 }
 
 impl ModelSpec {
-    /// Gives the model's outputs for one request the shapes of the response (`reshape`).
+    /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in Triton, what a Python
+    /// model gave passes unchanged where it is unlike the configuration, or left out.
     ///
     /// # Errors
-    /// `Internal` if the model gave a shape that the `reshape` of the output excludes.
+    /// `Internal` if another model gave a shape that the `reshape` of the output excludes.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
         // An output that was turned into classes (its datatype is `BYTES` now) has the client's shape already.
         let is_reshaped =
             |(output, spec): &(&mut Tensor, &TensorSpec)| spec.is_reshaped() && output.datatype == spec.datatype;
         for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
-            output.shape = spec.to_client(&output.shape).ok_or_else(|| {
-                let (name, model) = (&spec.name, &self.name);
-                Error::internal(format!("output '{name}' of model '{model}' has a shape that its 'reshape' excludes"))
-            })?;
+            match spec.to_client(&output.shape) {
+                Some(shape) => output.shape = shape,
+                None if self.takes_details() => {}
+                None => {
+                    let (name, model) = (&spec.name, &self.name);
+                    return Err(Error::internal(format!(
+                        "output '{name}' of model '{model}' has a shape that its 'reshape' excludes"
+                    )));
+                }
+            }
         }
         Ok(outputs)
+    }
+
+    /// Whether a user's Python code runs it: that code sees all of a request and answers what it likes.
+    pub fn is_python(&self) -> bool {
+        self.backend == PYTHON_BACKEND
+    }
+
+    /// Whether it looks at what a request says beside its tensors, and may leave outputs out of its answers: Python
+    /// models, and ensembles, whose steps may be such. All others are not told, which costs nothing.
+    pub fn takes_details(&self) -> bool {
+        self.is_python() || self.ensemble.is_some()
     }
 
     /// The index of the input with this name.
@@ -385,6 +404,14 @@ pub enum WarmUpSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::config::{CompletionRules, ConfigDraft};
+
+    fn plain() -> ModelSpec {
+        let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: 4 } \
+                    output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap()
+    }
 
     #[test]
     fn shapes_go_from_one_pattern_to_the_other_and_back() {
@@ -404,5 +431,25 @@ mod tests {
         check(&[4, 4], &[16], &[4, 4], Some(&[16]));
         check(&[-1, 2, 4, -1, 6], &[-1, 8, -1, 1, 6], &[7, 2, 4, 5, 6], Some(&[7, 8, 5, 1, 6]));
         check(&[-1, -1], &[1, -1, 1, -1], &[0, 9], Some(&[1, 0, 1, 9]));
+    }
+
+    #[test]
+    fn outputs_unlike_the_configuration_are_a_python_models_own_affair_and_other_models_failure() {
+        let check = |backend: &str, datatype, shape: &[i64], size: usize, want: Result<&[i64], &'static str>| {
+            let mut output = TensorSpec::new("y", Datatype::Fp32, &[4], false);
+            output.model_shape = Shape::from_slice(&[2, 2]);
+            let spec = ModelSpec { outputs: vec![output], backend: backend.to_owned(), ..plain() };
+            let tensor = Tensor { datatype, shape: Shape::from_slice(shape), contents: vec![0; size].into() };
+            let got = spec.to_client(vec![tensor]).map(|outputs| outputs[0].shape.to_vec());
+            assert_eq!(got, want.map(<[_]>::to_vec).map_err(Error::internal), "{backend} {shape:?}");
+        };
+        let refused = Err("output 'y' of model 'm' has a shape that its 'reshape' excludes");
+        check("python", Datatype::Fp32, &[2, 2], 16, Ok(&[4]));
+        check("python", Datatype::Fp32, &[3], 12, Ok(&[3]));
+        check("python", Datatype::Fp64, &[2, 2], 32, Ok(&[2, 2]));
+        check("python", Datatype::Fp32, &[], 0, Ok(&[]));
+        check("identity", Datatype::Fp32, &[2, 2], 16, Ok(&[4]));
+        check("identity", Datatype::Fp32, &[3], 12, refused);
+        check("identity", Datatype::Fp32, &[], 0, refused);
     }
 }
