@@ -252,6 +252,16 @@ pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
 /// Shared memory requests, and copies from and to GPUs, that wait at a time.
 pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
+/// Bytes of one message between the server and a Python process: tensors are in shared memory, what is left is text.
+pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes that the read buffer of a Python process keeps after a large message.
+pub const PYTHON_BUFFER_KEPT: usize = 1024 * 1024;
+/// Bytes of an error's text that a Python process is told; the rest is cut off.
+pub const PYTHON_TEXT_SIZE_MAX: usize = 1024 * 1024;
+/// Bytes below which a Python model's output is copied out of the process's memory: less than that is copied in the time
+/// of a few system calls, and its slot is free at once. Larger ones are sent from where they are.
+pub const PYTHON_VIEW_SIZE_MIN: usize = 64 * 1024;
+
 /// Nesting depth of messages in a configuration: more than twice that of the deepest field of `ModelConfig`.
 pub const CONFIG_DEPTH_MAX: usize = 16;
 /// Inputs, or outputs, of one model: no request could carry more.
@@ -293,6 +303,7 @@ const _: () = assert!(
 );
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
 const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
+const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
 const _: () = assert!(BATCH_SIZES_MAX > 1_024, "every bucket of the batch size histogram has sizes of its own");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
 const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model with the most versions can be listed");

@@ -134,6 +134,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/onnxruntime/program.rs",
     "src/backend/onnxruntime/strings.rs",
     "src/backend/python/spawn.rs",
+    "src/backend/python/region.rs",
     "src/control/process_memory.rs",
     "src/runtime/socket.rs",
     "src/runtime/ring/buffers.rs",

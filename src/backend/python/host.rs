@@ -18,24 +18,12 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::backend::python::line::LineCutter;
+use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::{HostWake, ProcessState, PythonProcess};
 use crate::backend::python::spawn::{ProcessCommand, spawn};
 use crate::error::Error;
 use crate::limits::{PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE, PYTHON_TERMINATE_WAIT};
 use crate::time::{Clock, Instant};
-
-/// How important a line of the log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Normal operation.
-    Info,
-    /// What somebody should look into.
-    Warning,
-    /// A failure.
-    Error,
-    /// Details.
-    Verbose,
-}
 
 /// Takes a line for the log, which escapes it.
 pub type LogLine = fn(level: LogLevel, text: &str);

@@ -1,11 +1,31 @@
 //! Python models: `backend: "python"` and Python-based backends. Each instance is a process of the user's own
 //! interpreter, which runs `model.py` unmodified. See `docs/architecture/python.md` for the parts and the protocol.
 
+pub mod allocator;
+mod calls;
 pub mod environment;
 pub mod exit;
 pub mod host;
+mod inbox;
+mod instance;
+pub mod json;
 mod line;
+mod link;
+mod memory;
+pub mod message;
+mod model;
 pub mod process;
+pub mod region;
 mod spawn;
 
-pub use spawn::ProcessCommand;
+pub use self::model::{PythonBackend, PythonCompletion, PythonOptions};
+pub use self::spawn::ProcessCommand;
+
+/// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
+const BOOT: &str = include_str!("worker/boot.py");
+/// The exit status of [`BOOT`] where the interpreter cannot run the others: too old, or without numpy.
+const BOOT_REFUSAL: i32 = 78;
+/// The modules of the process, each after those that it imports.
+const MODULES: &[(&str, &str)] = &[
+    ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
+];
