@@ -277,6 +277,19 @@ pub const BLANK_LINES_MAX: usize = 4;
 /// last, since a request may have millions.
 pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
+/// Bytes of a region between the server and a Python process at first. Only what is used takes memory.
+pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
+/// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model that
+/// never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
+pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
+/// Calls of other models, or orders, that one Python process may have in flight.
+pub const PYTHON_CALLS_MAX: usize = 1024;
+/// How long `finalize` of a Python model may take before its process is ended.
+pub const PYTHON_FINALIZE_MAX: Duration = Duration::from_secs(30);
+/// The first pause before a Python process is started again that ended without having answered; it doubles each time.
+pub const PYTHON_RESTART_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest of these pauses: long enough to cost nothing, short enough to recover soon.
+pub const PYTHON_RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
 /// screen, and a traceback has far shorter ones.
 pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;

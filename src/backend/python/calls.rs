@@ -178,7 +178,7 @@ impl PythonInstance {
             Some(parent) => (parent.chain.clone(), parent.deadline, parent.priority),
             None => self.common_chain(),
         };
-        let chain = chain.with(self.model.spec.name.as_str().into(), self.model.version, Arc::clone(&self.name));
+        let chain = chain.with(self.model.name.as_str().into(), self.model.version, Arc::clone(&self.name));
         let trace = details.trace.or_else(|| parent.and_then(|parent| parent.trace.clone()));
         RequestDetails { chain, deadline, priority, trace, ..details }
     }

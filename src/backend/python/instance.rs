@@ -238,7 +238,7 @@ impl PythonInstance {
             needs: &request.responder.output_needs,
             inputs: &request.inputs,
         });
-        let output_count = u16::try_from(self.model.spec.outputs.len()).unwrap_or(u16::MAX);
+        let output_count = u16::try_from(self.model.outputs.len()).unwrap_or(u16::MAX);
         let head = ExecuteHead { batch: number, span, released: &self.released, output_count };
         self.out.clear();
         if let Err(error) = message::put_execute(&head, encoded, &mut self.out) {
@@ -364,7 +364,7 @@ impl PythonInstance {
     /// The outputs of one response in the order of the model's; those that it lacks are empty.
     fn outputs(&self, opened: &OpenedSpan, claims: Vec<(u16, ClaimedTensor)>) -> Result<Vec<Tensor>, MessageError> {
         let absent = |datatype: Datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
-        let mut outputs: Vec<Tensor> = self.model.spec.outputs.iter().map(|output| absent(output.datatype)).collect();
+        let mut outputs: Vec<Tensor> = self.model.outputs.iter().map(|(_, datatype)| absent(*datatype)).collect();
         for (index, claim) in claims {
             let place = outputs.get_mut(usize::from(index)).ok_or(MessageError::Value("the index of an output"))?;
             *place = opened.take(&claim, TensorPolicy::View)?;
@@ -390,7 +390,7 @@ impl PythonInstance {
             ClaimedResponse::Rescheduled { .. } => return Err(MessageError::Value("the order of the messages")),
         };
         let now = self.model.clock()();
-        let is_decoupled = self.model.spec.is_decoupled;
+        let is_decoupled = self.model.is_decoupled;
         // It is in its batch while execute runs, and among the open ones afterwards. One that was answered is in neither,
         // which is no fault: its sender may outlive it.
         let Some(running) = self.find(key) else { return Ok(()) };

@@ -29,8 +29,9 @@ use crate::backend::{
     Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads,
 };
 use crate::error::Error;
-use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_REGION_SIZE, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
-use crate::model::{InstanceGroup, ModelSpec, TensorSpec};
+use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
+use crate::model::{InstanceGroup, ModelSpec, PythonModel, TensorSpec};
+use crate::tensor::Datatype;
 use crate::time::{Clock, Instant};
 
 /// How often a start is looked at beside the events of the process.
@@ -61,18 +62,29 @@ pub struct PythonOptions {
     pub is_verbose: bool,
     /// The clock of the server.
     pub clock: Clock,
+    /// Bytes of a region at first.
+    pub region_size: u64,
     /// The most bytes of one region (`--python-memory-bytes-max`).
     pub region_size_max: u64,
+    /// Where Python-based backends are (`--backend-directory`).
+    pub backend_directory: PathBuf,
     /// How long finalize may take when the server ends.
     pub exit_timeout: Duration,
 }
 
 /// One loaded version: what its instances share.
 pub(super) struct PythonModelShared {
-    pub(super) spec: Arc<ModelSpec>,
+    pub(super) name: String,
     pub(super) version: u64,
-    pub(super) gateway: Arc<dyn Gateway>,
+    /// Names and datatypes of the inputs.
+    inputs: Vec<(String, Datatype)>,
+    /// Names and datatypes of the outputs.
+    pub(super) outputs: Vec<(String, Datatype)>,
+    pub(super) is_decoupled: bool,
     pub(super) execute_timeout: Option<Duration>,
+    pub(super) gateway: Arc<dyn Gateway>,
+    groups: Vec<InstanceGroup>,
+    config: Arc<str>,
     options: Arc<PythonOptions>,
     interpreter: Interpreter,
     place: ModelPlace,
@@ -90,6 +102,22 @@ struct ModelPlace {
     backend_directory: Option<PathBuf>,
 }
 
+/// A model whose own code completes its configuration.
+pub struct PythonCompletion<'a> {
+    /// The model's name.
+    pub name: &'a str,
+    /// The number of the version.
+    pub version: u64,
+    /// The directory of the version.
+    pub version_directory: &'a Path,
+    /// The name of its backend.
+    pub backend: &'a str,
+    /// What its process runs.
+    pub python: &'a PythonModel,
+    /// The configuration so far, in JSON.
+    pub config: &'a str,
+}
+
 #[derive(Default)]
 struct InstanceStates {
     /// Instances that are made and not taken yet, by name.
@@ -103,7 +131,7 @@ struct InstanceStates {
 }
 
 /// A loaded version.
-struct PythonModel {
+struct LoadedPythonModel {
     shared: Arc<PythonModelShared>,
 }
 
@@ -113,15 +141,19 @@ impl PythonBackend {
         Self { options: Arc::new(options) }
     }
 
-    /// Has a model complete its configuration (`auto_complete_config`): `config` is the configuration as JSON. Takes as
-    /// long as the model takes.
+    /// Has a model complete its configuration (`auto_complete_config`). Takes as long as the model takes.
     ///
     /// # Errors
     /// The model's error.
-    pub fn complete(&self, spec: &Arc<ModelSpec>, directory: &Path, config: &str) -> Result<String, Error> {
-        let shared = self.shared(spec, directory)?;
-        let name = format!("{}_autocomplete", spec.name);
-        let mut instance = shared.start(&name, None, Some(config))?;
+    pub fn complete(&self, completion: &PythonCompletion<'_>) -> Result<String, Error> {
+        let PythonCompletion { name, version, version_directory, backend, python, config } = *completion;
+        let place = self.place(python, backend, version, version_directory);
+        let shared = Arc::new(PythonModelShared {
+            name: name.to_owned(),
+            config: config.into(),
+            ..self.shared(python, version, place)?
+        });
+        let mut instance = shared.start(&format!("{name}_autocomplete"), None, StartMode::Complete)?;
         loop {
             if let Some(completed) = instance.poll_completed()? {
                 return Ok(completed);
@@ -130,29 +162,52 @@ impl PythonBackend {
         }
     }
 
-    fn shared(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Arc<PythonModelShared>, Error> {
-        let place = ModelPlace::new(spec, directory);
+    /// Where the files of a model are. `directory` is that of the version.
+    fn place(&self, python: &PythonModel, backend: &str, version: u64, directory: &Path) -> ModelPlace {
+        let backend_directory = python.is_backend.then(|| self.options.backend_directory.join(backend));
+        ModelPlace {
+            model_directory: directory.parent().unwrap_or(directory).to_owned(),
+            version_directory: directory.to_owned(),
+            file: backend_directory.as_deref().unwrap_or(directory).join(&python.file),
+            module: python.module_name(version),
+            backend_directory,
+        }
+    }
+
+    /// A model without a name and tensors.
+    fn shared(&self, python: &PythonModel, version: u64, place: ModelPlace) -> Result<PythonModelShared, Error> {
         let search = InterpreterSearch {
-            execution_environment: spec.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
+            execution_environment: python.environment.as_deref(),
             model_directory: &place.model_directory,
             configured: self.options.interpreter.as_deref(),
             variable: &self.options.variable,
         };
-        let interpreter = search.find()?;
-        let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-        let timeout = spec.parameters.get("execute_timeout_ms").and_then(|text| text.parse().ok());
-        Ok(Arc::new(PythonModelShared {
-            spec: Arc::clone(spec),
-            version: version.unwrap_or(1),
+        Ok(PythonModelShared {
+            name: String::new(),
+            version,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            is_decoupled: false,
+            execute_timeout: python.execute_timeout,
             gateway: Arc::clone(&self.options.gateway),
-            execute_timeout: timeout.filter(|timeout| *timeout > 0).map(Duration::from_millis),
+            groups: Vec::new(),
+            config: "{}".into(),
             options: Arc::clone(&self.options),
-            interpreter,
+            interpreter: search.find()?,
             place,
             has_opinion: AtomicBool::new(false),
             state: Mutex::default(),
-        }))
+        })
     }
+}
+
+/// What a process is started for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StartMode {
+    /// To complete its configuration and end.
+    Complete,
+    /// To run batches.
+    Serve,
 }
 
 impl Backend for PythonBackend {
@@ -161,22 +216,35 @@ impl Backend for PythonBackend {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        let shared = self.shared(spec, directory)?;
-        let groups = spec.instance_groups.iter();
-        let named = groups.flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)));
+        let Some(python) = &spec.python else { return Err(Error::internal("the model is no Python model")) };
+        let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let version = version.unwrap_or(1);
+        let place = self.place(python, &spec.backend, version, directory);
+        let tensors = |tensors: &[TensorSpec]| {
+            tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect()
+        };
+        let shared = Arc::new(PythonModelShared {
+            name: spec.name.clone(),
+            inputs: tensors(&spec.inputs),
+            outputs: tensors(&spec.outputs),
+            is_decoupled: spec.is_decoupled,
+            groups: spec.instance_groups.clone(),
+            config: Arc::clone(&spec.config_json),
+            ..self.shared(python, version, place)?
+        });
         // All start at once: each takes as long as its imports.
         let mut starting = Vec::new();
-        for (group, name, gpu) in named {
-            let instance = shared.start(&name, Some((group, gpu)), None)?;
+        for (group, name, gpu) in shared.instances() {
+            let instance = shared.start(&name, Some((group, gpu)), StartMode::Serve)?;
             starting.push((name, instance));
         }
         shared.wait_all(&mut starting)?;
         shared.lock().ready_made.extend(starting);
-        Ok(Box::new(PythonModel { shared }))
+        Ok(Box::new(LoadedPythonModel { shared }))
     }
 }
 
-impl LoadedModel for PythonModel {
+impl LoadedModel for LoadedPythonModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let Some(identity) = threads.instance() else { return self.borrow_instance() };
         let ready_made = self.shared.lock().ready_made.remove(&identity.name);
@@ -206,7 +274,7 @@ impl LoadedModel for PythonModel {
     }
 }
 
-impl PythonModel {
+impl LoadedPythonModel {
     /// Any instance, for a trial before the workers take theirs; it goes back when it is dropped.
     fn borrow_instance(&self) -> Result<Box<dyn Instance>, Error> {
         let mut state = self.shared.lock();
@@ -245,6 +313,11 @@ impl Drop for BorrowedInstance {
 }
 
 impl PythonModelShared {
+    /// The instances: their groups, names and GPUs.
+    fn instances(&self) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
+        self.groups.iter().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, InstanceStates> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -293,25 +366,24 @@ impl PythonModelShared {
         self.options.metrics.for_process()
     }
 
-    /// Starts the process of an instance and sends it what it needs; it initializes meanwhile. With `config` it only
-    /// completes that configuration.
+    /// Starts the process of an instance and sends it what it needs; it initializes meanwhile.
     fn start(
         self: &Arc<Self>,
         name: &str,
         place: Option<(&InstanceGroup, Option<u32>)>,
-        config: Option<&str>,
+        mode: StartMode,
     ) -> Result<PythonInstance, Error> {
         let inbox = Arc::new(InstanceInbox::new()?);
         let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a Python process: {error}"));
         let (link, ends) = PythonLink::open(inbox.file()).map_err(cannot)?;
-        let size_max = self.options.region_size_max;
-        let requests = RequestMemory::new(PYTHON_REGION_SIZE, size_max)?;
-        let responses = ResponseMemory::new(PYTHON_REGION_SIZE, size_max)?;
+        let PythonOptions { region_size, region_size_max, .. } = *self.options;
+        let requests = RequestMemory::new(region_size, region_size_max)?;
+        let responses = ResponseMemory::new(region_size, region_size_max)?;
         let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
             return Err(Error::internal("a process has two regions"));
         };
         let cores = available_cores();
-        let instances: u64 = self.spec.instance_groups.iter().map(InstanceGroup::instance_count).sum();
+        let instances: u64 = self.groups.iter().map(InstanceGroup::instance_count).sum();
         let threads = cores.len() / usize::try_from(instances.max(1)).unwrap_or(usize::MAX);
         let too_large = |error| Error::internal(format!("a message to a Python process cannot be written: {error}"));
         let mut start = Vec::new();
@@ -332,7 +404,7 @@ impl PythonModelShared {
             PythonInstance::new(Arc::clone(self), name, (link, process), (requests, responses), Arc::clone(&inbox));
         instance.link.main.send(start.get(sent..).unwrap_or_default());
         let mut frame = Vec::new();
-        self.put_init(name, place, config, sizes, &mut frame).map_err(too_large)?;
+        self.put_init((name, place), mode, sizes, &mut frame).map_err(too_large)?;
         instance.link.main.send(&frame);
         instance.link.flush();
         let mut state = self.lock();
@@ -387,10 +459,8 @@ impl PythonModelShared {
             let pause = (pause * 2).clamp(PYTHON_RESTART_PAUSE_MIN, PYTHON_RESTART_PAUSE_MAX);
             state.starts.insert(name.to_owned(), (now, pause));
         }
-        let groups = self.spec.instance_groups.iter();
-        let mut named = groups.flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)));
-        let place = named.find(|(_, have, _)| have == name).map(|(group, _, gpu)| (group, gpu));
-        let instance = self.start(name, place, None)?;
+        let place = self.instances().find(|(_, have, _)| have == name).map(|(group, _, gpu)| (group, gpu));
+        let instance = self.start(name, place, StartMode::Serve)?;
         let mut starting = [(name.to_owned(), instance)];
         self.wait_all(&mut starting)?;
         let [(_, instance)] = starting;
@@ -400,46 +470,41 @@ impl PythonModelShared {
     /// Appends INIT.
     fn put_init(
         &self,
-        name: &str,
-        place: Option<(&InstanceGroup, Option<u32>)>,
-        config: Option<&str>,
+        (name, place): (&str, Option<(&InstanceGroup, Option<u32>)>),
+        mode: StartMode,
         sizes: [usize; 2],
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {
         use JsonItem::{Array, Bool, Integer, Null, Object, Raw, Text};
-        let (kind, device) = match place {
-            Some((_, Some(gpu))) => ("GPU", gpu),
-            Some((group, None)) if group.host_policy == "model" => ("MODEL", 0),
-            _ => ("CPU", 0),
-        };
-        let shown = config.unwrap_or(&self.spec.config_json);
-        let (version, device) = (self.version.to_string(), device.to_string());
+        let kind = place.map_or("CPU", |(group, _)| group.kind.as_str());
+        let device = place.and_then(|(_, gpu)| gpu).unwrap_or(0).to_string();
+        let version = self.version.to_string();
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let [model, of_version, file] =
             [&self.place.model_directory, &self.place.version_directory, &self.place.file].map(|each| path(each));
         let backend = self.place.backend_directory.as_deref().map(path);
         let args = Object(vec![
-            ("model_config", Text(shown)),
+            ("model_config", Text(&self.config)),
             ("model_instance_kind", Text(kind)),
             ("model_instance_name", Text(name)),
             ("model_instance_device_id", Text(&device)),
             ("model_repository", Text(&model)),
             ("model_version", Text(&version)),
-            ("model_name", Text(&self.spec.name)),
+            ("model_name", Text(&self.name)),
         ]);
         let number = |size: usize| Integer(i64::try_from(size).unwrap_or(i64::MAX));
         let init = Object(vec![
-            ("mode", Text(if config.is_some() { "complete" } else { "serve" })),
+            ("mode", Text(if mode == StartMode::Complete { "complete" } else { "serve" })),
             ("args", args),
             ("model_file", Text(&file)),
             ("model_directory", Text(&model)),
             ("version_directory", Text(&of_version)),
             ("module_name", Text(&self.place.module)),
             ("backend_directory", backend.as_deref().map_or(Null, Text)),
-            ("config", Raw(shown)),
-            ("inputs", Array(self.spec.inputs.iter().map(tensor_item).collect())),
-            ("outputs", Array(self.spec.outputs.iter().map(tensor_item).collect())),
-            ("decoupled", Bool(self.spec.is_decoupled)),
+            ("config", Raw(&self.config)),
+            ("inputs", Array(self.inputs.iter().map(tensor_item).collect())),
+            ("outputs", Array(self.outputs.iter().map(tensor_item).collect())),
+            ("decoupled", Bool(self.is_decoupled)),
             ("log_verbose", Bool(self.options.is_verbose)),
             ("region_sizes", Array(sizes.into_iter().map(number).collect())),
             ("server_version", Text(env!("CARGO_PKG_VERSION"))),
@@ -449,29 +514,13 @@ impl PythonModelShared {
 }
 
 /// A tensor's name and the code of its datatype.
-fn tensor_item(tensor: &TensorSpec) -> JsonItem<'_> {
-    let code = message::datatype_code(tensor.datatype);
-    JsonItem::Array(vec![JsonItem::Text(&tensor.name), JsonItem::Integer(code.into())])
+fn tensor_item((name, datatype): &(String, Datatype)) -> JsonItem<'_> {
+    JsonItem::Array(vec![JsonItem::Text(name), JsonItem::Integer(message::datatype_code(*datatype).into())])
 }
 
 /// Triton's error of a request whose process has ended.
 pub(super) fn unhealthy(instance: &str) -> Error {
     Error::internal(format!("Stub process '{instance}' is not healthy."))
-}
-
-impl ModelPlace {
-    /// `directory` is that of the version.
-    fn new(spec: &ModelSpec, directory: &Path) -> Self {
-        let model_directory = directory.parent().unwrap_or(directory).to_owned();
-        let (version_directory, filename) = (directory.to_owned(), spec.default_model_filename.as_str());
-        let stem = filename.strip_suffix(".py").unwrap_or(filename);
-        let version = directory.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let (file, module, backend_directory) = match spec.python_backend.as_deref() {
-            Some(backend) => (backend.join("model.py"), "model".to_owned(), Some(backend.to_owned())),
-            None => (directory.join(filename), format!("{version}.{stem}"), None),
-        };
-        Self { model_directory, version_directory, file, module, backend_directory }
-    }
 }
 
 /// The cores that this thread may use.
