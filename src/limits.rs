@@ -273,6 +273,34 @@ pub const INPUT_SIZE_MIN: usize = 2 * 1024;
 pub const BODY_STEP_SIZE: usize = 16 * 1024;
 /// Empty lines skipped before a request line (RFC 9112 §2.2): some clients send one after a body.
 pub const BLANK_LINES_MAX: usize = 4;
+/// Calls between models (BLS) that led to one another. A chain this long is a model that calls itself without end: each
+/// link holds an instance, its request and its tensors.
+pub const NESTED_CALLS_DEPTH_MAX: usize = 16;
+/// Calls and orders of models in progress on one shard: half of its tickets, so that models cannot keep clients out.
+pub const NESTED_CALLS_MAX: usize = IN_FLIGHT_MAX / 2;
+/// Responses to one call of a model that it has not read: beyond it the decoupled model that sends them is asked to
+/// wait. As many as a step of an ensemble may have in flight.
+pub const NESTED_RESPONSES_UNREAD_MAX: usize = ENSEMBLE_FRAMES_MAX;
+/// Time within which a model's own code must say whether it is ready, as in Triton; later counts as no.
+pub const MODEL_READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Clients that wait for one model's own code to say whether it is ready. They share one question; each holds a channel
+/// until it is answered, and code that hangs never answers.
+pub const MODEL_READY_ASKERS_MAX: usize = 1_024;
+/// Families of metrics that the models of a server may create: each is a block of every page of metrics.
+pub const METRIC_FAMILIES_MAX: usize = 1_024;
+/// Series of one metric family of models, that is, sets of labels: more belong into a log.
+pub const METRIC_SERIES_MAX: usize = 4_096;
+/// Objects for metric families and metrics that one process of a model may hold at a time.
+pub const METRIC_OBJECTS_MAX: usize = 65_536;
+/// Labels of one metric of a model.
+pub const METRIC_LABELS_MAX: usize = 64;
+/// Bytes of the name and value of one label, of a metric family's name and of its description, each.
+pub const METRIC_TEXT_SIZE_MAX: usize = 1_024;
+/// Buckets of one histogram of a model: each is a line of every page of metrics.
+pub const METRIC_BUCKETS_MAX: usize = 256;
+/// How long a shard waits before it reads the metrics of models again, where another thread has their lock: that thread
+/// never has it for longer.
+pub const METRICS_LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// Responses to one request of a decoupled model that have statistics of their own, by index; later ones count with the
 /// last, since a request may have millions.
 pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
@@ -309,6 +337,10 @@ pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
 /// systems allow a process a billion.
 pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
 
+const _: () = assert!(
+    NESTED_CALLS_DEPTH_MAX < NESTED_CALLS_MAX && NESTED_CALLS_MAX < IN_FLIGHT_MAX,
+    "the deepest chain fits on one shard, beside clients"
+);
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,

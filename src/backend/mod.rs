@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod batch_input;
 pub mod builtin;
+pub mod custom_metrics;
 pub mod details;
 mod engine_run;
 pub mod ensemble;
@@ -99,7 +100,8 @@ pub trait LoadedModel: Send + Sync {
     }
 
     /// Asks the model's own code whether it is ready, and has `reply` called with the answer, at once or later, from any
-    /// thread. Returns `reply` unused where the model has no such code. Never blocks.
+    /// thread. Returns `reply` unused where the model has no such code, and then always: it is not asked again. A reply
+    /// that is dropped counts as no. Never blocks.
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         Some(reply)
     }

@@ -21,6 +21,7 @@ pub mod load_job;
 pub mod loaded_version;
 pub mod model_loader;
 pub mod model_record;
+pub mod model_services;
 pub mod model_source;
 pub mod onnxruntime_library;
 mod order;

@@ -13,6 +13,7 @@ use crate::control::engine::Engines;
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::load_failure::LoadFailure;
 use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
@@ -65,16 +66,22 @@ pub struct ModelLoader {
     settings: Arc<Settings>,
     engines: Engines,
     host_gpus: HostGpus,
+    services: ModelServices,
 }
 
 impl ModelLoader {
-    /// Opens the engine library that the flags name, if they name one.
+    /// Opens the engine library that the flags name, if they name one. `services` are for models with code of their own.
     ///
     /// # Errors
     /// `InvalidArgument` when that library cannot be used.
-    pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
+    pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings) })
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings), services })
+    }
+
+    /// What the server does for models with code of their own.
+    pub const fn services(&self) -> &ModelServices {
+        &self.services
     }
 
     /// The GPUs of this machine. The first call searches for them.
@@ -343,6 +350,7 @@ mod tests {
             settings: Arc::new(settings),
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+            services: ModelServices::new(),
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");
