@@ -25,7 +25,6 @@ use crate::backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, O
 use crate::backend::{Answer, AnswerPart};
 use crate::error::{Code, Error};
 use crate::limits::{NESTED_CALLS_DEPTH_MAX, ORDER_PARAMETERS_MAX};
-use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{self, AskedOutput, NamedTensor};
 use crate::protocol::infer::{InferRequest, ResponsePlan, SequenceParameters};
@@ -90,12 +89,13 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
         let (replies, state) = (Arc::clone(&call.replies), Arc::clone(&call.state));
         Rc::new(NestedParts { replies, state, spec: Arc::clone(&spec), plan: request.plan.clone() }) as Rc<dyn PartSink>
     });
-    let arrival = Arrival { received, deadline, depth: 0 };
+    let chain = call.details.chain.clone();
+    let arrival = Arrival { received, deadline, depth: 0, chain };
     let has_run = Cell::new(false);
     let outcome = unless_late(shard.infer(&model, request, arrival, sink, &has_run), deadline).await;
-    let (InferOutcome { outputs, plan, .. }, part) = outcome?;
+    let (InferOutcome { outputs, plan, parameters, .. }, part) = outcome?;
     let outputs = if part == AnswerPart::End { Ok(Vec::new()) } else { named_outputs(&spec, &plan, outputs) };
-    Ok(NestedReply { outputs, parameters: Parameters::default(), is_final: true })
+    Ok(NestedReply { outputs, parameters: parameters.map(|own| *own).unwrap_or_default(), is_final: true })
 }
 
 /// Finds the model of a call and checks the call against it. The texts are Triton's where it has them
@@ -177,10 +177,10 @@ fn request(
         is_start: has_flag(FLAG_SEQUENCE_START),
         is_end: has_flag(FLAG_SEQUENCE_END),
     };
-    let sequence = sequence.into_mark();
-    check::check_sequence(spec, sequence.as_ref(), rows)?;
+    check::check_sequence(spec, &sequence, rows)?;
     let plan = ResponsePlan { id: id.clone(), outputs, ..ResponsePlan::default() };
-    Ok(InferRequest { inputs, rows, priority: details.priority, timeout: details.timeout, sequence, plan })
+    let RequestDetails { priority, timeout, parameters, .. } = details.clone();
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
 
 /// The outputs that were asked for, by name, in the model's order. One that the model left out is left out.

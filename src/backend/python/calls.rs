@@ -9,8 +9,8 @@ use crate::backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, O
 use crate::backend::python::inbox::{CallReplies, InboxItem};
 use crate::backend::python::instance::PythonInstance;
 use crate::backend::python::message::{
-    self, AuxMessage, BlsCall, ControlCall, ControlOperation, LogLevel, MessageError, ReadyState, RegionSide, ReplyValue,
-    SpaceOutcome, Span, SpanLayout,
+    self, AuxMessage, BlsCall, ControlCall, ControlOperation, LogLevel, MessageError, ReadyState, RegionSide,
+    ReplyValue, SpaceOutcome, Span, SpanLayout,
 };
 use crate::backend::python::region::TensorPolicy;
 use crate::backend::{ReadyReply, RequestDetails};
@@ -101,7 +101,7 @@ impl PythonInstance {
 
     fn reply(&mut self, call: u64, outcome: Result<ReplyValue, Error>) {
         let mut frame = Vec::new();
-        message::put_reply(call, outcome.as_ref(), &mut frame);
+        message::put_reply(call, outcome.as_ref().copied(), &mut frame);
         self.link.aux.send(&frame);
     }
 
@@ -157,23 +157,17 @@ impl PythonInstance {
         self.calls.nested.insert(call, Arc::clone(&state));
         let details = self.inherit(parent, details);
         let replies = Arc::new(CallReplies { inbox: Arc::clone(&self.inbox), call });
-        self.model.gateway.infer(NestedCall {
-            model,
-            version,
-            inputs,
-            outputs,
-            is_decoupled,
-            details,
-            replies,
-            state,
-        });
+        self.model.gateway.infer(NestedCall { model, version, inputs, outputs, is_decoupled, details, replies, state });
         Ok(())
     }
 
     /// What a call gets from the requests that its instance runs: their callers, this instance, their deadline and
     /// priority, and the trace.
     fn inherit(&mut self, parent: Option<u64>, details: RequestDetails) -> RequestDetails {
-        let parent = parent.and_then(|parent| self.find(parent)).and_then(|running| running.request.as_ref()).and_then(|parent| parent.details.clone());
+        let parent = parent
+            .and_then(|parent| self.find(parent))
+            .and_then(|running| running.request.as_ref())
+            .and_then(|parent| parent.details.clone());
         let (chain, deadline, priority) = match &parent {
             Some(parent) => (parent.chain.clone(), parent.deadline, parent.priority),
             None => self.common_chain(),

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::custom_metrics::ModelMetrics;
+use crate::backend::custom_metrics::ProcessMetrics;
 use crate::backend::python::calls::OpenCalls;
 use crate::backend::python::inbox::InstanceInbox;
 use crate::backend::python::link::PythonLink;
@@ -45,7 +45,7 @@ pub struct PythonInstance {
     pub(super) responses: ResponseMemory,
     pub(super) inbox: Arc<InstanceInbox>,
     pub(super) calls: OpenCalls,
-    pub(super) metrics: ModelMetrics,
+    pub(super) metrics: ProcessMetrics,
     /// Batches that were sent and not answered, in order.
     flights: VecDeque<BatchInFlight>,
     /// Requests whose batch has ended and that a response sender answers later.
@@ -232,8 +232,8 @@ impl PythonInstance {
         self.requests.write(&span, inputs());
         self.collect_released();
         let (number, first) = (self.next_batch, self.next_request);
-        let encoded = requests.iter().zip(first..).map(|(request, key)| ExecuteRequest {
-            request: key,
+        let encoded = requests.iter().enumerate().map(|(index, request)| ExecuteRequest {
+            request: first + index as u64,
             details: request.details.as_deref(),
             needs: &request.responder.output_needs,
             inputs: &request.inputs,
@@ -310,9 +310,7 @@ impl PythonInstance {
                 requests.into_iter().for_each(|request| request.fail(&error));
                 Ok(())
             }
-            Ok(responses) if responses.len() != requests.len() => {
-                Err(self.fail_all(requests, MessageError::Count))
-            }
+            Ok(responses) if responses.len() != requests.len() => Err(self.fail_all(requests, MessageError::Count)),
             Ok(responses) => self.answer_batch(first, requests, responses, span, now),
         }
     }
@@ -384,9 +382,7 @@ impl PythonInstance {
         let outcome = match response {
             ClaimedResponse::None => None,
             ClaimedResponse::Error(error) => Some((Default::default(), Err(error))),
-            ClaimedResponse::Outputs { parameters, tensors } => {
-                Some((parameters, Ok(self.outputs(&opened, tensors)?)))
-            }
+            ClaimedResponse::Outputs { parameters, tensors } => Some((parameters, Ok(self.outputs(&opened, tensors)?))),
             ClaimedResponse::Rescheduled { .. } => return Err(MessageError::Value("the order of the messages")),
         };
         let now = self.model.clock()();
@@ -414,7 +410,8 @@ impl PythonInstance {
 
     /// A request that the process has.
     pub(super) fn find(&mut self, key: u64) -> Option<&mut RunningRequest> {
-        let within = |flight: &&mut BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&key);
+        let within =
+            |flight: &&mut BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&key);
         if let Some(flight) = self.flights.iter_mut().find(within) {
             let index = usize::try_from(key - flight.first).ok()?;
             return flight.requests.get_mut(index);

@@ -11,7 +11,9 @@ use bytes::Bytes;
 
 use crate::backend::python::allocator::RegionAllocator;
 use crate::backend::python::message::{ClaimedFile, ClaimedTensor, MessageError, Span};
-use crate::backend::python::region::{ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor};
+use crate::backend::python::region::{
+    ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor,
+};
 use crate::error::{Code, Error};
 use crate::tensor::Tensor;
 
@@ -47,8 +49,7 @@ impl RequestMemory {
     /// # Errors
     /// Where the system has no memory for it.
     pub fn new(size: u64, size_max: u64) -> Result<Self, Error> {
-        let mut memory =
-            Self { regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0, size_max };
+        let mut memory = Self { regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0, size_max };
         memory.add_region(size.min(size_max))?;
         Ok(memory)
     }

@@ -26,6 +26,4 @@ const BOOT: &str = include_str!("worker/boot.py");
 /// The exit status of [`BOOT`] where the interpreter cannot run the others: too old, or without numpy.
 const BOOT_REFUSAL: i32 = 78;
 /// The modules of the process, each after those that it imports.
-const MODULES: &[(&str, &str)] = &[
-    ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
-];
+const MODULES: &[(&str, &str)] = &[("deuteron_channel", include_str!("worker/deuteron_channel.py"))];

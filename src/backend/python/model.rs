@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::backend::custom_metrics::{CustomMetrics, ModelMetrics};
+use crate::backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use crate::backend::gateway::Gateway;
 use crate::backend::python::environment::{Interpreter, InterpreterSearch, refuse_start};
 use crate::backend::python::exit::ExitReason;
@@ -25,9 +25,7 @@ use crate::backend::python::memory::{RequestMemory, ResponseMemory};
 use crate::backend::python::message::{self, LogLevel, MessageError};
 use crate::backend::python::process::PythonProcess;
 use crate::backend::python::{BOOT, BOOT_REFUSAL, MODULES, ProcessCommand};
-use crate::backend::{
-    Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads,
-};
+use crate::backend::{Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
 use crate::error::Error;
 use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
 use crate::model::{InstanceGroup, ModelSpec, PythonModel, TensorSpec};
@@ -42,12 +40,14 @@ const START_END_WAIT: Duration = Duration::from_secs(2);
 /// The backend of Python models. One per server.
 pub struct PythonBackend {
     options: Arc<PythonOptions>,
+    /// The thread that starts processes, from the first model on.
+    host: OnceLock<Result<Arc<PythonHost>, Error>>,
 }
 
 /// What all Python models share.
 pub struct PythonOptions {
-    /// Starts the processes.
-    pub host: Arc<PythonHost>,
+    /// Reads the server's environment.
+    pub variables: fn() -> Vec<(OsString, OsString)>,
     /// The interpreter of models without an environment of their own (`--backend-config=python,interpreter=PATH`).
     pub interpreter: Option<PathBuf>,
     /// Looks up a variable of the server's environment.
@@ -86,6 +86,7 @@ pub(super) struct PythonModelShared {
     groups: Vec<InstanceGroup>,
     config: Arc<str>,
     options: Arc<PythonOptions>,
+    host: Arc<PythonHost>,
     interpreter: Interpreter,
     place: ModelPlace,
     /// Whether the model has `is_ready`.
@@ -138,7 +139,7 @@ struct LoadedPythonModel {
 impl PythonBackend {
     /// With these options.
     pub fn new(options: PythonOptions) -> Self {
-        Self { options: Arc::new(options) }
+        Self { options: Arc::new(options), host: OnceLock::new() }
     }
 
     /// Has a model complete its configuration (`auto_complete_config`). Takes as long as the model takes.
@@ -160,6 +161,11 @@ impl PythonBackend {
             }
             instance.link.wait(START_PAUSE);
         }
+    }
+
+    fn host(&self) -> Result<Arc<PythonHost>, Error> {
+        let PythonOptions { log, clock, variables, .. } = *self.options;
+        self.host.get_or_init(|| PythonHost::start(log, clock, variables())).clone()
     }
 
     /// Where the files of a model are. `directory` is that of the version.
@@ -193,6 +199,7 @@ impl PythonBackend {
             groups: Vec::new(),
             config: "{}".into(),
             options: Arc::clone(&self.options),
+            host: self.host()?,
             interpreter: search.find()?,
             place,
             has_opinion: AtomicBool::new(false),
@@ -220,9 +227,8 @@ impl Backend for PythonBackend {
         let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         let version = version.unwrap_or(1);
         let place = self.place(python, &spec.backend, version, directory);
-        let tensors = |tensors: &[TensorSpec]| {
-            tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect()
-        };
+        let tensors =
+            |tensors: &[TensorSpec]| tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect();
         let shared = Arc::new(PythonModelShared {
             name: spec.name.clone(),
             inputs: tensors(&spec.inputs),
@@ -362,7 +368,7 @@ impl PythonModelShared {
     }
 
     /// The metrics of one process, which go with it.
-    pub(super) fn new_metrics(&self) -> ModelMetrics {
+    pub(super) fn new_metrics(&self) -> ProcessMetrics {
         self.options.metrics.for_process()
     }
 
@@ -390,7 +396,7 @@ impl PythonModelShared {
         message::put_start(MODULES, &mut start).map_err(too_large)?;
         let files = [ends.aux.as_fd(), request_region.fd(), response_region.fd()];
         let sent = link.main.send_start(&start, &files).map_err(cannot)?;
-        let process = self.options.host.spawn(ProcessCommand {
+        let process = self.host.spawn(ProcessCommand {
             name: name.to_owned(),
             interpreter: self.interpreter.clone(),
             boot: BOOT,
@@ -415,6 +421,7 @@ impl PythonModelShared {
 
     /// Waits until all have initialized. They are served meanwhile: a model may call the server from `initialize`.
     fn wait_all(&self, starting: &mut [(String, PythonInstance)]) -> Result<(), Error> {
+        let pause = if starting.len() > 1 { START_PAUSE / 20 } else { START_PAUSE };
         loop {
             let mut pending = None;
             for (_, instance) in starting.iter_mut() {
@@ -425,7 +432,7 @@ impl PythonModelShared {
             }
             match pending {
                 // One at a time is enough: the others are looked at after a pause.
-                Some(instance) => instance.link.wait(if starting.len() > 1 { START_PAUSE / 20 } else { START_PAUSE }),
+                Some(instance) => instance.link.wait(pause),
                 None => return Ok(()),
             }
         }
@@ -453,7 +460,9 @@ impl PythonModelShared {
             let mut state = self.lock();
             let (last, pause) = state.starts.get(name).copied().unwrap_or_default();
             if now < last + pause {
-                return Err(Error::unavailable("its process ended soon after its start; the next start is a little later"));
+                return Err(Error::unavailable(
+                    "its process ended soon after its start; the next start is a little later",
+                ));
             }
             // Taken back when the new process has answered: then the next start need not wait.
             let pause = (pause * 2).clamp(PYTHON_RESTART_PAUSE_MIN, PYTHON_RESTART_PAUSE_MAX);

@@ -1,6 +1,7 @@
 //! The messages of the aux socket: what a process asks of the server at any time, and the replies.
 
 use crate::backend::RequestDetails;
+use crate::backend::custom_metrics::{MetricKind, MetricOperation};
 use crate::backend::gateway::NestedReply;
 use crate::backend::python::message::frame::{Frame, put_frame, put_small_frame};
 use crate::backend::python::message::piece::{
@@ -188,28 +189,6 @@ pub enum LogLevel {
     Verbose,
     /// `log_warn`.
     Warning,
-}
-
-/// What the metrics of a family are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// A sum that never falls.
-    Counter,
-    /// A value that goes up and down.
-    Gauge,
-    /// A distribution over buckets.
-    Histogram,
-}
-
-/// How a metric changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricOperation {
-    /// By adding.
-    Increment,
-    /// By one more observation.
-    Observe,
-    /// To a new value.
-    Set,
 }
 
 /// What a model says when it is asked whether it is ready.

@@ -15,9 +15,8 @@ use crate::model::parameters::Parameters;
 use crate::tensor::{Datatype, Shape};
 
 pub use self::aux_socket::{
-    AuxMessage, BlsCall, ClaimedFile, ControlCall, ControlOperation, LogLevel, MetricKind, MetricOperation, ReadyState,
-    RegionSide, ReplyValue, SpaceOutcome, decode_aux, put_bls_reply, put_is_ready, put_region, put_reply,
-    put_space_reply,
+    AuxMessage, BlsCall, ClaimedFile, ControlCall, ControlOperation, LogLevel, ReadyState, RegionSide, ReplyValue,
+    SpaceOutcome, decode_aux, put_bls_reply, put_is_ready, put_region, put_reply, put_space_reply,
 };
 pub use self::frame::{Frame, FrameBuffer};
 pub use self::main_socket::{
