@@ -170,6 +170,12 @@ pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a configuration file.
 pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
+/// Bytes of a Python model's file in which `auto_complete_config` is looked for; a longer file is taken to have it. No
+/// one writes so much by hand.
+pub const PYTHON_FILE_SIZE_MAX: u64 = 4 * 1024 * 1024;
+/// Share of the process's memory, as a divisor, that one region between the server and a Python process may take
+/// (`--python-memory-bytes-max`): the same for inputs and for outputs, and the batch is in the server's memory as well.
+pub const PYTHON_MEMORY_PART: usize = 4;
 /// Bytes of a label file.
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.

@@ -10,7 +10,7 @@ use crate::control::config_completion::{PythonDraft, PythonEngine};
 use crate::control::model_services::ModelServices;
 use crate::control::process_memory;
 use crate::error::Error;
-use crate::limits::{PYTHON_MEMORY_PART, PYTHON_REGION_SIZE};
+use crate::limits::PYTHON_REGION_SIZE;
 use crate::log;
 use crate::runtime::clock;
 use crate::settings::Settings;
@@ -18,7 +18,6 @@ use crate::settings::Settings;
 /// The engine of Python models, as the flags say.
 pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
     let config = &settings.backend_config.python;
-    let size_max = settings.python_memory_bytes_max.unwrap_or_else(|| process_memory::limit() / PYTHON_MEMORY_PART);
     PythonBackend::new(PythonOptions {
         variables,
         interpreter: config.interpreter.clone(),
@@ -29,7 +28,7 @@ pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
         is_verbose: settings.log.verbose > 0,
         clock: clock::now,
         region_size: config.region_size.unwrap_or(PYTHON_REGION_SIZE) as u64,
-        region_size_max: size_max as u64,
+        region_size_max: process_memory::python_region_max(settings) as u64,
         backend_directory: settings.backend_directory.clone(),
         exit_timeout: settings.exit_timeout,
     })

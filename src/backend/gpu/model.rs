@@ -130,6 +130,7 @@ mod tests {
         let mut spec = (*spec(4)).clone();
         spec.instance_groups = vec![InstanceGroup {
             name: "m_0".to_owned(),
+            kind: crate::model::InstanceKind::Gpu,
             count,
             gpus: gpus.to_vec(),
             is_passive: false,

@@ -261,8 +261,7 @@ impl PythonInstance {
             self.calls.nested.remove(&call);
         }
         let outputs = || reply.outputs.iter().flatten().map(|(_, tensor)| tensor);
-        let mut layout = SpanLayout::default();
-        outputs().for_each(|tensor| drop(layout.place(tensor.contents.len())));
+        let layout = SpanLayout::of(outputs().map(|tensor| tensor.contents.len()));
         let mut span = Span::default();
         match self.requests.allocate(layout.size()) {
             Ok((allocated, new)) => {

@@ -93,11 +93,11 @@ mod tests {
         let inbox = InstanceInbox::new().unwrap();
         (0..3).for_each(|call| inbox.push(InboxItem::Control(call, Ok(true))));
         let mut count = [0; 8];
-        assert_eq!(rustix::io::read(&inbox.wake_file, &mut count), Ok(8));
+        assert_eq!(read(&inbox.wake_file, &mut count), Ok(8));
         assert_eq!(u64::from_ne_bytes(count), 1, "the first wakes");
         inbox.handle_readable();
         assert_eq!(std::iter::from_fn(|| inbox.pop()).count(), 3);
         inbox.push(InboxItem::Control(3, Ok(true)));
-        assert_eq!(rustix::io::read(&inbox.wake_file, &mut count), Ok(8), "the next wakes again");
+        assert_eq!(read(&inbox.wake_file, &mut count), Ok(8), "the next wakes again");
     }
 }

@@ -222,8 +222,7 @@ impl PythonInstance {
 
     fn try_post(&mut self, requests: Vec<Request>) -> Result<(), (Vec<Request>, Error)> {
         let inputs = || requests.iter().flat_map(|request| &request.inputs);
-        let mut layout = SpanLayout::default();
-        inputs().for_each(|input| drop(layout.place(input.contents.len())));
+        let layout = SpanLayout::of(inputs().map(|input| input.contents.len()));
         let (span, new) = match self.requests.allocate(layout.size()) {
             Ok(allocated) => allocated,
             Err(error) => return Err((requests, error)),

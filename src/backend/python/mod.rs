@@ -26,4 +26,12 @@ const BOOT: &str = include_str!("worker/boot.py");
 /// The exit status of [`BOOT`] where the interpreter cannot run the others: too old, or without numpy.
 const BOOT_REFUSAL: i32 = 78;
 /// The modules of the process, each after those that it imports.
-const MODULES: &[(&str, &str)] = &[("deuteron_channel", include_str!("worker/deuteron_channel.py"))];
+const MODULES: &[(&str, &str)] = &[
+    ("deuteron_layout", include_str!("worker/deuteron_layout.py")),
+    ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
+    ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
+    ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
+    ("deuteron_request", include_str!("worker/deuteron_request.py")),
+    ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),
+    ("deuteron_worker", include_str!("worker/deuteron_worker.py")),
+];

@@ -88,6 +88,15 @@ impl SpanLayout {
         offset
     }
 
+    /// The layout of so many tensors, by their sizes.
+    pub fn of(sizes: impl Iterator<Item = usize>) -> Self {
+        let mut layout = Self::default();
+        sizes.for_each(|size| {
+            layout.place(size);
+        });
+        layout
+    }
+
     /// The bytes that the span needs for what was placed.
     pub const fn size(&self) -> u64 {
         self.end
