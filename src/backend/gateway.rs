@@ -81,7 +81,12 @@ impl CallState {
 
     /// Whether the caller has consumed enough for another response.
     pub fn has_room(&self) -> bool {
-        self.unread.load(Ordering::Acquire) < NESTED_RESPONSES_UNREAD_MAX
+        self.unread() < NESTED_RESPONSES_UNREAD_MAX
+    }
+
+    /// Responses that the caller has not consumed.
+    pub fn unread(&self) -> usize {
+        self.unread.load(Ordering::Acquire)
     }
 
     /// Sets what to wake when the call is cancelled or has room again. What happened before wakes nobody: look

@@ -8,6 +8,8 @@
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trial;
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
