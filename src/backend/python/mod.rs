@@ -27,11 +27,18 @@ const BOOT: &str = include_str!("worker/boot.py");
 const BOOT_REFUSAL: i32 = 78;
 /// The modules of the process, each after those that it imports.
 const MODULES: &[(&str, &str)] = &[
-    ("deuteron_layout", include_str!("worker/deuteron_layout.py")),
-    ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
-    ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
-    ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
-    ("deuteron_request", include_str!("worker/deuteron_request.py")),
     ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),
+    ("deuteron_call", include_str!("worker/deuteron_call.py")),
+    ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
+    ("deuteron_config", include_str!("worker/deuteron_config.py")),
+    ("deuteron_control", include_str!("worker/deuteron_control.py")),
+    ("deuteron_layout", include_str!("worker/deuteron_layout.py")),
+    ("deuteron_loop", include_str!("worker/deuteron_loop.py")),
+    ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
+    ("deuteron_metric", include_str!("worker/deuteron_metric.py")),
+    ("deuteron_request", include_str!("worker/deuteron_request.py")),
+    ("deuteron_start", include_str!("worker/deuteron_start.py")),
+    ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
     ("deuteron_worker", include_str!("worker/deuteron_worker.py")),
+    ("triton_python_backend_utils", include_str!("worker/triton_python_backend_utils.py")),
 ];
