@@ -110,3 +110,82 @@ impl Archives {
 pub fn remove_stale(base: &Path) -> usize {
     private_directory::remove_stale(base, PREFIX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use super::*;
+    use crate::backend::python::unpack::testing::{archive, directory, file};
+
+    /// An empty directory of one test.
+    fn base(name: &str) -> PathBuf {
+        let base = std::env::temp_dir().join(format!("deuteron-archives-{name}-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        base
+    }
+
+    fn count(base: &Path) -> usize {
+        fs::read_dir(base).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    }
+
+    #[test]
+    fn loads_at_once_unpack_an_archive_once() {
+        let base = base("once");
+        let path = base.join("a.tar.gz");
+        let contents = "x".repeat(4 * 1024 * 1024);
+        fs::write(&path, archive(&[directory("bin"), file("bin/activate", &contents)])).unwrap();
+        let archives = Archives::new(base.clone());
+        let unpacked = thread::scope(|scope| {
+            let loads: Vec<_> = (0..4).map(|_| scope.spawn(|| archives.unpack(&path).unwrap())).collect();
+            loads.into_iter().map(|load| load.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(unpacked.iter().all(|one| Arc::ptr_eq(one, &unpacked[0])));
+        assert_eq!(fs::read_to_string(unpacked[0].path().join("bin/activate")).unwrap(), contents);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(unpacked[0].path()).unwrap().permissions());
+        assert_eq!((count(&base), mode & 0o777), (1, 0o700));
+        drop(unpacked);
+        assert_eq!(count(&base), 1, "kept for the next load");
+        drop(archives);
+        assert_eq!(count(&base), 0);
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_new_version_is_unpacked_and_the_old_one_stays_while_it_is_used() {
+        let base = base("versions");
+        let path = base.join("a.tar.gz");
+        let archives = Archives::new(base.clone());
+        let replace = |contents: &str| {
+            fs::write(base.join("new"), archive(&[file("version", contents)])).unwrap();
+            fs::rename(base.join("new"), &path).unwrap();
+        };
+        replace("1");
+        let old = archives.unpack(&path).unwrap();
+        replace("2");
+        let new = archives.unpack(&path).unwrap();
+        let version = |unpacked: &UnpackedArchive| fs::read_to_string(unpacked.path().join("version")).unwrap();
+        assert_eq!((version(&old), version(&new), count(&base)), ("1".to_owned(), "2".to_owned(), 2));
+        drop(old);
+        assert_eq!(count(&base), 1);
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_broken_archive_leaves_nothing_and_is_tried_again() {
+        let base = base("broken");
+        let path = base.join("a.tar.gz");
+        let archives = Archives::new(base.clone());
+        let whole = archive(&[file("bin/activate", "x")]);
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let refused = archives.unpack(&path).unwrap_err();
+        let start = format!("the Python environment {} (EXECUTION_ENV_PATH) could not be unpacked: ", path.display());
+        assert!(refused.text().starts_with(&start), "{refused}");
+        assert_eq!(count(&base), 0);
+        fs::write(&path, &whole).unwrap();
+        assert!(archives.unpack(&path).is_ok());
+        assert!(archives.unpack(&base.join("absent")).is_err());
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -200,3 +200,6 @@ pub(super) fn child_variables(
     }
     variables
 }
+
+#[cfg(test)]
+mod tests;

@@ -267,3 +267,8 @@ fn stays_inside(path: &Path, link: &[u8]) -> bool {
     let depth = path.components().count().saturating_sub(1);
     climbed <= depth && parts().skip(climbed).all(|part| part != b"..")
 }
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;
