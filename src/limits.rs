@@ -342,6 +342,14 @@ pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
 /// Descriptors that are closed one by one for a Python process where the kernel cannot close all (before Linux 5.11). Some
 /// systems allow a process a billion.
 pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
+/// Entries of a packed Python environment: four times those of the largest that are in use.
+pub const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;
+/// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive could
+/// otherwise fill any disk.
+pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// Bytes between the contents of two entries of a packed Python environment, which are kept in memory: names and
+/// attributes. Paths have at most 4 KiB.
+pub const ARCHIVE_HEADER_SIZE_MAX: u64 = 1024 * 1024;
 
 const _: () = assert!(
     NESTED_CALLS_DEPTH_MAX < NESTED_CALLS_MAX && NESTED_CALLS_MAX < IN_FLIGHT_MAX,

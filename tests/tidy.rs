@@ -112,13 +112,16 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 ];
 
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
-/// interpreter, which is looked for, and processes, which `/proc` knows.
+/// interpreter, which is looked for or unpacked, and processes, which `/proc` knows.
 const FILE_READERS: &[&str] = &[
     "src/backend/onnxruntime/mod.rs",
     "src/backend/onnxruntime/weights.rs",
+    "src/backend/private_directory.rs",
+    "src/backend/python/archive.rs",
     "src/backend/python/environment.rs",
     "src/backend/python/process.rs",
     "src/backend/python/spawn.rs",
+    "src/backend/python/unpack.rs",
     "src/backend/rten/mod.rs",
 ];
 

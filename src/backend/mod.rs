@@ -15,6 +15,7 @@ pub mod gpu;
 pub mod kernel;
 mod model_file;
 pub mod onnxruntime;
+pub mod private_directory;
 pub mod python;
 pub mod rten;
 pub mod stateful;

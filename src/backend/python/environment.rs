@@ -7,12 +7,14 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::backend::python::archive::{Archives, UnpackedArchive};
 use crate::backend::python::exit::ExitReason;
 use crate::error::Error;
 
 /// A Python interpreter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Interpreter {
     /// The program, with an absolute path.
     pub path: PathBuf,
@@ -20,6 +22,8 @@ pub struct Interpreter {
     pub source: InterpreterSource,
     /// The directory of the model's own execution environment, if it has one.
     pub environment: Option<PathBuf>,
+    /// Where that directory was unpacked from an archive: it is there as long as somebody has this.
+    pub archive: Option<Arc<UnpackedArchive>>,
 }
 
 /// Who named an interpreter.
@@ -59,6 +63,8 @@ pub struct InterpreterSearch<'a> {
     pub configured: Option<&'a Path>,
     /// The variables of the server's environment.
     pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// Unpacks an archive.
+    pub archives: &'a Archives,
 }
 
 impl InterpreterSearch<'_> {
@@ -75,19 +81,24 @@ impl InterpreterSearch<'_> {
         if let Some(path) = self.configured {
             // Relative to the server's directory, as the shell would.
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-            return Ok(Interpreter { path, source: InterpreterSource::BackendConfig, environment: None });
+            return Ok(Interpreter {
+                path,
+                source: InterpreterSource::BackendConfig,
+                environment: None,
+                archive: None,
+            });
         }
         let variable = |name| (self.variable)(name).filter(|value| !value.is_empty());
         let in_prefix = |name, source| {
             let path = python_in(Path::new(&variable(name)?))?;
-            Some(Interpreter { path, source, environment: None })
+            Some(Interpreter { path, source, environment: None, archive: None })
         };
         let in_path = || {
             let path = std::env::split_paths(&variable("PATH")?)
                 .filter(|folder| folder.is_absolute())
                 .map(|folder| folder.join("python3"))
                 .find(|path| path.is_file())?;
-            Some(Interpreter { path, source: InterpreterSource::Path, environment: None })
+            Some(Interpreter { path, source: InterpreterSource::Path, environment: None, archive: None })
         };
         in_prefix("VIRTUAL_ENV", InterpreterSource::VirtualEnv)
             .or_else(|| in_prefix("CONDA_PREFIX", InterpreterSource::CondaPrefix))
@@ -99,21 +110,23 @@ impl InterpreterSearch<'_> {
 
     fn in_execution_environment(&self, parameter: &str) -> Result<Interpreter, Error> {
         let named = parameter.replace(MODEL_DIRECTORY, &self.model_directory.to_string_lossy());
-        let root = std::fs::canonicalize(&named)
+        // Triton's texts (pb_env.cc, stub_launcher.cc).
+        let named = std::fs::canonicalize(&named)
             .map_err(|_| Error::internal(format!("Failed to get the canonical path for {named}.")))?;
-        let activate = root.join("bin/activate");
-        if !activate.exists() {
-            // Triton's text (stub_launcher.cc).
-            let activate = activate.display();
+        let archive = if named.is_dir() { None } else { Some(self.archives.unpack(&named)?) };
+        let root = archive.as_ref().map_or(named.as_path(), |archive| archive.path());
+        if !root.join("bin/activate").exists() {
+            let activate = named.join("bin/activate").display().to_string();
             return Err(Error::internal(format!(
                 "Path {activate} does not exist. The Python environment should contain an 'activate' script."
             )));
         }
-        let path = python_in(&root).ok_or_else(|| {
-            let root = root.display();
-            Error::internal(format!("the Python environment {root} (EXECUTION_ENV_PATH) has no interpreter bin/python"))
+        let path = python_in(root).ok_or_else(|| {
+            let named = named.display();
+            Error::internal(format!("the Python environment {named} (EXECUTION_ENV_PATH) has no program bin/python"))
         })?;
-        Ok(Interpreter { path, source: InterpreterSource::ExecutionEnvironment, environment: Some(root) })
+        let environment = Some(root.to_owned());
+        Ok(Interpreter { path, source: InterpreterSource::ExecutionEnvironment, environment, archive })
     }
 }
 
@@ -187,3 +200,6 @@ pub(super) fn child_variables(
     }
     variables
 }
+
+#[cfg(test)]
+mod tests;

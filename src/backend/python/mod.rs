@@ -2,6 +2,7 @@
 //! interpreter, which runs `model.py` unmodified. See `docs/architecture/python.md` for the parts and the protocol.
 
 pub mod allocator;
+pub mod archive;
 mod calls;
 pub mod environment;
 pub mod exit;
@@ -17,6 +18,7 @@ mod model;
 pub mod process;
 pub mod region;
 mod spawn;
+mod unpack;
 
 pub use self::model::{PythonBackend, PythonCompletion, PythonOptions};
 pub use self::spawn::ProcessCommand;

@@ -40,7 +40,7 @@ fn host() -> Arc<PythonHost> {
 }
 
 fn shell() -> Interpreter {
-    Interpreter { path: PathBuf::from("/bin/sh"), source: InterpreterSource::Path, environment: None }
+    Interpreter { path: PathBuf::from("/bin/sh"), source: InterpreterSource::Path, environment: None, archive: None }
 }
 
 /// Starts a script; the other end of its main socket.
