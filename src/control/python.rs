@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::backend::gateway::Gateway;
+use crate::backend::python::archive::{self, Archives};
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::{PythonBackend, PythonCompletion, PythonOptions};
 use crate::control::config_completion::{PythonDraft, PythonEngine};
@@ -18,9 +19,14 @@ use crate::settings::Settings;
 /// The engine of Python models, as the flags say.
 pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
     let config = &settings.backend_config.python;
+    match archive::remove_stale(&std::env::temp_dir()) {
+        0 => {}
+        count => log::info(&format!("removed {count} Python environments that another server left behind")),
+    }
     PythonBackend::new(PythonOptions {
         variables,
         interpreter: config.interpreter.clone(),
+        archives: Archives::new(std::env::temp_dir()),
         variable,
         metrics: Arc::clone(&services.metrics),
         gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use crate::backend::gateway::Gateway;
+use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::{Interpreter, InterpreterSearch, refuse_start};
 use crate::backend::python::exit::ExitReason;
 use crate::backend::python::host::{LogLine, PythonHost};
@@ -50,6 +51,8 @@ pub struct PythonOptions {
     pub variables: fn() -> Vec<(OsString, OsString)>,
     /// The interpreter of models without an environment of their own (`--backend-config=python,interpreter=PATH`).
     pub interpreter: Option<PathBuf>,
+    /// Unpacks packed environments.
+    pub archives: Archives,
     /// Looks up a variable of the server's environment.
     pub variable: fn(&str) -> Option<OsString>,
     /// Where models register metrics of their own.
@@ -187,6 +190,7 @@ impl PythonBackend {
             model_directory: &place.model_directory,
             configured: self.options.interpreter.as_deref(),
             variable: &self.options.variable,
+            archives: &self.options.archives,
         };
         Ok(PythonModelShared {
             name: String::new(),
