@@ -1,9 +1,9 @@
 //! What a Python process asks of the server while its model runs: calls of other models (BLS), model control, metrics,
 //! cancellation, memory, log lines. Part of [`PythonInstance`]; nothing here blocks.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::backend::RequestDetails;
 use crate::backend::details::CallChain;
 use crate::backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, OrderKind};
 use crate::backend::python::inbox::{CallReplies, InboxItem};
@@ -13,30 +13,10 @@ use crate::backend::python::message::{
     ReplyValue, SpaceOutcome, Span, SpanLayout,
 };
 use crate::backend::python::region::TensorPolicy;
-use crate::backend::{ReadyReply, RequestDetails};
 use crate::error::Error;
 use crate::limits::PYTHON_CALLS_MAX;
 use crate::model::parameters::Parameters;
 use crate::time::Instant;
-
-/// The calls of one process that are not answered yet.
-#[derive(Default)]
-pub(super) struct OpenCalls {
-    nested: HashMap<u64, Arc<CallState>>,
-    /// Who asked whether the model is ready, by number; the process is asked once for all that ask meanwhile.
-    ready: Vec<ReadyReply>,
-    ready_ask: u64,
-    orders: usize,
-}
-
-impl OpenCalls {
-    /// Nobody waits for the replies any more.
-    pub(super) fn cancel_all(&mut self) {
-        self.nested.drain().for_each(|(_, state)| state.cancel());
-        // A model whose process is gone is not ready.
-        self.ready.drain(..).for_each(|reply| reply(false));
-    }
-}
 
 impl PythonInstance {
     pub(super) fn handle_aux(&mut self) -> Result<(), MessageError> {
@@ -157,7 +137,16 @@ impl PythonInstance {
         self.calls.nested.insert(call, Arc::clone(&state));
         let details = self.inherit(parent, details);
         let replies = Arc::new(CallReplies { inbox: Arc::clone(&self.inbox), call });
-        self.model.gateway.infer(NestedCall { model, version, inputs, outputs, is_decoupled, details, replies, state });
+        self.model.gateway().infer(NestedCall {
+            model,
+            version,
+            inputs,
+            outputs,
+            is_decoupled,
+            details,
+            replies,
+            state,
+        });
         Ok(())
     }
 
@@ -229,7 +218,7 @@ impl PythonInstance {
         let inbox = Arc::clone(&self.inbox);
         let details = self.inherit(None, RequestDetails::default());
         let reply = Box::new(move |outcome| inbox.push(InboxItem::Control(call, outcome)));
-        self.model.gateway.control(NestedOrder { kind, model, details, reply });
+        self.model.gateway().control(NestedOrder { kind, model, details, reply });
         Ok(())
     }
 

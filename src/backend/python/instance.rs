@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::custom_metrics::ProcessMetrics;
-use crate::backend::python::calls::OpenCalls;
+use crate::backend::python::context::{PythonModelContext, unhealthy};
 use crate::backend::python::inbox::InstanceInbox;
 use crate::backend::python::link::PythonLink;
 use crate::backend::python::memory::{NewRegion, OpenedSpan, RequestMemory, ResponseMemory};
@@ -18,7 +18,7 @@ use crate::backend::python::message::{
     self, Capabilities, ClaimedResponse, ClaimedTensor, ExecuteHead, ExecuteRequest, MainMessage, MessageError,
     RegionSide, Span, SpanLayout,
 };
-use crate::backend::python::model::{PythonModelShared, unhealthy};
+use crate::backend::python::open_calls::OpenCalls;
 use crate::backend::python::process::PythonProcess;
 use crate::backend::python::region::TensorPolicy;
 use crate::backend::{Batch, InFlightState, Instance, Request};
@@ -37,7 +37,7 @@ const BATCHES_SENT_MAX: usize = 2;
 
 /// One process and what it was sent.
 pub struct PythonInstance {
-    pub(super) model: Arc<PythonModelShared>,
+    pub(super) model: Arc<PythonModelContext>,
     pub(super) name: Arc<str>,
     pub(super) link: PythonLink,
     pub(super) process: PythonProcess,
@@ -49,7 +49,7 @@ pub struct PythonInstance {
     /// Batches that were sent and not answered, in order.
     flights: VecDeque<BatchInFlight>,
     /// Requests whose batch has ended and that a response sender answers later.
-    open: HashMap<u64, RunningRequest>,
+    open: HashMap<u64, SentRequest>,
     /// What the process said at its start.
     start: StartState,
     next_batch: u64,
@@ -82,13 +82,13 @@ struct BatchInFlight {
     first: u64,
     slot: u32,
     rows: u32,
-    requests: Vec<RunningRequest>,
+    requests: Vec<SentRequest>,
     /// When the process began it, as far as the server can tell.
     began: Instant,
 }
 
 /// A request that the process has.
-pub(super) struct RunningRequest {
+pub(super) struct SentRequest {
     /// The request, whose inputs are kept so that it can be sent again; none once it was answered.
     pub(super) request: Option<Request>,
     /// A response without the final flag, of a model that is not decoupled: it is sent with the flag.
@@ -98,7 +98,7 @@ pub(super) struct RunningRequest {
 impl PythonInstance {
     /// Around a process that was just started.
     pub(super) fn new(
-        model: Arc<PythonModelShared>,
+        model: Arc<PythonModelContext>,
         name: &str,
         (link, process): (PythonLink, PythonProcess),
         (requests, responses): (RequestMemory, ResponseMemory),
@@ -249,7 +249,7 @@ impl PythonInstance {
         self.released.clear();
         let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
         let began = self.model.clock()();
-        let requests: Vec<_> = requests.into_iter().map(|request| RunningRequest::new(request, began)).collect();
+        let requests: Vec<_> = requests.into_iter().map(|request| SentRequest::new(request, began)).collect();
         self.next_batch += 1;
         self.next_request += requests.len() as u64;
         self.flights.push_back(BatchInFlight { number, first, slot: span.slot, rows, requests, began });
@@ -317,7 +317,7 @@ impl PythonInstance {
     fn answer_batch(
         &mut self,
         first: u64,
-        requests: Vec<RunningRequest>,
+        requests: Vec<SentRequest>,
         responses: Vec<ClaimedResponse>,
         span: Span,
         now: Instant,
@@ -408,7 +408,7 @@ impl PythonInstance {
     }
 
     /// A request that the process has.
-    pub(super) fn find(&mut self, key: u64) -> Option<&mut RunningRequest> {
+    pub(super) fn find(&mut self, key: u64) -> Option<&mut SentRequest> {
         let within =
             |flight: &&mut BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&key);
         if let Some(flight) = self.flights.iter_mut().find(within) {
@@ -425,7 +425,7 @@ impl PythonInstance {
     }
 
     /// Fails requests that were taken out of their batch, because a message about them does not make sense.
-    fn fail_all(&self, requests: impl IntoIterator<Item = RunningRequest>, why: MessageError) -> MessageError {
+    fn fail_all(&self, requests: impl IntoIterator<Item = SentRequest>, why: MessageError) -> MessageError {
         let error = unhealthy(&self.name);
         requests.into_iter().for_each(|running| running.fail(&error));
         why
@@ -532,7 +532,7 @@ impl Drop for PythonInstance {
     }
 }
 
-impl RunningRequest {
+impl SentRequest {
     fn new(mut request: Request, sent: Instant) -> Self {
         request.responder.stamps.input_end = sent;
         Self { request: Some(request), held: None }

@@ -4,6 +4,7 @@
 pub mod allocator;
 pub mod archive;
 mod calls;
+mod context;
 pub mod environment;
 pub mod exit;
 pub mod host;
@@ -15,12 +16,15 @@ mod link;
 mod memory;
 pub mod message;
 mod model;
+mod open_calls;
 pub mod process;
 pub mod region;
 mod spawn;
+mod starter;
 mod unpack;
 
-pub use self::model::{PythonBackend, PythonCompletion, PythonOptions};
+pub use self::context::PythonOptions;
+pub use self::model::{PythonBackend, PythonCompletion};
 pub use self::spawn::ProcessCommand;
 
 /// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
