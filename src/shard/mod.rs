@@ -299,3 +299,6 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     })
     .detach();
 }
+
+#[cfg(test)]
+mod tests;
