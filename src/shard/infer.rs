@@ -19,6 +19,7 @@ use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::queue::completions::Completions;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired};
@@ -79,6 +80,25 @@ struct Submission {
     sink: Option<Rc<dyn PartSink>>,
     output_needs: OutputNeeds,
     details: Option<Arc<RequestDetails>>,
+}
+
+impl Submission {
+    /// Its entry in a model queue. A request outside of a sequence gets one of its own where the model's are iterative.
+    fn into_queued(self, spec: &ModelSpec, model_queue: &ModelQueue, completions: Arc<Completions>) -> QueuedRequest {
+        let Self { ticket, inputs, rows, priority, sequence, arrival, output_needs, details, .. } = self;
+        let mark = sequence.filter(|_| spec.sequence.is_some());
+        let own = if mark.is_none() { model_queue.new_sequence() } else { None };
+        let details = match &own {
+            Some(own) if spec.takes_details() => Some(in_sequence(details, own)),
+            _ => details,
+        };
+        let mark = mark.or(own);
+        let said = details.as_ref().map_or(0, |details| details.parameters.size());
+        let size = inputs.iter().map(|input| input.contents.len()).fold(said, usize::saturating_add);
+        let level = model_queue.policy().level(priority);
+        let (stamps, again) = (Stamps { received: arrival.received, ..Stamps::default() }, None);
+        QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, output_needs, details, again }
+    }
 }
 
 /// The result of a lookup in the response cache.
@@ -156,7 +176,8 @@ impl Shard {
         }
         let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
-        let details = if spec.takes_details() { take_details(&mut request, &arrival) } else { None };
+        let details =
+            if spec.takes_details() { take_details(&mut request, arrival.deadline, &arrival.chain) } else { None };
         let InferRequest { inputs, rows, priority, timeout, sequence, plan, .. } = request;
         let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
         let (sequence, output_needs) = (sequence.mark(), output_needs(spec, &plan));
@@ -254,45 +275,22 @@ impl Shard {
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         producer: &RefCell<QueueProducer>,
-        submission: Submission,
+        mut submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs, details } =
-            submission;
         let model_queue = Arc::clone(producer.borrow().model_queue());
-        let size = inputs.iter().map(|input| input.contents.len()).sum();
-        let shape_key = shape_key(&model.served().spec, &inputs);
-        let stamps = Stamps { received: arrival.received, ..Stamps::default() };
-        let completions = Arc::clone(self.request_slots.completions());
-        let level = model_queue.policy().level(priority);
         let spec = &model.served().spec;
-        let mark = sequence.filter(|_| spec.sequence.is_some());
-        let own = if mark.is_none() { model_queue.new_sequence() } else { None };
-        let details = match &own {
-            Some(own) if spec.takes_details() => Some(in_sequence(details, own)),
-            _ => details,
-        };
-        let mark = mark.or(own);
-        let sequence = mark.as_ref().map(|mark| mark.id.clone());
-        let again = None;
-        let token = QueuedRequest {
-            completions,
-            ticket,
-            inputs,
-            rows,
-            size,
-            level,
-            mark,
-            stamps,
-            output_needs,
-            details,
-            again,
-        };
+        let shape_key = shape_key(spec, &submission.inputs);
+        let Submission { ticket, rows, priority, timeout, .. } = submission;
+        let (received, deadline, sink) =
+            (submission.arrival.received, submission.arrival.deadline, submission.sink.take());
+        let token = submission.into_queued(spec, &model_queue, Arc::clone(self.request_slots.completions()));
+        let sequence = token.mark.as_ref().map(|mark| mark.id.clone());
         let room = token.room();
-        let (queued_at, deadline) = (clock::now(), arrival.deadline);
+        let queued_at = clock::now();
         // With admission by deadline, the client's own timeout limits the whole request, not only its time in the
         // queue.
-        let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
+        let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| received + timeout);
         let due = deadline.into_iter().chain(asked).min();
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = producer.borrow_mut().submit(entry);
@@ -318,7 +316,7 @@ impl Shard {
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(sequence_guard.answer(pending, timeout_at), deadline).await;
         }
-        let queue = model_queue.policy().queue(level);
+        let queue = model_queue.policy().queue(room.level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
@@ -516,7 +514,6 @@ fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::completions::Completions;
     use crate::runtime::executor::{IoPath, Runtime};
     use crate::shard::request_slots::RequestSlots;
 

@@ -334,3 +334,6 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     })
     .detach();
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,18 @@ use std::mem::take;
 use std::sync::Arc;
 
 use crate::backend::RequestDetails;
-use crate::backend::details::{FLAG_SEQUENCE_END, FLAG_SEQUENCE_START};
+use crate::backend::details::{CallChain, FLAG_SEQUENCE_END, FLAG_SEQUENCE_START};
 use crate::model::SequenceMark;
 use crate::protocol::infer::{InferRequest, SequenceParameters};
-use crate::shard::infer::Arrival;
+use crate::time::Instant;
 
-/// The details of a request, whose parameters are taken; `None` where it says nothing beside its tensors.
-pub(super) fn take_details(request: &mut InferRequest, arrival: &Arrival) -> Option<Arc<RequestDetails>> {
+/// The details of a request, whose parameters are taken; `None` where it says nothing beside its tensors. `deadline` is
+/// the client's, `chain` has the models whose calls led to the request.
+pub(super) fn take_details(
+    request: &mut InferRequest,
+    deadline: Option<Instant>,
+    chain: &CallChain,
+) -> Option<Arc<RequestDetails>> {
     let SequenceParameters { id: correlation_id, is_start, is_end } = request.sequence.clone();
     let details = RequestDetails {
         id: request.plan.id.clone(),
@@ -23,8 +28,8 @@ pub(super) fn take_details(request: &mut InferRequest, arrival: &Arrival) -> Opt
         priority: request.priority,
         parameters: take(&mut request.parameters),
         trace: None,
-        deadline: arrival.deadline,
-        chain: arrival.chain.clone(),
+        deadline,
+        chain: chain.clone(),
     };
     (details != RequestDetails::default()).then(|| Arc::new(details))
 }
@@ -47,11 +52,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::details::CallChain;
     use crate::model::CorrelationId;
     use crate::model::parameters::{ParameterValue, Parameters};
     use crate::protocol::infer::ResponsePlan;
-    use crate::time::Instant;
 
     fn request() -> InferRequest {
         InferRequest {
@@ -65,43 +68,68 @@ mod tests {
         }
     }
 
-    fn arrival() -> Arrival {
-        Arrival { received: Instant::ZERO, deadline: None, depth: 0, chain: CallChain::default() }
-    }
-
     #[test]
     fn a_request_that_says_nothing_has_no_details() {
-        assert_eq!(take_details(&mut request(), &arrival()), None);
+        assert_eq!(take_details(&mut request(), None, &CallChain::default()), None);
     }
 
     #[test]
     fn all_that_a_request_says_is_in_its_details_and_the_flags_also_outside_of_a_sequence() {
-        let check = |change: fn(&mut InferRequest, &mut Arrival), want: fn(&mut RequestDetails)| {
-            let (mut request, mut arrival, mut details) = (request(), arrival(), RequestDetails::default());
-            change(&mut request, &mut arrival);
-            want(&mut details);
-            assert_eq!(take_details(&mut request, &arrival).as_deref(), Some(&details));
-            assert!(request.parameters.is_empty(), "they are taken");
+        let id = CorrelationId::from_number(9);
+        let parameters = Parameters(vec![("mine".to_owned(), ParameterValue::Double(0.5))]);
+        let deadline = Some(Instant::from_micros(8));
+        let chain = CallChain::default().with("a".into(), 1, "a_0_0".into());
+        let said = InferRequest {
+            priority: 3,
+            timeout: Duration::from_micros(5),
+            sequence: SequenceParameters { id: id.clone(), is_start: true, is_end: true },
+            parameters: parameters.clone(),
+            plan: ResponsePlan { id: "7".to_owned(), ..ResponsePlan::default() },
+            ..request()
         };
-        check(|request, _| request.plan.id = "7".to_owned(), |details| details.id = "7".to_owned());
-        check(|request, _| request.sequence.id = id(9), |details| details.correlation_id = id(9));
-        check(|request, _| request.sequence.is_start = true, |details| details.flags = 1);
-        check(|request, _| request.sequence.is_end = true, |details| details.flags = 2);
+        let want = RequestDetails {
+            id: "7".to_owned(),
+            correlation_id: id.clone(),
+            flags: 3,
+            timeout: Duration::from_micros(5),
+            priority: 3,
+            parameters,
+            trace: None,
+            deadline,
+            chain: chain.clone(),
+        };
+        let mut request_said = said.clone();
+        assert_eq!(take_details(&mut request_said, deadline, &chain).as_deref(), Some(&want));
+        assert!(request_said.parameters.is_empty(), "they are taken");
+
+        // Each of them is reason enough.
+        let none = CallChain::default();
+        let check = |change: fn(&mut InferRequest, &InferRequest), want: RequestDetails| {
+            let mut request = request();
+            change(&mut request, &said);
+            assert_eq!(take_details(&mut request, None, &none).as_deref(), Some(&want));
+        };
+        let with = RequestDetails::default;
         check(
-            |request, _| (request.sequence.is_start, request.sequence.is_end) = (true, true),
-            |details| details.flags = 3,
+            |request, said| request.plan.id.clone_from(&said.plan.id),
+            RequestDetails { id: "7".to_owned(), ..with() },
         );
-        check(|request, _| request.priority = 3, |details| details.priority = 3);
         check(
-            |request, _| request.timeout = Duration::from_micros(5),
-            |details| details.timeout = Duration::from_micros(5),
+            |request, said| request.sequence.id.clone_from(&said.sequence.id),
+            RequestDetails { correlation_id: id, ..with() },
         );
-        check(|request, _| request.parameters = parameters(), |details| details.parameters = parameters());
+        check(|request, _| request.sequence.is_start = true, RequestDetails { flags: 1, ..with() });
+        check(|request, _| request.sequence.is_end = true, RequestDetails { flags: 2, ..with() });
+        check(|request, said| request.priority = said.priority, RequestDetails { priority: 3, ..with() });
+        check(|request, said| request.timeout = said.timeout, RequestDetails { timeout: want.timeout, ..with() });
         check(
-            |_, arrival| arrival.deadline = Some(Instant::from_micros(8)),
-            |details| details.deadline = Some(Instant::from_micros(8)),
+            |request, said| request.parameters.clone_from(&said.parameters),
+            RequestDetails { parameters: want.parameters.clone(), ..with() },
         );
-        check(|_, arrival| arrival.chain = chain(), |details| details.chain = chain());
+        let late = take_details(&mut request(), deadline, &none);
+        assert_eq!(late.as_deref(), Some(&RequestDetails { deadline, ..with() }));
+        let called = take_details(&mut request(), None, &chain);
+        assert_eq!(called.as_deref(), Some(&RequestDetails { chain, ..with() }));
     }
 
     #[test]
@@ -111,17 +139,5 @@ mod tests {
         let want = RequestDetails { correlation_id: Some(CorrelationId::Own(4)), flags: 1, ..said.clone() };
         assert_eq!(*in_sequence(Some(Arc::new(said)), &mark), want);
         assert_eq!(*in_sequence(None, &mark), RequestDetails { id: String::new(), ..want });
-    }
-
-    fn id(number: u64) -> Option<CorrelationId> {
-        CorrelationId::from_number(number)
-    }
-
-    fn parameters() -> Parameters {
-        Parameters(vec![("mine".to_owned(), ParameterValue::Double(f64::MAX))])
-    }
-
-    fn chain() -> CallChain {
-        CallChain::default().with("a".into(), 1, "a_0_0".into())
     }
 }

@@ -49,7 +49,7 @@ pub fn decode_streamed(
     regions: Option<&Regions>,
     memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
-    let found = request_parameters(spec, &message.parameters)?;
+    let found = request_parameters(spec, &message.parameters, memory)?;
     let GrpcParameters { priority, timeout, sequence, wants_empty_final, own: parameters } = found;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
@@ -83,7 +83,11 @@ struct GrpcParameters {
 }
 
 /// Checks the request's parameters. Unknown ones are the client's own, and kept only for a model that looks at them.
-fn request_parameters(spec: &ModelSpec, parameters: &InferParameters<'_>) -> Result<GrpcParameters, Error> {
+fn request_parameters(
+    spec: &ModelSpec,
+    parameters: &InferParameters<'_>,
+    memory: &mut ReceiveReservation,
+) -> Result<GrpcParameters, Error> {
     let mut found = GrpcParameters::default();
     for (key, value) in parameters.iter() {
         match (key, value) {
@@ -103,6 +107,8 @@ fn request_parameters(spec: &ModelSpec, parameters: &InferParameters<'_>) -> Res
             _ => {
                 check_parameter(key, value)?;
                 if spec.takes_details() {
+                    let text = if let InferParameter::Str(text) = value { text.len() } else { 0 };
+                    memory.grow(key.len().saturating_add(text))?;
                     found.own.0.extend(own_value(value).map(|own| (key.to_owned(), own)));
                 }
             }

@@ -116,7 +116,7 @@ fn decode_document(
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
     let parameters = root.get("parameters");
     let parameters =
-        parameters.map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked))?;
+        parameters.map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked, memory))?;
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
@@ -234,7 +234,11 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
 /// Decodes the parameters of the request. Unknown ones are the client's own: their type is checked, and they are
 /// kept only for a model that looks at them. Of members with the same name the first counts, as in Triton, whose reader
 /// finds no other.
-fn decode_parameters(spec: &ModelSpec, parameters: JsonValue<'_, '_>) -> Result<RestParameters, Error> {
+fn decode_parameters(
+    spec: &ModelSpec,
+    parameters: JsonValue<'_, '_>,
+    memory: &mut ReceiveReservation,
+) -> Result<RestParameters, Error> {
     if *parameters.kind() != ValueKind::Object {
         return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
     }
@@ -262,7 +266,10 @@ fn decode_parameters(spec: &ModelSpec, parameters: JsonValue<'_, '_>) -> Result<
                     "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
                 )));
             }
-            _ if spec.takes_details() => own_value(value).into_iter().for_each(|value| decoded.own.set(name, value)),
+            _ if spec.takes_details() => {
+                memory.grow(name.len().saturating_add(value.as_str().map_or(0, str::len)))?;
+                own_value(value).into_iter().for_each(|value| decoded.own.set(name, value));
+            }
             _ => {}
         }
     }
