@@ -2,6 +2,7 @@
 //! interpreter, which runs `model.py` unmodified. See `docs/architecture/python.md` for the parts and the protocol.
 
 pub mod allocator;
+pub mod fuzz;
 pub mod json;
 pub mod message;
 pub mod region;
