@@ -7,6 +7,7 @@ mod calls;
 mod context;
 pub mod environment;
 pub mod exit;
+pub mod fuzz;
 pub mod host;
 mod inbox;
 mod instance;

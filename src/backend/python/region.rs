@@ -349,3 +349,236 @@ fn check_strings(contents: &[u8], shape: &[i64]) -> Result<(), MessageError> {
     }
     if count == expected { Ok(()) } else { Err(MessageError::Strings) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+    use std::thread;
+
+    use super::*;
+    use crate::tensor::Shape;
+
+    const SIZE: usize = 4 * PYTHON_VIEW_SIZE_MIN;
+
+    /// Writes as the process does.
+    fn write(region: &ResponseRegion, offset: u64, bytes: &[u8]) {
+        assert_eq!(rustix::io::pwrite(region.fd(), bytes, offset), Ok(bytes.len()));
+    }
+
+    fn claim(datatype: Datatype, offset: u64, size: u64, shape: &[i64]) -> ClaimedTensor {
+        ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size }
+    }
+
+    fn span(offset: u64, size: u64) -> Span {
+        Span { slot: 7, region: 0, offset, size }
+    }
+
+    /// Takes a tensor; whether it is a view, and whether its slot is free while it lives.
+    fn take(
+        region: &Arc<ResponseRegion>,
+        span: &Span,
+        claim: &ClaimedTensor,
+        policy: TensorPolicy,
+    ) -> Result<(Tensor, bool), MessageError> {
+        let released = Arc::new(ReleasedSlots::default());
+        let lease = released.lease(span);
+        let taken = take_tensor(region, span, &lease, claim, policy);
+        drop(lease);
+        let is_view = matches!(taken, Ok((_, true)));
+        assert_eq!(released.poll_released(), (!is_view && span.size > 0).then_some(span.slot));
+        taken
+    }
+
+    #[test]
+    fn the_process_reads_what_was_written_and_nothing_goes_beyond() {
+        let mut region = RequestRegion::new(4096).unwrap();
+        let read = |region: &RequestRegion| {
+            let mut bytes = [0; 4096];
+            assert_eq!(rustix::io::pread(region.fd(), &mut bytes, 0), Ok(4096));
+            bytes
+        };
+        region.write(10, b"inputs").unwrap();
+        region.write(4095, b"x").unwrap();
+        region.write(4096, b"").unwrap();
+        let mut want = [0; 4096];
+        want[10..16].copy_from_slice(b"inputs");
+        want[4095] = b'x';
+        for (offset, bytes) in [(4096, &b"x"[..]), (4095, b"xx"), (u64::MAX, b"xx"), (u64::MAX, b""), (4097, b"")] {
+            assert_eq!(region.write(offset, bytes), Err(MessageError::Range), "{offset}");
+        }
+        assert_eq!(read(&region), want, "what was refused left nothing");
+        region.write_parts(&span(64, 67), [&b"ab"[..], b"", b"cde"]).unwrap();
+        want[64..66].copy_from_slice(b"ab");
+        want[128..131].copy_from_slice(b"cde");
+        assert_eq!(read(&region), want);
+        assert_eq!(region.write_parts(&span(64, 66), [&b"ab"[..], b"", b"cde"]), Err(MessageError::Range));
+        assert_eq!(region.write_parts(&span(4032, 128), [&b"ab"[..], b"cde"]), Err(MessageError::Range));
+        assert_eq!(region.write_parts(&span(u64::MAX, 128), [&b"ab"[..], b"cde"]), Err(MessageError::Range));
+    }
+
+    #[test]
+    fn nobody_changes_the_size_of_a_region_and_no_region_is_empty() {
+        let region = ResponseRegion::new(SIZE).unwrap();
+        for size in [0, 4096, 1 << 20] {
+            assert_eq!(rustix::fs::ftruncate(region.fd(), size), Err(rustix::io::Errno::PERM), "{size}");
+        }
+        let seals = rustix::fs::fcntl_get_seals(region.fd()).unwrap();
+        assert!(seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL), "{seals:?}");
+        assert_eq!((region.size(), RequestRegion::new(100).unwrap().size()), (SIZE, 100));
+        assert!(RequestRegion::new(0).is_err() && ResponseRegion::new(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn large_tensors_of_numbers_are_views_and_all_others_copies() {
+        let region = ResponseRegion::new(SIZE).unwrap();
+        let bytes: Vec<u8> = (0..SIZE).map(|at| (at % 253) as u8).collect();
+        write(&region, 0, &bytes);
+        let large = PYTHON_VIEW_SIZE_MIN;
+        let check = |offset: usize, size: usize, policy, want| {
+            let claim = claim(Datatype::Uint16, offset as u64, size as u64, &[size as i64 / 2]);
+            let (tensor, is_view) = take(&region, &span(64, (SIZE - 64) as u64), &claim, policy).unwrap();
+            assert_eq!(tensor.contents, bytes[64 + offset..64 + offset + size], "{offset} {size}");
+            assert_eq!(
+                (is_view, tensor.shape, tensor.datatype),
+                (want, claim.shape, claim.datatype),
+                "{offset} {size}"
+            );
+            assert_eq!(tensor.contents.as_ptr() as usize % TENSOR_ALIGNMENT, 0, "{offset} {size}");
+        };
+        check(0, large, TensorPolicy::View, true);
+        check(128, SIZE - 64 - 128, TensorPolicy::View, true);
+        check(0, large, TensorPolicy::Copy, false);
+        check(0, large - 2, TensorPolicy::View, false);
+        check(32, large, TensorPolicy::View, false);
+        check(1, 14, TensorPolicy::View, false);
+    }
+
+    #[test]
+    fn tensors_that_are_not_where_they_say_or_not_what_they_say_are_refused() {
+        let region = ResponseRegion::new(SIZE).unwrap();
+        let end = SIZE as u64;
+        let check = |span: Span, claim: ClaimedTensor, want: MessageError| {
+            for policy in [TensorPolicy::Copy, TensorPolicy::View] {
+                let got = take(&region, &span, &claim, policy).map(drop);
+                assert_eq!(got, Err(want), "{span:?} {claim:?}");
+            }
+        };
+        let bytes = |offset, size: u64| claim(Datatype::Uint8, offset, size, &[size as i64]);
+        check(span(0, end + 1), bytes(0, 1), MessageError::Range);
+        check(span(end, 1), bytes(0, 1), MessageError::Range);
+        check(span(u64::MAX, 1), bytes(0, 0), MessageError::Range);
+        check(span(1, u64::MAX), bytes(0, 0), MessageError::Range);
+        check(span(0, 64), bytes(0, 65), MessageError::Range);
+        check(span(0, 64), bytes(64, 1), MessageError::Range);
+        check(span(0, 64), bytes(65, 0), MessageError::Range);
+        check(span(0, 64), bytes(u64::MAX, 1), MessageError::Range);
+        check(span(64, 64), bytes(u64::MAX - 63, 64), MessageError::Range);
+        check(span(0, 0), bytes(0, 1), MessageError::Range);
+        let fp32 = |size, shape: &[i64]| claim(Datatype::Fp32, 0, size, shape);
+        check(span(0, 64), fp32(20, &[2, 3]), MessageError::Size);
+        check(span(0, 64), fp32(28, &[2, 3]), MessageError::Size);
+        check(span(0, 64), fp32(24, &[-2, -3]), MessageError::Size);
+        check(span(0, 64), fp32(0, &[i64::MAX, i64::MAX]), MessageError::Size);
+        check(span(0, 64), fp32(0, &[1 << 62]), MessageError::Size);
+        check(span(0, 64), fp32(4, &[0]), MessageError::Size);
+        check(span(0, 64), claim(Datatype::Bytes, 0, 8, &[-1]), MessageError::Size);
+        let (tensor, _) = take(&region, &span(0, 0), &bytes(0, 0), TensorPolicy::View).unwrap();
+        assert!(tensor.contents.is_empty());
+        take(&region, &span(end, 0), &bytes(0, 0), TensorPolicy::View).unwrap();
+        take(&region, &span(end - 4, 4), &fp32(4, &[]), TensorPolicy::View).unwrap();
+    }
+
+    #[test]
+    fn the_elements_of_a_tensor_of_bytes_are_counted_in_a_copy() {
+        let region = ResponseRegion::new(SIZE).unwrap();
+        write(&region, 64, b"\x03\0\0\0one\0\0\0\0\x02\0\0\0\xff\0rest");
+        let check = |size, shape: &[i64], want: Result<(), MessageError>| {
+            let claim = claim(Datatype::Bytes, 0, size, shape);
+            let got = take(&region, &span(64, 64), &claim, TensorPolicy::View);
+            assert_eq!(got.as_ref().map(|(_, is_view)| *is_view).map_err(|error| *error), want.map(|()| false));
+        };
+        check(17, &[3], Ok(()));
+        check(17, &[3, 1], Ok(()));
+        check(11, &[2], Ok(()));
+        check(0, &[0], Ok(()));
+        check(17, &[2], Err(MessageError::Strings));
+        check(17, &[4], Err(MessageError::Strings));
+        check(17, &[], Err(MessageError::Strings));
+        check(16, &[3], Err(MessageError::Strings));
+        check(18, &[3], Err(MessageError::Strings));
+        check(2, &[1], Err(MessageError::Strings));
+        check(0, &[i64::MAX], Err(MessageError::Strings));
+        // Zeros: as many empty elements as fit. However large, it is a copy, which the process cannot change.
+        let (size, count) = (2 * PYTHON_VIEW_SIZE_MIN as u64, PYTHON_VIEW_SIZE_MIN as i64 / 2);
+        let many = claim(Datatype::Bytes, 0, size, &[count]);
+        let (tensor, is_view) = take(&region, &span(4096, size), &many, TensorPolicy::View).unwrap();
+        write(&region, 4096, &[0xff; 100]);
+        assert!(!is_view && tensor.contents.iter().all(|byte| *byte == 0));
+    }
+
+    #[derive(Default)]
+    struct WakeCount(AtomicUsize);
+
+    impl Wake for WakeCount {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_slot_is_free_when_its_last_view_is_gone_from_whatever_thread() {
+        let region = ResponseRegion::new(SIZE).unwrap();
+        let released = Arc::new(ReleasedSlots::default());
+        let count = Arc::new(WakeCount::default());
+        let (size, span) = (PYTHON_VIEW_SIZE_MIN as u64, span(0, SIZE as u64));
+        let lease = released.lease(&span);
+        let views: Vec<_> = [0, 1, 2]
+            .map(|index| claim(Datatype::Uint8, index * size, size, &[size as i64]))
+            .iter()
+            .map(|claim| take_tensor(&region, &span, &lease, claim, TensorPolicy::View).unwrap().0)
+            .collect();
+        write(&region, size, b"still there");
+        drop((lease, region));
+        released.register(&Waker::from(Arc::clone(&count)));
+        let part = views[1].contents.slice(6..11);
+        thread::spawn(move || drop(views)).join().unwrap();
+        assert_eq!((released.poll_released(), count.0.load(Ordering::SeqCst)), (None, 0));
+        assert_eq!(part, b"there"[..], "a part of a view keeps all of it, and the region");
+        thread::spawn(move || drop(part)).join().unwrap();
+        assert_eq!((released.poll_released(), released.poll_released()), (Some(7), None));
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        drop(released.lease(&span));
+        assert_eq!((released.poll_released(), count.0.load(Ordering::SeqCst)), (Some(7), 1), "woken once");
+        drop(released.lease(&Span::default()));
+        assert_eq!(released.poll_released(), None, "no memory, no slot");
+    }
+
+    #[test]
+    fn whole_pages_of_what_is_free_are_given_back() {
+        let region = ResponseRegion::new(SIZE).unwrap();
+        write(&region, 0, &vec![1; SIZE]);
+        let blocks = || rustix::fs::fstat(region.fd()).unwrap().st_blocks;
+        let (page, before) = (rustix::param::page_size() as u64, blocks());
+        region.punch(1..page).unwrap();
+        region.punch(page - 1..2 * page - 1).unwrap();
+        assert_eq!(blocks(), before, "no page is free as a whole");
+        region.punch(page - 1..3 * page + 1).unwrap();
+        assert_eq!(blocks(), before - 2 * page as i64 / 512);
+        region.punch(SIZE as u64 - page..u64::MAX).unwrap();
+        assert_eq!(blocks(), before - 3 * page as i64 / 512);
+        let all = region.copy_out(&span(0, SIZE as u64), 0, SIZE as u64).unwrap();
+        let zeros = |range: Range<u64>| all[range.start as usize..range.end as usize].iter().all(|byte| *byte == 0);
+        assert!(zeros(page..3 * page) && zeros(SIZE as u64 - page..SIZE as u64));
+        assert_eq!(all.iter().filter(|byte| **byte == 0).count() as u64, 3 * page);
+    }
+
+    #[test]
+    fn the_batch_that_a_process_began_last_is_read() {
+        let region = ResponseRegion::new(64).unwrap();
+        assert_eq!(region.begun_batch(), 0);
+        write(&region, 0, &0x0102_0304_0506_0708_u64.to_le_bytes());
+        assert_eq!(region.begun_batch(), 0x0102_0304_0506_0708);
+        assert_eq!(ResponseRegion::new(7).unwrap().begun_batch(), 0, "there is no room for a number");
+    }
+}

@@ -68,6 +68,11 @@ impl FrameBuffer {
         self.begin += SIZE_SIZE + size;
         Ok(Some(Frame { kind: *kind, body }))
     }
+
+    /// Bytes of memory that it has.
+    pub const fn held_size(&self) -> usize {
+        self.bytes.capacity()
+    }
 }
 
 /// Appends one frame, whose body `put_body` appends. Where that fails, or the frame would be larger than any may be,

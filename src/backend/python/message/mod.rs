@@ -149,3 +149,6 @@ impl fmt::Display for MessageError {
 }
 
 impl std::error::Error for MessageError {}
+
+#[cfg(test)]
+mod tests;
