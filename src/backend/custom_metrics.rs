@@ -402,3 +402,206 @@ fn check_buckets(kind: MetricKind, buckets: &[f64]) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    fn labels(text: &str) -> Vec<(String, String)> {
+        let pair = |pair: &str| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        text.split_whitespace().filter_map(pair).collect()
+    }
+
+    fn server() -> Arc<CustomMetrics> {
+        CustomMetrics::new(vec!["nv_inference_count".to_owned(), "deuteron_batch_size".to_owned()])
+    }
+
+    /// The series as `name{labels} value`, one in a line.
+    fn shown(metrics: &CustomMetrics) -> String {
+        let mut text = String::new();
+        for family in metrics.try_view().unwrap() {
+            for series in &family.series {
+                let labels: Vec<_> = series.labels().iter().map(|(name, value)| format!("{name}={value}")).collect();
+                text += &format!("{}{{{}}} {}\n", family.name, labels.join(","), series.sum());
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn equal_names_and_labels_are_one_series_until_the_last_that_made_it_is_gone() {
+        let server = server();
+        let make = |process: &ProcessMetrics, given: &str| {
+            let family = process.new_family(MetricKind::Counter, "c", "said first").unwrap();
+            process.new_metric(family, labels(given), &[]).unwrap()
+        };
+        let (one, two) = (server.for_process(), server.for_process());
+        let (of_one, of_two, other) = (make(&one, "b=2 a=1"), make(&two, "a=1 b=2"), make(&two, "a=9"));
+        one.update(of_one, MetricOperation::Increment, 1.5).unwrap();
+        two.update(of_two, MetricOperation::Increment, 2.0).unwrap();
+        assert_eq!((one.value(of_one), two.value(of_two), two.value(other)), (Ok(3.5), Ok(3.5), Ok(0.0)));
+        assert_eq!(shown(&server), "c{a=1,b=2} 3.5\nc{a=9} 0\n");
+        drop(one);
+        assert_eq!(shown(&server), "c{a=1,b=2} 3.5\nc{a=9} 0\n", "the other process has it still");
+        two.drop_metric(other);
+        assert_eq!(shown(&server), "c{a=1,b=2} 3.5\n");
+        let gone = "Could not increment metric value. Metric has been invalidated.";
+        assert_eq!(two.update(other, MetricOperation::Increment, 1.0), Err(Error::internal(gone)));
+        assert!(two.value(other).unwrap_err().text().starts_with("Could not get metric value."));
+        drop(two);
+        assert_eq!(shown(&server), "");
+        let again = server.for_process();
+        assert!(again.new_family(MetricKind::Gauge, "c", "another kind now").is_ok(), "nothing of it is left");
+        assert_eq!(shown(&server), "", "a family without series has no lines");
+    }
+
+    #[test]
+    fn a_family_that_is_dropped_takes_its_metrics_along() {
+        let server = server();
+        let process = server.for_process();
+        let family = |name: &str| process.new_family(MetricKind::Gauge, name, "").unwrap();
+        let (one, same, other) = (family("g"), family("g"), family("h"));
+        let metric = |family| process.new_metric(family, Vec::new(), &[]).unwrap();
+        let (of_one, of_same, of_other) = (metric(one), metric(same), metric(other));
+        process.update(of_other, MetricOperation::Set, -4.0).unwrap();
+        process.drop_family(one);
+        assert!(process.value(of_one).is_err() && process.value(of_same) == Ok(0.0));
+        assert_eq!(shown(&server), "g{} 0\nh{} -4\n");
+        process.drop_family(same);
+        assert_eq!(shown(&server), "h{} -4\n");
+        assert_eq!(process.new_metric(one, Vec::new(), &[]), Err(invalidated()));
+        // Ids of others, and ids that were used, do nothing.
+        process.drop_metric(of_one);
+        process.drop_family(of_other);
+        process.drop_family(999);
+        assert_eq!(shown(&server), "h{} -4\n");
+    }
+
+    #[test]
+    fn each_kind_has_its_operations() {
+        let server = server();
+        let process = server.for_process();
+        let metric = |kind: MetricKind, buckets: &[f64]| {
+            let family = process.new_family(kind, kind.as_str(), "").unwrap();
+            process.new_metric(family, Vec::new(), buckets).unwrap()
+        };
+        let kinds = [
+            metric(MetricKind::Counter, &[]),
+            metric(MetricKind::Gauge, &[]),
+            metric(MetricKind::Histogram, &[0.5, 2.0]),
+        ];
+        let allowed = |operation, value: f64| kinds.map(|metric| process.update(metric, operation, value).is_ok());
+        assert_eq!(allowed(MetricOperation::Increment, 1.0), [true, true, false]);
+        assert_eq!(allowed(MetricOperation::Increment, -3.0), [false, true, false]);
+        assert_eq!(allowed(MetricOperation::Set, 7.0), [false, true, false]);
+        assert_eq!(allowed(MetricOperation::Observe, 0.5), [false, false, true]);
+        for value in [-1.0, 0.6, 2.0, 3.0, f64::INFINITY] {
+            process.update(kinds[2], MetricOperation::Observe, value).unwrap();
+        }
+        let error = |operation| process.update(kinds[0], operation, -1.0).unwrap_err();
+        let shrinks = "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.";
+        assert_eq!(error(MetricOperation::Increment), Error::invalid(shrinks));
+        let no_set = "TRITONSERVER_METRIC_KIND_COUNTER does not support Set";
+        assert_eq!(error(MetricOperation::Set), Error::unsupported(no_set));
+        assert_eq!((process.value(kinds[0]), process.value(kinds[1])), (Ok(1.0), Ok(7.0)));
+        assert_eq!(process.value(kinds[2]).unwrap_err().code(), Code::Unsupported);
+        let view = server.try_view().unwrap();
+        let histogram = view.iter().find(|family| family.kind == MetricKind::Histogram).unwrap();
+        let buckets: Vec<_> = histogram.series[0].buckets().collect();
+        assert_eq!(buckets, [(0.5, 2), (2.0, 2), (f64::INFINITY, 2)], "a bound belongs to its bucket");
+        assert_eq!(histogram.series[0].sum(), f64::INFINITY);
+        let gauge = view.iter().find(|family| family.kind == MetricKind::Gauge).unwrap();
+        assert_eq!(gauge.series[0].buckets().count(), 0);
+    }
+
+    #[test]
+    fn names_labels_and_buckets_are_checked() {
+        let server = server();
+        let process = server.for_process();
+        let name =
+            |kind, name: &str| process.new_family(kind, name, "").map(drop).map_err(|error| error.text().to_owned());
+        for good in ["a", "_b", "vllm:prompt_tokens_total", "C9"] {
+            assert_eq!(name(MetricKind::Counter, good), Ok(()), "{good}");
+        }
+        for bad in ["", "9a", "a b", "a-b", "__a", "ä", "a\n"] {
+            assert!(name(MetricKind::Counter, bad).unwrap_err().starts_with("Invalid metric name"), "{bad}");
+        }
+        let long = "n".repeat(METRIC_TEXT_SIZE_MAX + 1);
+        assert!(name(MetricKind::Counter, &long).unwrap_err().contains("has 1025 bytes, at most 1024 are allowed"));
+        assert!(process.new_family(MetricKind::Gauge, "g", &long).is_err());
+        assert_eq!(
+            name(MetricKind::Gauge, "a"),
+            Err("metric family 'a' exists as a counter, it cannot be a gauge too".to_owned())
+        );
+        for taken in ["nv_inference_count", "deuteron_batch_size", "deuteron_batch_size_sum"] {
+            let want = format!("the metric name '{taken}' is taken, choose another");
+            assert_eq!(name(MetricKind::Counter, taken), Err(want));
+        }
+        assert_eq!(name(MetricKind::Counter, "nv_inference_counts"), Ok(()));
+        assert_eq!(name(MetricKind::Counter, "h_count"), Ok(()));
+        assert!(name(MetricKind::Histogram, "h").is_err(), "its lines would have the name of another family");
+        assert_eq!(name(MetricKind::Histogram, "i"), Ok(()));
+        assert!(name(MetricKind::Counter, "i_bucket").is_err());
+        let counter = process.new_family(MetricKind::Counter, "a", "").unwrap();
+        let histogram = process.new_family(MetricKind::Histogram, "i", "").unwrap();
+        let metric = |family, given: &str, buckets: &[f64]| {
+            process.new_metric(family, labels(given), buckets).map(drop).map_err(|error| error.text().to_owned())
+        };
+        assert_eq!(metric(counter, "le=1 a_9=x", &[]), Ok(()));
+        assert!(metric(histogram, "le=1", &[1.0]).unwrap_err().starts_with("Invalid label name"));
+        for bad in ["a:b=1", "9=1", "__a=1", "=1", "a-b=1"] {
+            assert!(metric(counter, bad, &[]).unwrap_err().starts_with("Invalid label name"), "{bad}");
+        }
+        assert!(metric(counter, "a=1 a=2", &[]).is_err());
+        assert!(metric(counter, &format!("a={long}"), &[]).is_err());
+        let many: Vec<_> = (0..=METRIC_LABELS_MAX).map(|index| format!("a{index}=1")).collect();
+        assert!(metric(counter, &many.join(" "), &[]).unwrap_err().contains("65 labels, at most 64"));
+        assert!(metric(counter, "", &[1.0]).unwrap_err().contains("Unexpected buckets"));
+        assert_eq!(metric(histogram, "a=1", &[f64::NEG_INFINITY, 1.0]), Ok(()));
+        for bad in [&[2.0, 1.0][..], &[1.0, 1.0], &[f64::NAN], &[1.0, f64::NAN]] {
+            assert_eq!(metric(histogram, "", bad), Err("Bucket Boundaries must be strictly sorted".to_owned()));
+        }
+        let buckets: Vec<_> = (0..=METRIC_BUCKETS_MAX).map(|bound| bound as f64).collect();
+        assert!(metric(histogram, "", &buckets).unwrap_err().contains("257 buckets, at most 256"));
+    }
+
+    #[test]
+    fn families_series_and_objects_are_bounded() {
+        let server = server();
+        let process = server.for_process();
+        let first = process.new_family(MetricKind::Counter, "f0", "").unwrap();
+        let metric = |index: usize| process.new_metric(first, labels(&format!("i={index}")), &[]);
+        let metrics: Vec<_> = (0..METRIC_SERIES_MAX).map(|index| metric(index).unwrap()).collect();
+        let want = "metric family 'f0' has 4096 sets of labels, the most";
+        assert_eq!(metric(METRIC_SERIES_MAX), Err(Error::unavailable(want)));
+        assert!(metric(0).is_ok(), "one that exists");
+        process.drop_metric(metrics[7]);
+        assert!(metric(METRIC_SERIES_MAX).is_ok(), "there is room again");
+        for index in 1..METRIC_FAMILIES_MAX {
+            process.new_family(MetricKind::Counter, &format!("f{index}"), "").unwrap();
+        }
+        let error = process.new_family(MetricKind::Counter, "g", "").unwrap_err();
+        assert_eq!(error.text(), "models have 1024 metric families, the most");
+        let mut made = 0;
+        let error = loop {
+            match process.new_family(MetricKind::Counter, "f1", "") {
+                Ok(_) => made += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(made + METRIC_FAMILIES_MAX + METRIC_SERIES_MAX + 1, METRIC_OBJECTS_MAX);
+        assert!(error.text().contains("has 65536 metrics, the most"), "{error}");
+        drop(process);
+        assert!(server.for_process().new_family(MetricKind::Counter, "g", "").is_ok());
+    }
+
+    #[test]
+    fn a_shard_that_finds_the_lock_taken_is_told_to_try_again() {
+        let server = server();
+        let held = server.lock();
+        assert!(server.try_view().is_none());
+        drop(held);
+        assert!(server.try_view().is_some());
+    }
+}
