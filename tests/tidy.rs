@@ -89,7 +89,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("cli", &["flags", "loadgen", "settings"]),
+    ("cli", &["flags", "loadgen", "model", "settings"]),
     (
         "server",
         &["settings", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"],
@@ -107,7 +107,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("ort::", &["backend"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
-    ("std::fs", &["control", "loadgen"]),
+    ("std::fs", &["cli", "control", "loadgen"]),
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
