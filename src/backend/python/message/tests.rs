@@ -1,3 +1,4 @@
+use crate::backend::custom_metrics::{MetricKind, MetricOperation};
 use std::time::Duration;
 
 use super::*;
