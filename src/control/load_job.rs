@@ -26,7 +26,7 @@ use crate::model::parse::text::Notation;
 use crate::model::repository::changes::VersionChanges;
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
-use crate::protocol::repository::{LoadOrder, check_without_code};
+use crate::protocol::repository::LoadOrder;
 use crate::queue::rate_limiter::RateLimiter;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker::panic_text;
@@ -220,9 +220,6 @@ type LocatedFiles = ((Option<usize>, ModelDirectory), bool, Option<Arc<UploadedF
 
 /// Finds the model of a client's load request in the repositories, or writes the files that came with it.
 fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Result<LocatedFiles, LoadFailure> {
-    if !settings.allows_model_code_upload {
-        check_without_code(&load)?;
-    }
     if load.files.is_empty() {
         let (origin, own) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
         let Some(config) = load.config else { return Ok(((Some(origin), own), false, None)) };
@@ -263,7 +260,7 @@ fn check_environment(
     if own.is_some_and(|own| is_beneath || environment(own).as_ref() == Some(&given)) {
         return Ok(());
     }
-    Err(LoadFailure::Config(Error::invalid(
+    Err(LoadFailure::Refused(Error::invalid(
         "the configuration of a load request may name another EXECUTION_ENV_PATH than the repository's only with \
          --allow-model-code-upload=true",
     )))
@@ -313,8 +310,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_request_brings_no_code_and_chooses_no_python_without_the_flag() {
-        let root = std::env::temp_dir().join(format!("deuteron-code-{}", std::process::id()));
+    fn a_load_request_chooses_no_python_without_the_flag() {
+        let root = std::env::temp_dir().join(format!("deuteron-choice-{}", std::process::id()));
         fs::create_dir_all(root.join("m/1")).unwrap();
         fs::write(root.join("m/1/model.py"), "").unwrap();
         let environment =
@@ -330,12 +327,6 @@ mod tests {
             let load = LoadOrder { name: "m".to_owned(), config: Some(config.to_owned()), files };
             find(load, &repositories, &settings).map(|_| ()).map_err(|failure| failure.error().text().to_owned())
         };
-        let python = r#"{"backend":"python"}"#;
-        let code =
-            "'1/model.py' may hold code, which a load request may bring only with --allow-model-code-upload=true";
-        assert_eq!(found(false, python, &["1/model.py"]), Err(code.to_owned()));
-        assert_eq!(found(true, python, &["1/model.py"]), Ok(()));
-        assert_eq!(found(false, python, &["1/labels.txt"]), Ok(()));
         let refused = |path: &str, files: &[&str]| {
             let text = found(false, &environment(path), files).unwrap_err();
             assert!(

@@ -17,7 +17,7 @@ use crate::log;
 use crate::model::repository::ChangeMark;
 use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
-use crate::protocol::repository::{LoadOrder, RepositoryOrder};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
 use crate::shard::control_request::ControlReply;
 
@@ -30,7 +30,13 @@ impl ControlThread {
         }
         match order {
             RepositoryOrder::Index { only_ready } => self.start_listing(only_ready, reply),
-            RepositoryOrder::Load(load) => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
+            RepositoryOrder::Load(load) => {
+                let is_open = self.context.settings.allows_model_code_upload;
+                match check_without_code(&load).err().filter(|_| !is_open) {
+                    Some(refusal) => reply.send(Err(refusal)),
+                    None => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
+                }
+            }
             RepositoryOrder::Unload { name, with_dependents } => {
                 self.schedule(name, PendingAction::Unload(Some(reply), with_dependents))
             }
@@ -184,7 +190,8 @@ impl ControlThread {
 
     fn handle_failure(&mut self, name: &str, failure: &LoadFailure, reply: Option<ControlReply>) {
         log::error(&format!("failed to load '{name}': {}", failure.error()));
-        if let Some(model) = self.models.get_mut(name) {
+        let is_refused = matches!(failure, LoadFailure::Refused(_));
+        if let Some(model) = self.models.get_mut(name).filter(|_| !is_refused) {
             model.loads.failed += 1;
             model.handle_failure(failure);
         }
