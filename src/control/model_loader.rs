@@ -333,6 +333,8 @@ fn load_engine(
 
 #[cfg(test)]
 mod tests {
+    mod python;
+
     use std::fs;
 
     use super::*;
@@ -375,6 +377,3 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 }
-
-#[cfg(test)]
-mod python_tests;
