@@ -342,6 +342,8 @@ fn load_engine(
 
 #[cfg(test)]
 mod tests {
+    mod python;
+
     use std::fs;
 
     use super::*;
@@ -385,6 +387,3 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 }
-
-#[cfg(test)]
-mod python_tests;

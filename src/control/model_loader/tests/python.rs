@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::mpsc;
 
-use super::*;
+use super::super::*;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::{Batch, Instance};
 use crate::control::config_completion::{PythonDraft, PythonEngine};
@@ -20,14 +20,14 @@ const TENSORS: &str =
 struct NotingEngine {
     edits: Vec<(&'static str, &'static str)>,
     failure: Option<&'static str>,
-    asked: Mutex<Vec<String>>,
+    asked: Option<mpsc::Sender<String>>,
     /// A file that is written while the model loads.
     written: Option<PathBuf>,
 }
 
 impl NotingEngine {
     fn note(&self, text: String) {
-        self.asked.lock().unwrap().push(text);
+        self.asked.as_ref().unwrap().send(text).unwrap();
     }
 }
 
@@ -103,16 +103,17 @@ impl Repository {
 
     /// Loads the model; the paths of the answers begin at the repository.
     fn load(&self, engine: NotingEngine, settings: Settings) -> (Result<LoadedVersion, String>, Vec<String>) {
-        let engine = Arc::new(engine);
+        let (sender, asked) = mpsc::channel();
+        let engine = Arc::new(NotingEngine { asked: Some(sender), ..engine });
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
         let loader = ModelLoader {
             services: ModelServices::new(),
             settings: Arc::new(Settings { backend_directory: self.root.join("backends"), ..settings }),
-            engines: engines.with_python(Arc::clone(&engine) as Arc<dyn PythonEngine>),
+            engines: engines.with_python(engine),
             host_gpus: HostGpus::of(Fake::new(2).gpus(1 << 20, 1 << 20)),
         };
         let outcome = self.load_with(&loader);
-        let asked = engine.asked.lock().unwrap();
+        drop(loader);
         let models = format!("{}/", self.root.join("models").display());
         (outcome, asked.iter().map(|text| text.replace(&models, "")).collect())
     }
