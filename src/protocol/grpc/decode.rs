@@ -428,6 +428,26 @@ mod tests {
     }
 
     #[test]
+    fn parameters_that_are_kept_take_memory() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let text = parameter(ParameterChoice::StringParam("0123456".to_owned()));
+        let parameters = [("abc".to_owned(), text)].into();
+        let bytes = Bytes::from(ModelInferRequest { parameters, ..ModelInferRequest::default() }.encode_to_vec());
+        let check = |backend: &str, size_max: usize, reserved: usize, fits: bool| {
+            let model = ModelSpec { backend: backend.to_owned(), ..spec(0, vec![], vec![]) };
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let decoded = decode(&model, &InferMessage::read(&bytes).unwrap(), None, &mut reservation);
+            assert_eq!((decoded.is_ok(), memory.reserved.get()), (fits, reserved), "{backend} {size_max}");
+        };
+        check("python", 10, 10, true);
+        check("python", 9, 0, false);
+        check("identity", 0, 0, true);
+    }
+
+    #[test]
     fn parameters_of_wrong_types_are_refused_by_key() {
         let check = |key: &str, choice: Option<ParameterChoice>, want: &str| {
             let parameter_choice = choice;

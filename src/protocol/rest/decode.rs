@@ -494,6 +494,24 @@ mod tests {
     }
 
     #[test]
+    fn parameters_that_are_kept_take_memory() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let body = Bytes::from(r#"{"parameters":{"abc":"0123456","de":1},"inputs":[]}"#);
+        let check = |backend: &str, size_max: usize, reserved: usize, fits: bool| {
+            let model = ModelSpec { backend: backend.to_owned(), ..spec(0, vec![], vec![]) };
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let decoded = decode(&model, HeaderLength::Absent, body.clone(), None, &mut reservation);
+            assert_eq!((decoded.is_ok(), memory.reserved.get()), (fits, reserved), "{backend} {size_max}");
+        };
+        check("python", 12, 12, true);
+        check("python", 11, 10, false);
+        check("identity", 0, 0, true);
+    }
+
+    #[test]
     fn what_the_server_acts_on_is_no_parameter_of_the_clients_own() {
         let all = r#""b":1,"sequence_id":7,"sequence_start":true,"sequence_end":true,"priority":1,"timeout":5,
                      "binary_data_output":false,"a":2,"b":3"#;
