@@ -9,15 +9,19 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
 
-/// The backend that runs a user's `model.py`.
-pub const PYTHON_BACKEND: &str = "python";
-
 /// The built-in backends, which are those of Triton's tests: `identity` returns its inputs, the `sequence` ones
 /// add up the inputs of a sequence, `repeat` and `square` send any number of responses to a request.
 pub const BUILT_IN_BACKENDS: [&str; 6] =
     ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 /// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
+
+/// The backend of Python models.
+pub const PYTHON_BACKEND: &str = "python";
+
+/// The file of a Python model if the configuration names none, the file of a Python-based backend, and the `runtime`
+/// that asks for one.
+pub const PYTHON_FILENAME: &str = "model.py";
 
 /// The platforms of Triton's documentation of the model configuration, with their backends.
 const PLATFORMS: [(&str, &str); 8] = [

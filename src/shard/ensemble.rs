@@ -225,6 +225,12 @@ impl Shard {
         self.models_within(model).unwrap_or_default().iter().filter_map(model_queue).collect()
     }
 
+    /// The model versions that a request to the model may reach: itself, and those of its steps where it is an ensemble
+    /// whose steps can all run.
+    pub fn reached(&self, model: &Rc<LocalModel>) -> Vec<Rc<LocalModel>> {
+        self.models_within(model).unwrap_or_default()
+    }
+
     /// The model and all models below it, each once, however often and deep it is a step.
     fn models_within(&self, model: &Rc<LocalModel>) -> Result<Vec<Rc<LocalModel>>, Error> {
         let (mut models, mut index) = (vec![Rc::clone(model)], 0);

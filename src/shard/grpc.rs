@@ -141,6 +141,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             request_metrics.settle(&outcome);
             outcome
         }
+        Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::SharedMemory(kind, action) => regions(&shard, (kind, action), &message).await.map(|answer| (answer, None)),
@@ -155,6 +156,11 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         }
         Err(error) => end(&link, stream, Some(&error)),
     }
+}
+
+async fn model_ready(shard: &Shard, message: &[u8]) -> Result<Bytes, Error> {
+    let (name, version) = service::ready_question(message)?;
+    service::ready_answer(shard.is_told_ready(&name, version).await)
 }
 
 async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {

@@ -49,6 +49,7 @@ pub async fn handle_message(
             request_metrics.settle(&outcome);
             outcome
         }
+        Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
         Ok(Route::Repository(action)) => repository(shard, action, &body).await,
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(route) => answer(shard, route),
@@ -106,22 +107,23 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(&facts.spec, &facts.versions)
         }
-        Route::ModelReady(path) => {
-            let is_ready = match shard.models.find(path.name, path.version) {
-                Ok(model) => shard.is_model_ready(&model),
-                // It is loading, failed to load or was unloaded.
-                Err(_) if shard.models.overview().has(path.name, path.version) => false,
-                Err(error) => return Err(error),
-            };
-            server::model_ready_reply(path.name, is_ready)
-        }
         Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::ModelInfer(_) | Route::Repository(_) | Route::SharedMemory(..) => {
+        Route::ModelInfer(_) | Route::ModelReady(_) | Route::Repository(_) | Route::SharedMemory(..) => {
             return Err(Error::internal("this route is answered asynchronously"));
         }
     })
+}
+
+async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
+    let is_ready = match shard.models.find(path.name, path.version) {
+        Ok(model) => shard.is_ready_by_its_code(&model).await,
+        // It is loading, failed to load or was unloaded.
+        Err(_) if shard.models.overview().has(path.name, path.version) => false,
+        Err(error) => return Err(error),
+    };
+    Ok(server::model_ready_reply(path.name, is_ready))
 }
 
 async fn infer(

@@ -119,6 +119,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
         metrics: MetricsSources {
             shard_cells: vec![Arc::new(ShardCells::default())],
             gpus: Arc::new(GpuBoard::default()),
+            custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
         },
         lifecycle: Lifecycle::new(1),
         control_link: ControlLink {

@@ -2,6 +2,7 @@
 //! immutable afterwards.
 
 pub mod ensemble;
+pub mod python;
 pub mod sequence;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::labels::Labels;
-use crate::model::platform::PYTHON_BACKEND;
 use crate::model::spec::ensemble::Ensemble;
+use crate::model::spec::python::PythonModel;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
 
@@ -36,6 +37,8 @@ pub struct ModelSpec {
     pub batching: Option<Batching>,
     /// The steps of an ensemble; `None` for any other model.
     pub ensemble: Option<Arc<Ensemble>>,
+    /// What a Python process runs; `None` for any other model.
+    pub python: Option<Arc<PythonModel>>,
     /// How sequences are served; `None` without `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
     /// The instance groups; empty for an ensemble.
@@ -163,6 +166,8 @@ pub struct QueueRules {
 pub struct InstanceGroup {
     /// Its name.
     pub name: String,
+    /// Its kind, which Python models are told. `KIND_AUTO` is decided before.
+    pub kind: InstanceKind,
     /// The number of instances; on GPUs, the number on each.
     pub count: u32,
     /// The GPUs that the instances are on; empty for the CPU.
@@ -173,6 +178,28 @@ pub struct InstanceGroup {
     pub host_policy: String,
     /// What each instance needs to run, under `--rate-limit=execution_count`.
     pub rate: RateRules,
+}
+
+/// `ModelInstanceGroup.Kind`, decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// `KIND_CPU`.
+    Cpu,
+    /// `KIND_GPU`.
+    Gpu,
+    /// `KIND_MODEL`: the model chooses its devices itself.
+    Model,
+}
+
+impl InstanceKind {
+    /// The name without `KIND_`, as Triton tells it to Python models.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Gpu => "GPU",
+            Self::Model => "MODEL",
+        }
+    }
 }
 
 /// A `ModelRateLimiter`: the resources that an instance takes while it runs, and its priority.
@@ -332,7 +359,7 @@ impl ModelSpec {
 
     /// Whether a user's Python code runs it: that code sees all of a request and answers what it likes.
     pub fn is_python(&self) -> bool {
-        self.backend == PYTHON_BACKEND
+        self.python.is_some()
     }
 
     /// Whether it looks at what a request says beside its tensors, and may leave outputs out of its answers: Python
@@ -349,6 +376,11 @@ impl ModelSpec {
     /// The index of the output with this name.
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.outputs.iter().position(|output| output.name == name)
+    }
+
+    /// The group of the instance of this name.
+    pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
+        self.instance_groups.iter().find(|group| group.instances().any(|(name, _)| name == instance))
     }
 
     /// Whether any instance is on a GPU.
