@@ -588,7 +588,7 @@ mod tests {
         let model = draft.complete(None, &std::collections::BTreeMap::new(), CompletionRules::default()).unwrap();
         let planned = |index, class_count| OutputPlan { index, is_binary: false, class_count };
         let check = |backend: &str, is_cached: bool, outputs: &[OutputPlan], want: &[OutputNeed]| {
-            let spec = ModelSpec { backend: backend.to_owned(), is_cached, ..model.clone() };
+            let spec = ModelSpec { is_cached, ..model.clone().run_by(backend) };
             let plan = ResponsePlan { outputs: outputs.iter().copied().collect(), ..ResponsePlan::default() };
             assert_eq!(output_needs(&spec, &plan).0.as_slice(), want, "{backend} {is_cached} {outputs:?}");
         };
