@@ -577,6 +577,30 @@ mod tests {
     }
 
     #[test]
+    fn python_models_are_told_which_outputs_are_wanted_and_states_always_are() {
+        use crate::model::config::{CompletionRules, ConfigDraft};
+        let tensor = |side: &str, name: &str| format!("{side} {{ name: '{name}' data_type: TYPE_INT32 dims: 1 }} ");
+        let state = "state { input_name: 's' output_name: 'c' data_type: TYPE_INT32 dims: 1 }";
+        let tensors =
+            [tensor("input", "x"), tensor("output", "a"), tensor("output", "b"), tensor("output", "c")].concat();
+        let text = format!("backend: 'identity' {tensors} sequence_batching {{ {state} }}");
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        let model = draft.complete(None, &std::collections::BTreeMap::new(), CompletionRules::default()).unwrap();
+        let planned = |index, class_count| OutputPlan { index, is_binary: false, class_count };
+        let check = |backend: &str, is_cached: bool, outputs: &[OutputPlan], want: &[OutputNeed]| {
+            let spec = ModelSpec { is_cached, ..model.clone().run_by(backend) };
+            let plan = ResponsePlan { outputs: outputs.iter().copied().collect(), ..ResponsePlan::default() };
+            assert_eq!(output_needs(&spec, &plan).0.as_slice(), want, "{backend} {is_cached} {outputs:?}");
+        };
+        use OutputNeed::{Classes, Nothing, Whole};
+        check("python", false, &[planned(1, 0)], &[Nothing, Whole, Whole]);
+        check("python", false, &[planned(0, 3)], &[Classes(3), Nothing, Whole]);
+        check("python", false, &[planned(2, 3)], &[Nothing, Nothing, Whole]);
+        check("python", true, &[planned(1, 0)], &[]);
+        check("identity", false, &[planned(1, 0)], &[]);
+    }
+
+    #[test]
     fn a_queued_request_is_refused_when_its_timeout_passes() {
         let (request_slots, count) = (request_slots(), Rc::new(Cell::new(0)));
         let (ticket, counter) = (request_slots.open().unwrap(), Rc::clone(&count));

@@ -74,7 +74,7 @@ impl Instance for Teller {
 fn spec(name: &str, text: &str, backend: &str) -> Arc<ModelSpec> {
     let draft = ConfigDraft::new(name, Some(text.as_bytes()), &[]).unwrap();
     let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
-    Arc::new(ModelSpec { backend: backend.to_owned(), ..spec })
+    Arc::new(spec.run_by(backend))
 }
 
 fn teller_spec(backend: &str, more: &str) -> Arc<ModelSpec> {

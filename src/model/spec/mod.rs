@@ -368,6 +368,13 @@ impl ModelSpec {
         self.is_python() || self.ensemble.is_some()
     }
 
+    /// The same model, run by another backend.
+    #[cfg(test)]
+    pub(crate) fn run_by(self, backend: &str) -> Self {
+        let python = (backend == crate::model::platform::PYTHON_BACKEND).then(Arc::default);
+        Self { backend: backend.to_owned(), python, ..self }
+    }
+
     /// The index of the input with this name.
     pub fn input_index(&self, name: &str) -> Option<usize> {
         self.inputs.iter().position(|input| input.name == name)
@@ -470,7 +477,7 @@ mod tests {
         let check = |backend: &str, datatype, shape: &[i64], size: usize, want: Result<&[i64], &'static str>| {
             let mut output = TensorSpec::new("y", Datatype::Fp32, &[4], false);
             output.model_shape = Shape::from_slice(&[2, 2]);
-            let spec = ModelSpec { outputs: vec![output], backend: backend.to_owned(), ..plain() };
+            let spec = ModelSpec { outputs: vec![output], ..plain().run_by(backend) };
             let tensor = Tensor { datatype, shape: Shape::from_slice(shape), contents: vec![0; size].into() };
             let got = spec.to_client(vec![tensor]).map(|outputs| outputs[0].shape.to_vec());
             assert_eq!(got, want.map(<[_]>::to_vec).map_err(Error::internal), "{backend} {shape:?}");

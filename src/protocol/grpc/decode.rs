@@ -388,7 +388,7 @@ mod tests {
     fn the_clients_own_parameters_are_kept_for_a_model_that_looks_at_them() {
         use ParameterChoice::{BoolParam, DoubleParam, Int64Param, StringParam};
         let of = |backend: &str, choices: &[(&str, ParameterChoice)]| {
-            let model = ModelSpec { backend: backend.to_owned(), ..spec(0, vec![], vec![]) };
+            let model = spec(0, vec![], vec![]).run_by(backend);
             // One message for each entry, since the map of `prost` has no order: messages that follow each other merge.
             let message = |(key, choice): &(&str, ParameterChoice)| {
                 let parameters = [((*key).to_owned(), parameter(choice.clone()))].into();
@@ -425,6 +425,26 @@ mod tests {
         let unsigned = of("python", &[("mine", ParameterChoice::Uint64Param(1))]).unwrap_err();
         let text = "invalid value type for 'mine' parameter, expected int64_param, bool_param, or string_param.";
         assert_eq!(unsigned, Error::invalid(text));
+    }
+
+    #[test]
+    fn parameters_that_are_kept_take_memory() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let text = parameter(ParameterChoice::StringParam("0123456".to_owned()));
+        let parameters = [("abc".to_owned(), text)].into();
+        let bytes = Bytes::from(ModelInferRequest { parameters, ..ModelInferRequest::default() }.encode_to_vec());
+        let check = |backend: &str, size_max: usize, reserved: usize, fits: bool| {
+            let model = spec(0, vec![], vec![]).run_by(backend);
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let decoded = decode(&model, &InferMessage::read(&bytes).unwrap(), None, &mut reservation);
+            assert_eq!((decoded.is_ok(), memory.reserved.get()), (fits, reserved), "{backend} {size_max}");
+        };
+        check("python", 10, 10, true);
+        check("python", 9, 0, false);
+        check("identity", 0, 0, true);
     }
 
     #[test]

@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn an_output_that_a_python_model_left_out_is_not_in_the_response_and_a_scalar_is() {
-        let python = ModelSpec { backend: "python".to_owned(), ..model() };
+        let python = model().run_by("python");
         let outputs = || {
             vec![
                 tensor(Datatype::Fp32, &[], &[]),

@@ -462,7 +462,7 @@ mod tests {
 
     /// The client's own parameters of a request for a model of this backend.
     fn own(backend: &str, parameters: &str) -> Result<Parameters, Error> {
-        let model = ModelSpec { backend: backend.to_owned(), ..spec(0, vec![], vec![]) };
+        let model = spec(0, vec![], vec![]).run_by(backend);
         let body = Bytes::from(format!("{{\"parameters\":{{{parameters}}},\"inputs\":[]}}"));
         let decoded = decode(&model, HeaderLength::Absent, body, None, &mut ReceiveReservation::default());
         decoded.map(|request| request.parameters)
@@ -491,6 +491,24 @@ mod tests {
         check("-2.5e-3", Double(-0.0025));
         check("0.1", Double(0.1));
         check("Infinity", Double(f64::INFINITY));
+    }
+
+    #[test]
+    fn parameters_that_are_kept_take_memory() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let body = Bytes::from(r#"{"parameters":{"abc":"0123456","de":1},"inputs":[]}"#);
+        let check = |backend: &str, size_max: usize, reserved: usize, fits: bool| {
+            let model = spec(0, vec![], vec![]).run_by(backend);
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let decoded = decode(&model, HeaderLength::Absent, body.clone(), None, &mut reservation);
+            assert_eq!((decoded.is_ok(), memory.reserved.get()), (fits, reserved), "{backend} {size_max}");
+        };
+        check("python", 12, 12, true);
+        check("python", 11, 10, false);
+        check("identity", 0, 0, true);
     }
 
     #[test]

@@ -285,7 +285,7 @@ mod tests {
 
     fn model(backend: &str) -> ModelSpec {
         let outputs = ["X", "Y"].map(|name| output(name, Datatype::Uint8, &[-1]));
-        ModelSpec { backend: backend.to_owned(), ..spec(0, vec![], outputs.into()) }
+        spec(0, vec![], outputs.into()).run_by(backend)
     }
 
     fn tensor(shape: &[i64], contents: &'static [u8]) -> Tensor {
