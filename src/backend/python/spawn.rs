@@ -95,7 +95,7 @@ fn prepare(server: Pid, cores: Option<&CpuSet>) -> io::Result<()> {
     Ok(())
 }
 
-/// No signal is ignored or blocked: both would outlast exec, and the shards and the server block and ignore some.
+/// No signal is ignored or blocked: both would outlast exec, and the server may do so, or whoever started it.
 fn reset_signals() {
     for signal in 1..=SIGNAL_MAX {
         // SAFETY: `signal` is a system call behind a thin wrapper. It refuses SIGKILL, SIGSTOP and what is not a signal.
