@@ -27,6 +27,7 @@ pub mod receive_budget;
 mod refusal_run;
 pub mod request_slots;
 pub mod response_cache;
+pub mod response_counter;
 pub mod rest;
 pub mod server_context;
 pub mod session;
