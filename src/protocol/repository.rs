@@ -39,6 +39,15 @@ pub struct LoadOrder {
 }
 
 impl RepositoryOrder {
+    /// The model that it is about.
+    pub fn model(&self) -> Option<&str> {
+        match self {
+            Self::Index { .. } => None,
+            Self::Load(load) => Some(&load.name),
+            Self::Unload { name, .. } => Some(name),
+        }
+    }
+
     /// Bytes of text and files in it, counted against the limit on pending operations.
     pub fn size(&self) -> usize {
         match self {

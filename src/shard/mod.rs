@@ -28,6 +28,7 @@ mod refusal_run;
 mod request_details;
 pub mod request_slots;
 pub mod response_cache;
+pub mod response_counter;
 pub mod rest;
 pub mod server_context;
 pub mod session;

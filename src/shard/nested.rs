@@ -34,10 +34,12 @@ use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_n
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
+use crate::shard::control_request::OrderOrigin;
 use crate::shard::infer::{Arrival, InferOutcome, unless_late};
 use crate::shard::model_table::LocalModel;
 use crate::shard::nested_queue::{NestedWork, PendingCall, PendingOrder};
 use crate::shard::request_slots::PartSink;
+use crate::shard::response_counter::{CountedResponse, ResponseCounter};
 use crate::tensor::Tensor;
 
 /// Starts a task for one call or order.
@@ -87,14 +89,18 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
     let (model, request) = prepare(shard, call)
         .map_err(|error| error.with_prefix(&format!("Model {} - Error when running inference: ", call.model)))?;
     let spec = Arc::clone(&model.served().spec);
-    let sink = spec.is_decoupled.then(|| {
+    let counter = spec.is_decoupled.then(|| ResponseCounter::new(&model, shard.index));
+    let mut counted = CountedResponse(counter.clone());
+    let sink = counter.map(|counter| {
         let (replies, state) = (Arc::clone(&call.replies), Arc::clone(&call.state));
-        Rc::new(NestedParts { replies, state, spec: Arc::clone(&spec), plan: request.plan.clone() }) as Rc<dyn PartSink>
+        let (spec, plan) = (Arc::clone(&spec), request.plan.clone());
+        Rc::new(NestedParts { replies, state, spec, plan, counter }) as Rc<dyn PartSink>
     });
     let chain = call.details.chain.clone();
     let arrival = Arrival { received, deadline, depth: 0, chain };
     let has_run = Cell::new(false);
     let outcome = unless_late(shard.infer(&model, request, arrival, sink, &has_run), deadline).await;
+    counted.settle(&outcome, has_run.get());
     let (InferOutcome { outputs, plan, parameters, .. }, part) = outcome?;
     let outputs = if part == AnswerPart::End { Ok(Vec::new()) } else { named_outputs(&spec, &plan, outputs) };
     Ok(NestedReply { outputs, parameters: parameters.map(|own| *own).unwrap_or_default(), is_final: true })
@@ -208,6 +214,7 @@ struct NestedParts {
     state: Arc<CallState>,
     spec: Arc<ModelSpec>,
     plan: ResponsePlan,
+    counter: Rc<ResponseCounter>,
 }
 
 impl PartSink for NestedParts {
@@ -217,6 +224,7 @@ impl PartSink for NestedParts {
     }
 
     fn take(&self, answer: Answer) {
+        self.counter.count_part(&answer.stamps);
         let outputs = answer.outputs.and_then(|outputs| self.spec.to_client(outputs));
         let outputs = outputs.and_then(|outputs| named_outputs(&self.spec, &self.plan, outputs));
         let parameters = answer.parameters.map(|parameters| *parameters).unwrap_or_default();
@@ -231,7 +239,11 @@ async fn run_order(shard: &Rc<Shard>, mut pending: PendingOrder) {
     let outcome = match &order.kind {
         OrderKind::Ready(version) => Ok(shard.is_told_ready(&order.model, *version).await),
         OrderKind::Load { .. } | OrderKind::Unload { .. } => match repository_order(shard, order) {
-            Ok(order) => shard.send_control_request(order).await.map(|_| true),
+            Ok(checked) => {
+                let mut callers: Vec<_> = order.details.chain.links().map(|link| link.model.to_string()).collect();
+                callers.dedup();
+                shard.send_order(checked, Some(Arc::new(OrderOrigin { callers }))).await.map(|_| true)
+            }
             Err(error) => Err(error),
         },
     };

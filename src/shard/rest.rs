@@ -22,7 +22,7 @@ use crate::queue::one_shot::Lease;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
-use crate::shard::control_request::ControlLease;
+use crate::shard::control_request::{ControlLease, OrderOrigin};
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::mailbox::ControlEvent;
@@ -196,10 +196,22 @@ impl Shard {
     /// # Errors
     /// Unavailable, where the server drains or too many requests wait; what the control thread answers.
     pub async fn send_control_request(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
+        self.send_order(order, None).await
+    }
+
+    /// As [`Self::send_control_request`], for the order of a model, with its origin.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn send_order(
+        &self,
+        order: RepositoryOrder,
+        origin: Option<Arc<OrderOrigin>>,
+    ) -> Result<Vec<IndexEntry>, Error> {
         if self.server_context.lifecycle.is_draining() {
             return Err(ControlLease::closed());
         }
-        let (reply, awaited) = self.server_context.control_link.requests.admit(&order)?;
+        let (reply, awaited) = self.server_context.control_link.requests.admit(&order, origin)?;
         (self.server_context.control_link.control)(ControlEvent::Ordered(order, reply));
         awaited.await
     }

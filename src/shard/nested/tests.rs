@@ -164,6 +164,13 @@ fn a_decoupled_model_needs_a_caller_who_takes_many_and_waits_until_that_reads() 
     assert!(many.poll().is_none());
     (0..NESTED_RESPONSES_UNREAD_MAX).for_each(|_| many.state.handle_read());
     assert_eq!((many.answer(), many.state.unread()), (Ok(Vec::new()), 0), "the bare end");
+    let figures = server.model("d").figures().statistics().responses;
+    let counts = |of: &str| {
+        let named =
+            figures.iter().map(|figures| figures.by_name().into_iter().find(|(name, _)| *name == of).unwrap().1);
+        named.map(|total| total.count).sum::<u64>()
+    };
+    assert_eq!((figures.len(), counts("success"), counts("empty_response")), (parts + 1, parts as u64, 1));
     let none = call(gateway, "none", &[1.0], |call| call.is_decoupled = true);
     assert_eq!(none.answer(), Ok(Vec::new()));
     let plain = call(gateway, "plain", &[1.0], |call| call.is_decoupled = true);
