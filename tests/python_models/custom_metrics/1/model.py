@@ -41,7 +41,7 @@ def set_counter(model, value):
 
 @case
 def same_labels_share_a_value(model, value):
-    again = model.requests.Metric(labels={"kind": "first"})
+    again = model.requests.Metric(labels={"kind": "first", "model": "custom_metrics"})
     again.increment(value)
     return model.counter.value() == again.value()
 
