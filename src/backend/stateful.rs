@@ -13,7 +13,8 @@ use bytes::Bytes;
 
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{
-    Answer, AnswerSink, Batch, InFlightState, Instance, LoadedModel, Request, Threads, Ticket, wake_afterwards,
+    Answer, AnswerSink, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads, Ticket,
+    wake_afterwards,
 };
 use crate::error::Error;
 use crate::model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
@@ -75,6 +76,10 @@ impl LoadedModel for StatefulModel {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.inner.gpu_figures()
+    }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        self.inner.ask_ready(reply)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::backend::gpu::GpuInstanceFigures;
-use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
+use crate::backend::{Batch, Instance, LoadedModel, ReadyReply, Request, Threads, run_to_end};
 use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
@@ -73,6 +73,10 @@ impl LoadedModel for WarmedModel {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.model.gpu_figures()
+    }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        self.model.ask_ready(reply)
     }
 }
 

@@ -23,7 +23,7 @@ fn deuteron_answers_as_triton_was_recorded_or_as_decided() {
     let mut complaints = recording::check(&cases, &recorded);
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &[]);
-    let client = Client::new(&server);
+    let client = Client::new(&server, folder.path());
     let answers: Vec<_> = cases.iter().map(|case| client.ask(&case.ask)).collect();
     let pairs = pairs(&cases, &recorded, &answers);
     complaints.extend(compare::compare(&pairs, DIFFERENCES));
@@ -51,8 +51,8 @@ fn deuteron_answers_each_suite_as_triton_was_recorded_or_as_decided() {
         complaints.extend(recording::check(&cases, &recorded));
         let folder = Folder::new("suite");
         (suite.write)(Flavour::Deuteron, folder.path());
-        let server = Server::deuteron(folder.path(), &[suite.flags, suite.own_flags].concat());
-        let client = Client::new(&server);
+        let Some(server) = suite.deuteron(folder.path()) else { continue };
+        let client = Client::new(&server, folder.path());
         let answers: Vec<_> = cases.iter().map(|case| client.ask(&case.ask)).collect();
         complaints.extend(compare::compare(&pairs(&cases, &recorded, &answers), suite.differences));
     }

@@ -20,6 +20,11 @@ impl Environment {
         Self::create("tests", "tests/python/requirements.txt", &["python3"])
     }
 
+    /// The one that runs Python models, `tests/python_models/requirements.txt`.
+    pub fn of_models() -> Option<Self> {
+        Self::create("models", "tests/python_models/requirements.txt", &["python3"])
+    }
+
     /// Makes `target/venv-NAME` with exactly the packages of a list of this repository, unless it is there already, by the
     /// first of the `interpreters` that can.
     ///

@@ -18,6 +18,9 @@ use super::{
 /// The Pythons for which the wheel has a stub and its numpy (1, not 2) has a wheel.
 const PYTHONS: &[&str] = &["python3.12", "python3.11", "python3.10", "python3.9"];
 
+/// The flag with which models complete their configurations; without it nothing is completed.
+pub const COMPLETES: &str = "--strict-model-config=false";
+
 /// Starts it on a model repository whose models are written for the Python backend. `None` without Python, or
 /// where `DEUTERON_TESTS` does not ask for it.
 pub fn start(repository: &Path) -> Option<Server> {
@@ -46,7 +49,10 @@ pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     command.arg(path("--model-repository", repository.to_path_buf()));
     command.arg(path("--backend-directory", root.join("backends")));
     command.arg(path("--cache-directory", root.join("caches")));
-    command.arg("--disable-auto-complete-config").args(flags);
+    if !flags.contains(&COMPLETES) {
+        command.arg("--disable-auto-complete-config");
+    }
+    command.args(flags);
     for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
         command.arg(format!("--{flag}-address=127.0.0.1")).arg(format!("--{flag}-port={port}"));
     }

@@ -1,10 +1,13 @@
 //! What a server answered, as lines of text: what is compared is what is recorded and what a person reads.
 //!
 //! HTTP: `STATUS CONTENT-TYPE`, then the body on one line; with `Inference-Header-Content-Length`, the JSON part on one
-//! line and `binary SIZE: BYTES` on the next. gRPC: `OK` and the dump of the message, or `CODE: text`.
+//! line and `binary SIZE: BYTES` on the next. gRPC: `OK` and the dump of the message, or `CODE: text`; of a stream, each
+//! message, and how it ended. A model's failure in Python names its file: where the repository is, `REPOSITORY` stands.
+
+use std::path::Path;
 
 use crate::{
-    oracle::case::Ask,
+    oracle::case::{Ask, STREAM},
     support::{escape::escape, grpc, http, protobuf, server::Server},
 };
 
@@ -12,23 +15,32 @@ use crate::{
 pub struct Client<'a> {
     server: &'a Server,
     grpc: grpc::Client,
+    repository: String,
 }
 
 impl<'a> Client<'a> {
-    /// A client of this server.
-    pub fn new(server: &'a Server) -> Self {
-        Self { server, grpc: grpc::Client::new(server.grpc()) }
+    /// A client of this server, which serves that repository.
+    pub fn new(server: &'a Server, repository: &Path) -> Self {
+        Self { server, grpc: grpc::Client::new(server.grpc()), repository: repository.display().to_string() }
     }
 
     /// Sends the case and returns the answer as text.
     pub fn ask(&self, ask: &Ask) -> String {
-        match ask {
+        let text = match ask {
             Ask::Grpc { method, message } => grpc_text(self.grpc.call(method, message)),
             Ask::Http(bytes) => match http::exchange(self.server.http(), bytes) {
                 Ok(response) => http_text(&response),
                 Err(error) => format!("no answer: {:?}", error.kind()),
             },
-        }
+            Ask::Stream(message) => {
+                let (came, end) = self.grpc.stream(STREAM, &[], vec![message.clone()]);
+                let mut text: String =
+                    came.iter().map(|message| format!("message\n{}", protobuf::dump(message))).collect();
+                text.push_str(&grpc_text(end.map(|()| Vec::new())));
+                text
+            }
+        };
+        text.replace(&self.repository, "REPOSITORY")
     }
 }
 

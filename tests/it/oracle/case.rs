@@ -1,6 +1,13 @@
 //! One case: a name, and the exact bytes that both servers get. The tables in `cases/` are written with `Table`.
 
-use crate::support::{escape::escape, http, protobuf::Message};
+use crate::support::{
+    escape::escape,
+    http,
+    protobuf::{Message, dump},
+};
+
+/// The method of [`Ask::Stream`].
+pub const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// What is sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,15 +21,16 @@ pub enum Ask {
     },
     /// These bytes to the HTTP port, on a connection of their own.
     Http(Vec<u8>),
+    /// This one message on a stream of inferences of its own, which is then ended.
+    Stream(Vec<u8>),
 }
 
 impl Ask {
     /// The bytes as lines that a person can read; two asks are the same exactly when their texts are.
     pub fn text(&self) -> String {
         match self {
-            Self::Grpc { method, message } => {
-                format!("{method}\n{}", crate::support::protobuf::dump(message)).trim_end().to_owned()
-            }
+            Self::Grpc { method, message } => format!("{method}\n{}", dump(message)).trim_end().to_owned(),
+            Self::Stream(message) => format!("{STREAM}\n{}", dump(message)).trim_end().to_owned(),
             Self::Http(bytes) => {
                 let (head, body) = match bytes.windows(4).position(|four| four == b"\r\n\r\n") {
                     Some(end) => bytes.split_at(end + 4),
@@ -108,6 +116,11 @@ impl Table {
     /// A unary call of `inference.GRPCInferenceService`.
     pub fn call(&mut self, name: &str, method: &'static str, message: Message) {
         self.push(name, Ask::Grpc { method, message: message.into_bytes() });
+    }
+
+    /// One inference on a stream of its own.
+    pub fn stream(&mut self, name: &str, message: Message) {
+        self.push(name, Ask::Stream(message.into_bytes()));
     }
 
     fn push(&mut self, name: &str, ask: Ask) {

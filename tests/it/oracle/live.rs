@@ -6,7 +6,7 @@
 
 #![expect(clippy::disallowed_types, reason = "tests that time arrivals take turns at the machine")]
 
-use std::{sync::Mutex, thread};
+use std::{path::Path, sync::Mutex, thread};
 
 use crate::oracle::{
     answer::Client,
@@ -37,14 +37,14 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
     let Some(mut triton) = triton::start(folder.path()) else {
         return;
     };
-    let live = ask_all(&mut triton, &cases);
+    let live = ask_all(&mut triton, folder.path(), &cases);
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         recording::write(None, &live);
         return;
     }
     complain(&changes(None, &live));
     let folder = repository::write(Flavour::Deuteron);
-    let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), &cases);
+    let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), folder.path(), &cases);
     let answers = cases.iter().zip(&live).zip(&deuteron);
     let pairs: Vec<_> = answers
         .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
@@ -92,13 +92,14 @@ fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
         let Some(mut triton) = triton::start_with(theirs.path(), suite.flags) else {
             return;
         };
-        let live = ask_all(&mut triton, &cases);
+        let live = ask_all(&mut triton, theirs.path(), &cases);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             recording::write(Some(suite.name), &live);
             continue;
         }
         complain(&changes(Some(suite.name), &live));
-        let deuteron = ask_all(&mut Server::deuteron(ours.path(), &[suite.flags, suite.own_flags].concat()), &cases);
+        let Some(mut server) = suite.deuteron(ours.path()) else { continue };
+        let deuteron = ask_all(&mut server, ours.path(), &cases);
         let answers = cases.iter().zip(&live).zip(&deuteron);
         let pairs: Vec<_> = answers
             .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
@@ -124,10 +125,10 @@ fn complain(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
 }
 
-fn ask_all(server: &mut Server, cases: &[Case]) -> Vec<Entry> {
+fn ask_all(server: &mut Server, repository: &Path, cases: &[Case]) -> Vec<Entry> {
     let mut entries = Vec::new();
     for case in cases {
-        let answer = Client::new(server).ask(&case.ask);
+        let answer = Client::new(server, repository).ask(&case.ask);
         assert!(server.is_running(), "`{}` has ended the server:\n{}", case.name, server.log());
         entries.push(Entry { name: case.name.clone(), ask: case.ask.text(), answer });
     }

@@ -17,7 +17,7 @@ pub fn unbuilt(case: &Case) -> Option<String> {
         "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
     let (_, text) = UNBUILT.iter().find(|(name, _)| *name == case.name)?;
     Some(match case.ask {
-        Ask::Grpc { .. } => format!("Unimplemented: {text}"),
+        Ask::Grpc { .. } | Ask::Stream(_) => format!("Unimplemented: {text}"),
         Ask::Http(_) => error(501, text),
     })
 }

@@ -4,9 +4,17 @@ The first message brings three descriptors and the sources of all modules. None 
 them: a module is compiled when it is first asked for, which keeps what a model does not use out of its start.
 """
 
-import _socket
-import os
 import sys
+
+# `-c` puts the directory that the server was started in first: a file there would take the place of a module of Python.
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+
+import _socket  # noqa: E402
+import os  # noqa: E402
+
+# The exit status of an interpreter that cannot run the model, for a reason that the last line of standard error says.
+UNSUITABLE = 78
 
 
 class SentModules:
@@ -50,7 +58,16 @@ def read_number(main, size):
     return int.from_bytes(read(main, size), "little")
 
 
+def refuse(reason):
+    """Ends the process: its interpreter is of no use."""
+    sys.stderr.write(reason + "\n")
+    sys.stderr.flush()
+    os._exit(UNSUITABLE)
+
+
 def boot():
+    if sys.version_info < (3, 8):
+        refuse("it is Python " + sys.version.split()[0])
     main_fd = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -72,8 +89,11 @@ def boot():
     sys.meta_path.insert(0, SentModules)
     sys.argv = [""]
 
-    import deuteron_worker
-
+    try:
+        import deuteron_worker
+    except ImportError as error:
+        # Most likely numpy: nothing else is imported that does not come with Python.
+        refuse(str(error))
     deuteron_worker.main(main_fd, aux_fd, request_fd, response_fd)
 
 

@@ -15,7 +15,7 @@ use crate::{
 pub const SUITE: Suite = Suite {
     name: "control",
     flags: &["--model-control-mode=explicit"],
-    own_flags: &[],
+    own_flags: || Some(Vec::new()),
     cases,
     differences: DIFFERENCES,
     write,

@@ -1,6 +1,9 @@
 //! Cases that need a repository and flags of their own, each suite with its recording and its table of differences.
 
 mod control;
+mod python;
+mod python_completion;
+mod python_loading;
 mod sequence;
 mod shared_memory;
 
@@ -8,7 +11,7 @@ use std::{fs, path::Path};
 
 use crate::{
     oracle::{case::Case, compare::Difference},
-    support::repository::Flavour,
+    support::{repository::Flavour, server::Server},
 };
 
 /// One suite. Its cases are played in their order against one server.
@@ -17,8 +20,8 @@ pub struct Suite {
     pub name: &'static str,
     /// What both servers are started with.
     pub flags: &'static [&'static str],
-    /// What Deuteron is started with besides.
-    pub own_flags: &'static [&'static str],
+    /// What Deuteron is started with besides; none where this machine cannot play the suite.
+    pub own_flags: fn() -> Option<Vec<String>>,
     /// What is asked.
     pub cases: fn() -> Vec<Case>,
     /// Where Deuteron means to answer otherwise.
@@ -28,7 +31,24 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[control::SUITE, sequence::SUITE, shared_memory::SUITE];
+pub const SUITES: &[Suite] = &[
+    control::SUITE,
+    python::SUITE,
+    python_completion::SUITE,
+    python_loading::SUITE,
+    sequence::SUITE,
+    shared_memory::SUITE,
+];
+
+impl Suite {
+    /// Starts Deuteron on its repository.
+    pub fn deuteron(&self, repository: &Path) -> Option<Server> {
+        let own_flags = (self.own_flags)()?;
+        let own_flags = own_flags.iter().map(String::as_str);
+        let flags: Vec<_> = self.flags.iter().copied().chain(own_flags).collect();
+        Some(Server::deuteron(repository, &flags))
+    }
+}
 
 /// Writes a model in version 1: what it says beyond its backend, and the Python that does the same.
 fn model(flavour: Flavour, repository: &Path, name: &str, backend: &str, config: &str, python: &str) {

@@ -16,7 +16,8 @@ use crate::{
 };
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "sequence", flags: &[], own_flags: &[], cases, differences: DIFFERENCES, write };
+pub const SUITE: Suite =
+    Suite { name: "sequence", flags: &[], own_flags: || Some(Vec::new()), cases, differences: DIFFERENCES, write };
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 

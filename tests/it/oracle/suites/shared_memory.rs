@@ -16,7 +16,7 @@ use crate::{
 pub const SUITE: Suite = Suite {
     name: "shared_memory",
     flags: &[],
-    own_flags: &["--allow-client-shm=true"],
+    own_flags: || Some(vec!["--allow-client-shm=true".to_owned()]),
     cases,
     differences: DIFFERENCES,
     write,

@@ -1,0 +1,5 @@
+"""A package beside model.py."""
+
+
+def square(x):
+    return x * x

@@ -1,0 +1,3 @@
+"""In the model's directory, above its versions."""
+
+SCALE = 10
