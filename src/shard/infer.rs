@@ -176,8 +176,11 @@ impl Shard {
         }
         let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
-        let details =
-            if spec.takes_details() { take_details(&mut request, arrival.deadline, &arrival.chain) } else { None };
+        let details = if spec.takes_details() {
+            take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain)
+        } else {
+            None
+        };
         let InferRequest { inputs, rows, priority, timeout, sequence, plan, .. } = request;
         let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
         let (sequence, output_needs) = (sequence.mark(), output_needs(spec, &plan));

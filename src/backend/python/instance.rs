@@ -338,7 +338,7 @@ impl PythonInstance {
                 }
                 ClaimedResponse::None => continue,
                 ClaimedResponse::Rescheduled { tensors, .. } => {
-                    match self.outputs(&opened, tensors) {
+                    match self.outputs(&opened, tensors, running.policy()) {
                         Ok(outputs) => running.reschedule(outputs),
                         Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
                     }
@@ -347,7 +347,7 @@ impl PythonInstance {
                 ClaimedResponse::Error(error) => Err(error),
                 ClaimedResponse::Outputs { parameters, tensors } => {
                     running.set_parameters(parameters);
-                    match self.outputs(&opened, tensors) {
+                    match self.outputs(&opened, tensors, running.policy()) {
                         Ok(outputs) => Ok(outputs),
                         Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
                     }
@@ -359,12 +359,17 @@ impl PythonInstance {
     }
 
     /// The outputs of one response in the order of the model's; those that it lacks are empty.
-    fn outputs(&self, opened: &OpenedSpan, claims: Vec<(u16, ClaimedTensor)>) -> Result<Vec<Tensor>, MessageError> {
+    fn outputs(
+        &self,
+        opened: &OpenedSpan,
+        claims: Vec<(u16, ClaimedTensor)>,
+        policy: TensorPolicy,
+    ) -> Result<Vec<Tensor>, MessageError> {
         let absent = |datatype: Datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
         let mut outputs: Vec<Tensor> = self.model.outputs.iter().map(|(_, datatype)| absent(*datatype)).collect();
         for (index, claim) in claims {
             let place = outputs.get_mut(usize::from(index)).ok_or(MessageError::Value("the index of an output"))?;
-            *place = opened.take(&claim, TensorPolicy::View)?;
+            *place = opened.take(&claim, policy)?;
         }
         Ok(outputs)
     }
@@ -378,10 +383,13 @@ impl PythonInstance {
         response: ClaimedResponse,
     ) -> Result<(), MessageError> {
         let opened = self.responses.open(span)?;
+        let policy = self.find(key).map_or(TensorPolicy::Copy, |running| running.policy());
         let outcome = match response {
             ClaimedResponse::None => None,
             ClaimedResponse::Error(error) => Some((Default::default(), Err(error))),
-            ClaimedResponse::Outputs { parameters, tensors } => Some((parameters, Ok(self.outputs(&opened, tensors)?))),
+            ClaimedResponse::Outputs { parameters, tensors } => {
+                Some((parameters, Ok(self.outputs(&opened, tensors, policy)?)))
+            }
             ClaimedResponse::Rescheduled { .. } => return Err(MessageError::Value("the order of the messages")),
         };
         let now = self.model.clock()();
@@ -536,6 +544,12 @@ impl SentRequest {
     fn new(mut request: Request, sent: Instant) -> Self {
         request.responder.stamps.input_end = sent;
         Self { request: Some(request), held: None }
+    }
+
+    /// Outputs of a step of an ensemble may go to another engine, which must not see them change while it reads.
+    fn policy(&self) -> TensorPolicy {
+        let details = self.request.as_ref().and_then(|request| request.details.as_ref());
+        if details.is_some_and(|details| details.is_step) { TensorPolicy::Copy } else { TensorPolicy::View }
     }
 
     fn stamp(&mut self, infer_end: Instant, output_end: Instant) {
