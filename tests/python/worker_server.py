@@ -288,14 +288,14 @@ class Server:
 
     def _read(self, limit):
         ready, _, _ = select.select([self.main, self.aux], [], [], limit)
+        is_open, seen = True, sum(map(len, self.received.values()))
         for side in ready:
             name = "main" if side is self.main else "aux"
             try:
                 data = side.recv(1 << 20)
             except ConnectionResetError:
                 data = b""
-            if not data:
-                raise EOFError("the process has ended: " + self.end_text())
+            is_open = is_open and bool(data)
             self.buffers[name] += data
         for name, buffer in self.buffers.items():
             while len(buffer) >= 5:
@@ -313,6 +313,8 @@ class Server:
                     self.answers[kind](Reader(body))
                 else:
                     self.received[name].append((kind, body))
+        if not is_open and seen == sum(map(len, self.received.values())):
+            raise EOFError("the process has ended: " + self.end_text())
 
     def expect(self, name, kind, limit=20.0):
         """The next message of a socket, which must be of this kind."""

@@ -282,7 +282,8 @@ async def execute(self, requests):
     def test_a_coroutine_that_fails(self):
         server = self.serve(model("async def execute(self, requests):\n    raise ValueError('boom')"))
         text = self.failure(server).replace(server.version, "DIR")
-        self.assertEqual(text, PREFIX + "ValueError: boom\n\nAt:\n  DIR/model.py(12): execute\n")
+        # From Python 3.12 on the frames of asyncio follow, as they do in Triton.
+        self.assertTrue(text.startswith(PREFIX + "ValueError: boom\n\nAt:\n  DIR/model.py(12): execute\n"), text)
 
     def test_a_decoupled_coroutine_is_not_waited_for(self):
         source = model(
@@ -783,6 +784,11 @@ def execute(self, requests):
             self.check(server, [
                 ("np.from_dlpack(pb.Tensor('T', np.arange(3))).tolist()", "[0, 1, 2]"),
                 ("pb.Tensor.from_dlpack('U', np.arange(3)).as_numpy().tolist()", "[0, 1, 2]"),
+                ("pb.Tensor.from_dlpack('U', np.zeros((3, 0))).shape()", "[3, 0]"),
+                ("type(pb.Tensor.from_dlpack('U', np.arange(4)[::2]))", (
+                    "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
+                    "in C-Order are supported."
+                )),
                 ("pb.Tensor.from_dlpack('U', np.arange(6).reshape(2, 3).T)", (
                     "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
                     "in C-Order are supported."
@@ -1067,7 +1073,7 @@ class Requests(WorkerTest):
             ("pb.InferenceResponse([], parameters={'a': 1.5})", (
                 "TritonModelException: Expect parameters values to have type bool/int/str, found type <class 'float'>"
             )),
-            ("pb.InferenceResponse([], parameters=[])", "TritonModelException: Expect dict, got <class 'list'>"),
+            ("pb.InferenceResponse([], parameters=[])", "TritonModelException: Expect N8pybind114dictE, got <class 'list'>"),
             ("pb.InferenceResponse([], parameters={'a': 2 ** 64})", (
                 "TritonModelException: Expect parameters values of type int to fit into 64 bits, found 18446744073709551616"
             )),
@@ -1140,7 +1146,7 @@ def execute(self, requests):
             (made(requested_output_names="['']"), (
                 "TritonModelException: Requested output name for request with id '' and model name 'x' should not be empty."
             )),
-            (made(parameters="[]"), "TritonModelException: Expect dict, got <class 'list'>"),
+            (made(parameters="[]"), "TritonModelException: Expect N8pybind114dictE, got <class 'list'>"),
             (made(parameters="{'a': None}"), (
                 "TritonModelException: Expect parameters values to have type bool/int/str, found type <class 'NoneType'>"
             )),

@@ -32,13 +32,15 @@ pub use self::spawn::ProcessCommand;
 const BOOT: &str = include_str!("worker/boot.py");
 /// The exit status of [`BOOT`] where the interpreter cannot run the others: too old, or without numpy.
 const BOOT_REFUSAL: i32 = 78;
-/// The modules of the process, each after those that it imports.
+/// The modules of the process.
 const MODULES: &[(&str, &str)] = &[
     ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),
     ("deuteron_call", include_str!("worker/deuteron_call.py")),
     ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
     ("deuteron_config", include_str!("worker/deuteron_config.py")),
     ("deuteron_control", include_str!("worker/deuteron_control.py")),
+    ("deuteron_cuda", include_str!("worker/deuteron_cuda.py")),
+    ("deuteron_dlpack", include_str!("worker/deuteron_dlpack.py")),
     ("deuteron_layout", include_str!("worker/deuteron_layout.py")),
     ("deuteron_loop", include_str!("worker/deuteron_loop.py")),
     ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
