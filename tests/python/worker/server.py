@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/python/worker")
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../src/backend/python/worker")
 
 INIT, EXECUTE, FINALIZE = 1, 2, 3
 INITIALIZED, FAILED, RESPONSES, SEND, FINALIZED, COMPLETED = 1, 2, 3, 4, 5, 6
@@ -126,14 +126,14 @@ class Region:
 class Server:
     """A server with one process."""
 
-    def __init__(self, model, config=None, python=sys.executable, region_sizes=(1 << 20, 1 << 20), start=True, **settings):
+    def __init__(self, model, config=None, python=sys.executable, region_sizes=(1 << 20, 1 << 20), start=True, environment=(), **settings):
         """`model` is the file of the model. Waits for the start of the model, unless `start` is False."""
         config = config or {"name": "m", "max_batch_size": 0, "input": [], "output": []}
         self.main, main = socket.socketpair()
         self.aux, aux = socket.socketpair()
         self.request_regions = {0: Region(region_sizes[0])}
         self.response_regions = {0: Region(region_sizes[1])}
-        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", **dict(environment))
         with open(os.path.join(WORKER, "boot.py")) as boot:
             program = boot.read()
         self.process = subprocess.Popen(
