@@ -2,7 +2,7 @@
 
     python tests/python/worker_bench.py [--python INTERPRETER] [case…]
 
-The server's end is `worker_server.py`; it sends the same message again and again, so its own cost is left out.
+The server's end is `worker/server.py`; it sends the same message again and again, so its own cost is left out.
 """
 
 import argparse
@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 
-import worker_server
-from worker_server import BLS_CALL, Server, text_tensor, wire
+import worker.server
+from worker.server import BLS_CALL, Server, text_tensor, wire
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -82,7 +82,7 @@ def config(datatype):
 
 SMALL = np.arange(16, dtype=np.float32).reshape(1, 16)
 WORDS = [b"word%d" % (number % 997) for number in range(1000)]
-DETAILS = worker_server.details(id="request-17", parameters='{"top_k":4}')
+DETAILS = worker.server.details(id="request-17", parameters='{"top_k":4}')
 
 # Name, model, datatype, one request, requests of a batch, divisor (what one unit of the result is).
 CASES = [
@@ -141,7 +141,7 @@ class Driver:
             size, kind = struct.unpack("<IB", read(self.server.main, 5))
             data = read(self.server.main, size - 1)
             self.slots.append(data[9:13])
-            if kind == worker_server.RESPONSES:
+            if kind == worker.server.RESPONSES:
                 assert data[31] == 0, data[36:]
                 self.slots = [slot for slot in self.slots if slot != bytes(4)]
                 return
@@ -154,7 +154,7 @@ class Driver:
         while kind != BLS_CALL:
             read(self.server.aux, size - 1)
             size, kind = struct.unpack("<IB", read(self.server.aux, 5))
-        call = self.server.read_call(worker_server.Reader(read(self.server.aux, size - 1)))
+        call = self.server.read_call(worker.server.Reader(read(self.server.aux, size - 1)))
         if self.call_reply is None:
             recorder, aux = Recorder(), self.server.aux
             self.server.aux = recorder
@@ -165,7 +165,7 @@ class Driver:
         self.server.aux.sendall(reply)
         size, kind = struct.unpack("<IB", read(self.server.main, 5))
         data = read(self.server.main, size - 1)
-        assert kind == worker_server.RESPONSES and data[31] == 0, data
+        assert kind == worker.server.RESPONSES and data[31] == 0, data
         self.slots = [data[9:13], struct.pack("<I", call.span[0])]
         self.server.response_slots.clear()
 

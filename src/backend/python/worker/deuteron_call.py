@@ -21,6 +21,7 @@ from deuteron_request import (
     TritonErrorCode,
     _sequence,
     parameters_json,
+    truth,
     whole_number,
 )
 from deuteron_tensor import RANK_MAX, Tensor, TritonModelException, received_tensor, refuse
@@ -263,12 +264,11 @@ def failed(error):
 
 def _open(request, decoupled, function):
     """Sends a request. Returns its call, in which an error may be waiting already."""
-    if decoupled is None:
-        raise refuse(function, "(self, decoupled: bool = False) -> object", request, decoupled)
+    is_decoupled = truth(decoupled, function, "(self, decoupled: bool = False) -> object")
     process = channel.process
     if process.stage != SERVING:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
-    call = ModelCall(bool(decoupled))
+    call = ModelCall(is_decoupled)
     number = call.number = process.aux.open_call(call)
     try:
         process.aux.writer.send(_call_frame(request, number, call.is_decoupled))

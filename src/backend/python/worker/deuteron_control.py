@@ -6,7 +6,7 @@ from struct import Struct
 
 import deuteron_channel as channel
 from deuteron_channel import U16, str16, str32
-from deuteron_request import NO_SPAN
+from deuteron_request import NO_SPAN, truth
 from deuteron_tensor import TritonModelException, refuse
 
 TYPE_CHECKING = False
@@ -74,11 +74,11 @@ def load_model(model_name: str, config: str = "", files: Optional[Dict[str, byte
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     """Unloads a model, and with `unload_dependents` the models that only it needs."""
-    if not isinstance(model_name, str) or unload_dependents is None:
-        raise refuse(
-            "unload_model()", "(model_name: str, unload_dependents: bool = False) -> None", model_name, unload_dependents
-        )
-    _control("Failed to unload model", UNLOAD, model_name, unload_dependents=bool(unload_dependents))
+    signature = "(model_name: str, unload_dependents: bool = False) -> None"
+    if not isinstance(model_name, str):
+        raise refuse("unload_model()", signature, model_name, unload_dependents)
+    unload_dependents = truth(unload_dependents, "unload_model()", signature)
+    _control("Failed to unload model", UNLOAD, model_name, unload_dependents=unload_dependents)
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:

@@ -141,7 +141,7 @@ def _import_capsule(name, capsule):
     managed = DLManagedTensor.from_address(capsule_pointer(id(capsule), CAPSULE_NAME))
     tensor = managed.tensor
     dims = tuple(tensor.shape[: tensor.ndim])
-    if tensor.strides and not _is_contiguous(dims, tensor.strides):
+    if tensor.strides and 0 not in dims and not _is_contiguous(dims, tensor.strides):
         raise TritonModelException(
             "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are supported."
         )
@@ -181,7 +181,8 @@ def _import_capsule(name, capsule):
 
 def _is_contiguous(dims, strides):
     expected = 1
-    for index in range(len(dims) - 1, 0, -1):
+    # Triton does not look at the first dimension, and takes wrong elements where that has a step.
+    for index in range(len(dims) - 1, -1, -1):
         if dims[index] != 1:
             if strides[index] != expected:
                 return False

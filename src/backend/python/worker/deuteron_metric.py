@@ -156,10 +156,9 @@ class Metric:
             raise TritonModelException(what + str(error)) from None
 
     def _update(self, what, operation, value):
-        try:
-            value = float(value)
-        except (TypeError, ValueError):
-            raise refuse(what.split()[2] + "()", "(self, arg0: float) -> None", value) from None
+        if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+            raise refuse(what.split()[2] + "()", "(self, arg0: float) -> None", value)
+        value = float(value)
         self._check_family(what)
         kind = self._family.kind
         if (kind, operation) in UNSUPPORTED:

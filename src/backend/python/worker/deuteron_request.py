@@ -169,7 +169,8 @@ class InferenceResponse:
 def parameters_json(parameters):
     """The JSON text of parameters, which are flat: names to `bool`, `int` or `str`."""
     if not isinstance(parameters, dict):
-        raise TritonModelException("Expect dict, got " + str(type(parameters)))
+        # As Triton's binding names a dict.
+        raise TritonModelException("Expect N8pybind114dictE, got " + str(type(parameters)))
     for name, value in parameters.items():
         if not isinstance(name, str):
             raise TritonModelException("Expect parameters keys to have type str, found type " + str(type(name)))
@@ -468,6 +469,13 @@ def whole_number(value, least, most, function, signature):
     if number is None or not least <= number <= most:
         raise refuse(function, signature, value)
     return number
+
+
+def truth(value, function, signature):
+    """An argument that has to be a truth value, or a number in its place."""
+    if value is None or not hasattr(value, "__bool__"):
+        raise refuse(function, signature, value)
+    return bool(value)
 
 
 def _sequence(value, refusal, *given):

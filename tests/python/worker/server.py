@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/backend/python/worker")
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../src/backend/python/worker")
 
 INIT, EXECUTE, FINALIZE = 1, 2, 3
 INITIALIZED, FAILED, RESPONSES, SEND, FINALIZED, COMPLETED = 1, 2, 3, 4, 5, 6
@@ -126,14 +126,14 @@ class Region:
 class Server:
     """A server with one process."""
 
-    def __init__(self, model, config=None, python=sys.executable, region_sizes=(1 << 20, 1 << 20), start=True, **settings):
+    def __init__(self, model, config=None, python=sys.executable, region_sizes=(1 << 20, 1 << 20), start=True, environment=(), **settings):
         """`model` is the file of the model. Waits for the start of the model, unless `start` is False."""
         config = config or {"name": "m", "max_batch_size": 0, "input": [], "output": []}
         self.main, main = socket.socketpair()
         self.aux, aux = socket.socketpair()
         self.request_regions = {0: Region(region_sizes[0])}
         self.response_regions = {0: Region(region_sizes[1])}
-        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", **dict(environment))
         with open(os.path.join(WORKER, "boot.py")) as boot:
             program = boot.read()
         self.process = subprocess.Popen(
@@ -288,14 +288,14 @@ class Server:
 
     def _read(self, limit):
         ready, _, _ = select.select([self.main, self.aux], [], [], limit)
+        is_open, seen = True, sum(map(len, self.received.values()))
         for side in ready:
             name = "main" if side is self.main else "aux"
             try:
                 data = side.recv(1 << 20)
             except ConnectionResetError:
                 data = b""
-            if not data:
-                raise EOFError("the process has ended: " + self.end_text())
+            is_open = is_open and bool(data)
             self.buffers[name] += data
         for name, buffer in self.buffers.items():
             while len(buffer) >= 5:
@@ -313,6 +313,8 @@ class Server:
                     self.answers[kind](Reader(body))
                 else:
                     self.received[name].append((kind, body))
+        if not is_open and seen == sum(map(len, self.received.values())):
+            raise EOFError("the process has ended: " + self.end_text())
 
     def expect(self, name, kind, limit=20.0):
         """The next message of a socket, which must be of this kind."""
