@@ -219,6 +219,9 @@ impl StreamInfer {
             // As in Triton: an error of the model ends the stream, a request that was refused before does not.
             let is_in_band = !wants_status || !hooks.has_run;
             match outcome {
+                Err(error) if is_in_band && hooks.has_run => {
+                    Ok(encode::encode_run_failure(&model.served().spec.name, &id, error.text(), true).ok())
+                }
                 Err(error) if is_in_band => Ok(encode::encode_failure(&id, error.text()).ok()),
                 outcome => outcome,
             }
@@ -353,7 +356,7 @@ impl PartSink for StreamResponses {
         });
         let parts =
             parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, own, false));
-        let parts = parts.or_else(|error| encode::encode_failure(&plan.id, error.text()));
+        let parts = parts.or_else(|error| encode::encode_run_failure(&served.spec.name, &plan.id, error.text(), false));
         if let Ok(parts) = parts {
             self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
         }

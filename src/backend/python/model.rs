@@ -82,7 +82,7 @@ impl PythonBackend {
             config: config.into(),
             mode: StartMode::Complete,
         };
-        let mut instance = starter.start(&format!("{name}_autocomplete"))?;
+        let mut instance = starter.start(name)?;
         loop {
             if let Some(completed) = instance.poll_completed()? {
                 return Ok(completed);

@@ -99,6 +99,28 @@ pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
+/// Encodes the failure of a request of a `ModelStreamInfer` that its model ran. As in Triton it names the model and says
+/// whether more responses follow.
+///
+/// # Errors
+///
+/// `Internal` if the message is larger than 4 GiB.
+pub fn encode_run_failure(model: &str, id: &str, text: &str, is_final: bool) -> Result<FramedParts, Error> {
+    let flag = flag_parameter("triton_final_response", is_final);
+    let response = str_size(MODEL_NAME, model) + str_size(ID, id) + bytes_size(PARAMETERS, flag.len());
+    let size = str_size(ERROR_MESSAGE, text) + bytes_size(INFER_RESPONSE, response);
+    let prefix = prefix(size).ok_or_else(|| too_large(size))?;
+    let mut out = Vec::with_capacity(PREFIX_SIZE + size);
+    out.extend_from_slice(&prefix);
+    put_str(ERROR_MESSAGE, text, &mut out);
+    put_bytes_head(INFER_RESPONSE, response, &mut out);
+    put_str(MODEL_NAME, model, &mut out);
+    put_str(ID, id, &mut out);
+    put_bytes_head(PARAMETERS, flag.len(), &mut out);
+    out.extend_from_slice(&flag);
+    Ok(FramedParts::from_iter([Bytes::from(out)]))
+}
+
 /// Writes a response with the model's own parameters. With `is_final` it is wrapped in a `ModelStreamInferResponse`,
 /// and a parameter tells the flag.
 fn write(
@@ -418,6 +440,13 @@ mod tests {
         let failure = read(&encode_failure("7", "no").unwrap());
         assert_eq!(failure.error_message, "no");
         assert_eq!(failure.infer_response, Some(ModelInferResponse { id: "7".to_owned(), ..Default::default() }));
+        for is_final in [false, true] {
+            let failure = read(&encode_run_failure("m", "7", "no", is_final).unwrap());
+            let response = failure.infer_response.unwrap();
+            let choice = response.parameters["triton_final_response"].parameter_choice.clone();
+            assert_eq!((&*failure.error_message, &*response.model_name, &*response.id), ("no", "m", "7"));
+            assert_eq!(choice, Some(ParameterChoice::BoolParam(is_final)));
+        }
     }
 
     #[test]
