@@ -52,6 +52,12 @@ fn skipping_clock() -> Instant {
     clock() + Duration::from_nanos(SKIPPED.load(Ordering::SeqCst))
 }
 
+/// A clock that is a second later each time that it is asked.
+fn hurrying_clock() -> Instant {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    Instant::ZERO + Duration::from_secs(ASKED.fetch_add(1, Ordering::SeqCst))
+}
+
 static SKIPPED: AtomicU64 = AtomicU64::new(0);
 
 fn skip(time: Duration) {
@@ -214,6 +220,30 @@ fn the_end_of_the_host_ends_all_processes() {
     assert_eq!(process.has_ended(), Some(ExitReason::Killed(9)));
     assert_eq!(says(&logged("ending")), [(LogLevel::Info, "done")]);
     assert!(orders.send(HostOrder::Stop).is_err(), "the thread is gone");
+}
+
+#[test]
+fn a_process_that_does_not_end_does_not_keep_the_server() {
+    let (orders, receiver) = channel();
+    let mut host = HostThread::new(receiver, log, hurrying_clock, Vec::new()).unwrap();
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let (name, boot) = ("endless".to_owned(), "sleep 1000");
+    let command = ProcessCommand { name, interpreter: shell(), boot, main: theirs.into(), cores: vec![], threads: 1 };
+    let process = host.start(command).unwrap();
+    // The thread never hears of its end, as of one that a driver keeps in the kernel.
+    epoll::delete(&host.epoll, process.pidfd()).unwrap();
+    orders.send(HostOrder::Stop).unwrap();
+    let wake = Arc::clone(&host.wake);
+    let thread = thread::spawn(move || {
+        host.run();
+        host.processes.len()
+    });
+    wait_until(|| {
+        wake.wake();
+        thread.is_finished().then_some(())
+    });
+    assert_eq!(thread.join().unwrap(), 1);
+    wait_until(|| process.has_ended());
 }
 
 #[test]
