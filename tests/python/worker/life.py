@@ -6,8 +6,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 
@@ -202,10 +200,8 @@ def execute(self, requests):
         self.assertFalse(server.received["aux"])
 
     def test_multiprocessing_works(self):
-        source = (
-            "def double(x): return 2 * x\n"
-            + model(
-                """
+        source = "def double(x): return 2 * x\n" + model(
+            """
 def execute(self, requests):
     import multiprocessing
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -213,7 +209,6 @@ def execute(self, requests):
     output = pb_utils.Tensor("OUT", np.array(values, np.int64))
     return [pb_utils.InferenceResponse([output])]
 """
-            )
         )
         if PYTHON != sys.executable:
             self.skipTest("once is enough")
@@ -223,7 +218,9 @@ def execute(self, requests):
         # The real thing on each python3 that has numpy; WORKER_PYTHONS may name more of them.
         found = {sys.executable, *filter(None, os.environ.get("WORKER_PYTHONS", "").split(os.pathsep))}
         for folder in os.environ.get("PATH", "").split(os.pathsep):
-            found.update(os.path.join(folder, name) for name in ["python3"] + ["python3.%d" % minor for minor in range(8, 20)])
+            found.update(
+                os.path.join(folder, name) for name in ["python3"] + ["python3.%d" % minor for minor in range(8, 20)]
+            )
         ran = []
         program = "import sys, numpy; print(sys.version_info >= (3, 8), sys.version.split()[0], numpy.__version__)"
         for path in sorted(filter(os.path.exists, found)):

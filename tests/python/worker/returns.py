@@ -46,7 +46,9 @@ def execute(self, requests):
             " pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1))])]"
         )
         found = server.execute(*[{"IN": X}] * 4).responses
-        self.assertEqual([(r.kind, r.code, r.text) for r in found], [(2, 3, "no"), (2, 7, "no"), (2, 1, "bad"), (1, 0, "")])
+        self.assertEqual(
+            [(r.kind, r.code, r.text) for r in found], [(2, 3, "no"), (2, 7, "no"), (2, 1, "bad"), (1, 0, "")]
+        )
 
     def test_an_exception_fails_the_batch_with_its_frames(self):
         source = IMPORTS + "def deep(x):\n    raise ValueError('boom')\n" + "class TritonPythonModel:\n"
@@ -81,10 +83,14 @@ def execute(self, requests):
 
     def test_a_wrong_number_of_responses(self):
         text = self.failure(self.returned("return []"))
-        self.assertEqual(text, PREFIX + (
-            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-            "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"
-        ))
+        self.assertEqual(
+            text,
+            PREFIX
+            + (
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"
+            ),
+        )
 
     def test_what_is_no_list(self):
         text = self.failure(self.returned("return ()"))
@@ -92,9 +98,13 @@ def execute(self, requests):
 
     def test_a_wrong_element(self):
         text = self.failure(self.returned("return [5]"))
-        self.assertEqual(text, PREFIX + (
-            "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."
-        ))
+        self.assertEqual(
+            text,
+            PREFIX
+            + (
+                "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."
+            ),
+        )
 
     def test_none_without_a_sender_is_an_error(self):
         for expression in ("return None", "return [None]", "requests[0].get_response_sender(); return"):
@@ -114,9 +124,11 @@ def execute(self, requests):
         for value in ("[]", "[None]", "5"):
             server = self.returned("self.kept = requests[0].get_response_sender(); return " + value, decoupled=True)
             text = self.failure(server)
-            self.assertEqual(text, PREFIX + (
-                "Python model 'm_0_0' is using the decoupled mode and the execute function must return None."
-            ))
+            self.assertEqual(
+                text,
+                PREFIX
+                + ("Python model 'm_0_0' is using the decoupled mode and the execute function must return None."),
+            )
 
     def test_all_senders_are_closed_when_a_batch_fails(self):
         source = model(
