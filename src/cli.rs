@@ -1,16 +1,17 @@
-//! The command line: the commands, and what a line of arguments and the environment ask for. Pure: `main` hands both
-//! in and does what comes out. The server's flags are in [`crate::settings`], those of the load generator in [`crate::loadgen::flags`].
+//! The command line: the commands, and what a line of arguments and the environment ask for. Pure, except for what
+//! [`init`] writes: `main` hands both in and does what comes out. The server's flags are in [`crate::settings`], those of the load generator in [`crate::loadgen::flags`].
 
 mod document;
+pub mod init;
 
 use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches};
 
+use crate::cli::init::NewModel;
 use crate::flags::{self, Variables};
 use crate::loadgen;
-
 use crate::settings::{self, ConfigForm};
 
 /// What a command line asks for.
@@ -18,6 +19,8 @@ use crate::settings::{self, ConfigForm};
 pub enum Command {
     /// Measure a server.
     Bench(Box<loadgen::BenchSettings>),
+    /// Write a Python model to begin with.
+    InitPython(NewModel),
     /// Print this.
     Print(String),
     /// Serve models.
@@ -73,6 +76,10 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
                 return Err("one path at a time, as in `deuteron config show m`".to_owned());
             }
             Ok(Command::ShowConfig(settings, form(matches)?))
+        }
+        Some(("init", matches)) => {
+            let (_, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
+            init::read(matches).map(Command::InitPython)
         }
         Some(("completions", matches)) => Ok(Command::Print(document::completions(matches))),
         Some(("man", matches)) => Ok(Command::Print(document::man(matches))),
@@ -152,6 +159,11 @@ fn commands() -> Vec<clap::Command> {
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("config", "Look at configurations").subcommand_required(true).subcommand(show),
+        command("init", "Begin a model").subcommand_required(true).subcommand(
+            command("python", "Write a Python model to begin with: NAME/config.pbtxt and NAME/1/model.py")
+                .override_usage("deuteron init python NAME [--path=DIRECTORY]")
+                .args(init::arguments()),
+        ),
         command("bench", "Measure any server of the Open Inference Protocol v2")
             .override_usage("deuteron bench -m MODEL [-u HOST:PORT] [-i http|grpc] [FLAGS]")
             .args(loadgen::flags::arguments()),

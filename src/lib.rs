@@ -1,4 +1,4 @@
-//! Deuteron, a light inference server: ONNX models over HTTP/1.1 and gRPC.
+//! Deuteron, a light inference server: ONNX and Python models over HTTP/1.1 and gRPC.
 //!
 //! `docs/architecture.md` describes the path of a request, the threads, and the layers with what each may import.
 

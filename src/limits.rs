@@ -170,6 +170,12 @@ pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a configuration file.
 pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
+/// Bytes of a Python model's file in which `auto_complete_config` is looked for; a longer file is taken to have it. No
+/// one writes so much by hand.
+pub const PYTHON_FILE_SIZE_MAX: u64 = 4 * 1024 * 1024;
+/// Share of the process's memory, as a divisor, that one region between the server and a Python process may take
+/// (`--python-memory-bytes-max`): the same for inputs and for outputs, and the batch is in the server's memory as well.
+pub const PYTHON_MEMORY_PART: usize = 4;
 /// Bytes of a label file.
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
@@ -252,6 +258,16 @@ pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
 /// Shared memory requests, and copies from and to GPUs, that wait at a time.
 pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
+/// Bytes of one message between the server and a Python process: tensors are in shared memory, what is left is text.
+pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes that the read buffer of a Python process keeps after a large message.
+pub const PYTHON_BUFFER_KEPT: usize = 1024 * 1024;
+/// Bytes of an error's text that a Python process is told; the rest is cut off.
+pub const PYTHON_TEXT_SIZE_MAX: usize = 1024 * 1024;
+/// Bytes below which a Python model's output is copied out of the process's memory: less than that is copied in the time
+/// of a few system calls, and its slot is free at once. Larger ones are sent from where they are.
+pub const PYTHON_VIEW_SIZE_MIN: usize = 64 * 1024;
+
 /// Nesting depth of messages in a configuration: more than twice that of the deepest field of `ModelConfig`.
 pub const CONFIG_DEPTH_MAX: usize = 16;
 /// Inputs, or outputs, of one model: no request could carry more.
@@ -263,15 +279,90 @@ pub const INPUT_SIZE_MIN: usize = 2 * 1024;
 pub const BODY_STEP_SIZE: usize = 16 * 1024;
 /// Empty lines skipped before a request line (RFC 9112 §2.2): some clients send one after a body.
 pub const BLANK_LINES_MAX: usize = 4;
+/// Calls between models (BLS) that led to one another. A chain this long is a model that calls itself without end: each
+/// link holds an instance, its request and its tensors.
+pub const NESTED_CALLS_DEPTH_MAX: usize = 16;
+/// Calls and orders of models in progress on one shard: half of its tickets, so that models cannot keep clients out.
+pub const NESTED_CALLS_MAX: usize = IN_FLIGHT_MAX / 2;
+/// Responses to one call of a model that it has not read: beyond it the decoupled model that sends them is asked to
+/// wait. As many as a step of an ensemble may have in flight.
+pub const NESTED_RESPONSES_UNREAD_MAX: usize = ENSEMBLE_FRAMES_MAX;
+/// Time within which a model's own code must say whether it is ready, as in Triton; later counts as no.
+pub const MODEL_READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Clients that wait for one model's own code to say whether it is ready. They share one question; each holds a channel
+/// until it is answered, and code that hangs never answers.
+pub const MODEL_READY_ASKERS_MAX: usize = 1_024;
+/// Families of metrics that the models of a server may create: each is a block of every page of metrics.
+pub const METRIC_FAMILIES_MAX: usize = 1_024;
+/// Series of one metric family of models, that is, sets of labels: more belong into a log.
+pub const METRIC_SERIES_MAX: usize = 4_096;
+/// Objects for metric families and metrics that one process of a model may hold at a time.
+pub const METRIC_OBJECTS_MAX: usize = 65_536;
+/// Labels of one metric of a model.
+pub const METRIC_LABELS_MAX: usize = 64;
+/// Bytes of the name and value of one label, of a metric family's name and of its description, each.
+pub const METRIC_TEXT_SIZE_MAX: usize = 1_024;
+/// Buckets of one histogram of a model: each is a line of every page of metrics.
+pub const METRIC_BUCKETS_MAX: usize = 256;
+/// How long a shard waits before it reads the metrics of models again, where another thread has their lock: that thread
+/// never has it for longer.
+pub const METRICS_LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// Responses to one request of a decoupled model that have statistics of their own, by index; later ones count with the
 /// last, since a request may have millions.
 pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
+/// Bytes of a region between the server and a Python process at first. Only what is used takes memory.
+pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
+/// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model that
+/// never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
+pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
+/// Calls of other models, or orders, that one Python process may have in flight.
+pub const PYTHON_CALLS_MAX: usize = 1024;
+/// How long `finalize` of a Python model may take before its process is ended.
+pub const PYTHON_FINALIZE_MAX: Duration = Duration::from_secs(30);
+/// The first pause before a Python process is started again that ended without having answered; it doubles each time.
+pub const PYTHON_RESTART_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest of these pauses: long enough to cost nothing, short enough to recover soon.
+pub const PYTHON_RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
+/// screen, and a traceback has far shorter ones.
+pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
+/// Bytes of the last lines of standard error that are kept of each Python process, to say why it did not start: a traceback.
+pub const PYTHON_STDERR_KEPT_MAX: usize = 16 * 1024;
+/// Bytes that are read at once of what a Python process prints: as many as a pipe holds.
+pub const PYTHON_READ_SIZE: usize = 64 * 1024;
+/// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for ever.
+pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;
+/// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace: what a program needs to
+/// remove its temporary files.
+pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
+/// How much sooner than the server a Python process is killed where memory runs out (`oom_score_adj`): half of the scale,
+/// so that it goes first even if it uses half a machine's memory less.
+pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
+/// Descriptors that are closed one by one for a Python process where the kernel cannot close all (before Linux 5.11). Some
+/// systems allow a process a billion.
+pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
+/// Entries of a packed Python environment: four times those of the largest that are in use.
+pub const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;
+/// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive could
+/// otherwise fill any disk.
+pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// Bytes between the contents of two entries of a packed Python environment, which are kept in memory: names and
+/// attributes. Paths have at most 4 KiB.
+pub const ARCHIVE_HEADER_SIZE_MAX: u64 = 1024 * 1024;
+
+const _: () = assert!(
+    NESTED_CALLS_DEPTH_MAX < NESTED_CALLS_MAX && NESTED_CALLS_MAX < IN_FLIGHT_MAX,
+    "the deepest chain fits on one shard, beside clients"
+);
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
     "a model asked to wait can still send small responses"
 );
+const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
+const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
+const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
 const _: () = assert!(BATCH_SIZES_MAX > 1_024, "every bucket of the batch size histogram has sizes of its own");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
 const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model with the most versions can be listed");

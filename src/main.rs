@@ -1,4 +1,5 @@
-//! The `deuteron` program: reads the command line and runs the server, the load generator or `config show`.
+//! The `deuteron` program: reads the command line and runs the server, the load generator, `config show`
+//! or `init`.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,14 +14,20 @@ fn main() -> ExitCode {
         Environment { variables: &|name| std::env::var_os(name), has_path: &|word| Path::new(word).exists() };
     match cli::parse(std::env::args_os().skip(1), environment) {
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
+        Ok(Command::InitPython(model)) => match model.write() {
+            Ok(text) => print(&text),
+            Err(why) => fail(&why),
+        },
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::Serve(settings)) => server::run(&settings),
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
-        Err(why) => {
-            eprintln!("error: {why}");
-            ExitCode::FAILURE
-        }
+        Err(why) => fail(&why),
     }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::FAILURE
 }
 
 /// A reader such as `head` may leave before the end, which is no failure.

@@ -3,6 +3,7 @@
 //! Triton has the metric.
 
 mod batches;
+mod custom;
 mod duration_total;
 mod ensemble;
 mod gpus;
@@ -20,6 +21,7 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
 pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
@@ -354,6 +356,13 @@ pub fn encode(
     loads::encode(&mut out, loads);
     encode_shards(&mut out, shards);
     out
+}
+
+/// The names of all families that this server shows of its own.
+pub fn own_names() -> Vec<String> {
+    let text = encode(&[], &[], &[], &[]);
+    let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    heads.map(str::to_owned).chain(gpus::names().map(str::to_owned)).collect()
 }
 
 struct MetricFamily {
@@ -746,6 +755,15 @@ mod tests {
         let text = encode(&[], &[&shard], &[], &[]);
         for label in CALMED {
             assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_servers_own_names_are_known_though_nothing_is_shown() {
+        let names = own_names();
+        let families = ["nv_inference_count", "nv_gpu_utilization", "deuteron_gpu_restarts_total"];
+        for name in families.into_iter().chain(["deuteron_model_loads_total", "deuteron_shard_wakes_total"]) {
+            assert!(names.iter().any(|have| have == name), "{name}");
         }
     }
 

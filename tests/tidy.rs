@@ -89,7 +89,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("cli", &["flags", "loadgen", "settings"]),
+    ("cli", &["flags", "loadgen", "model", "settings"]),
     (
         "server",
         &["settings", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"],
@@ -107,13 +107,23 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("ort::", &["backend"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
-    ("std::fs", &["control", "loadgen"]),
+    ("std::fs", &["cli", "control", "loadgen"]),
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
-/// The files outside `control` that read a model's file, or ask for its size.
-const FILE_READERS: &[&str] =
-    &["src/backend/onnxruntime/mod.rs", "src/backend/onnxruntime/weights.rs", "src/backend/rten/mod.rs"];
+/// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
+/// interpreter, which is looked for or unpacked, and processes, which `/proc` knows.
+const FILE_READERS: &[&str] = &[
+    "src/backend/onnxruntime/mod.rs",
+    "src/backend/onnxruntime/weights.rs",
+    "src/backend/private_directory.rs",
+    "src/backend/python/archive.rs",
+    "src/backend/python/environment.rs",
+    "src/backend/python/process.rs",
+    "src/backend/python/spawn.rs",
+    "src/backend/python/unpack.rs",
+    "src/backend/rten/mod.rs",
+];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
@@ -126,6 +136,8 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/gpu/slot.rs",
     "src/backend/onnxruntime/program.rs",
     "src/backend/onnxruntime/strings.rs",
+    "src/backend/python/spawn.rs",
+    "src/backend/python/region.rs",
     "src/control/process_memory.rs",
     "src/runtime/socket.rs",
     "src/runtime/ring/buffers.rs",

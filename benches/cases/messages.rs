@@ -88,7 +88,7 @@ fn rest(body: Vec<u8>, length: HeaderLength) -> (Work, usize) {
     let work = move || {
         let request = rest::decode(&spec, length, black_box(&body).clone(), None, &mut ReceiveReservation::default())
             .expect("it is a request");
-        let reply = rest::encode(&spec, 1, &request.plan, request.inputs).expect("it can be encoded");
+        let reply = rest::encode(&spec, 1, &request.plan, request.inputs, None).expect("it can be encoded");
         assert_eq!(black_box(reply).status, 200);
     };
     (Box::new(work), size)
@@ -109,7 +109,7 @@ fn grpc_of(count: usize) -> (Work, usize) {
         let message = InferMessage::read(black_box(&bytes)).expect("it is a request");
         let request =
             grpc::decode(&spec, &message, None, &mut ReceiveReservation::default()).expect("it fits the model");
-        let parts = grpc::encode(&spec, 1, &request.plan, request.inputs).expect("it can be encoded");
+        let parts = grpc::encode(&spec, 1, &request.plan, request.inputs, None).expect("it can be encoded");
         assert!(!black_box(parts).is_empty());
     };
     (Box::new(work), size)

@@ -71,6 +71,7 @@ pub fn model_queue() -> (Work, usize) {
                 level: 0,
                 mark: None,
                 stamps: Stamps::default(),
+                details: None,
                 again: None,
                 output_needs: OutputNeeds::default(),
             };

@@ -33,6 +33,16 @@ pub struct RequestDetails {
     pub deadline: Option<Instant>,
     /// The calls between models that led to it; empty for a request of a client.
     pub chain: CallChain,
+    /// It is a step of an ensemble: its outputs may be the inputs of another engine.
+    pub is_step: bool,
+}
+
+impl RequestDetails {
+    /// Those of the same request when it runs again (iterative sequences): not the first of its sequence any more.
+    pub fn rescheduled(self: Arc<Self>) -> Arc<Self> {
+        let flags = self.flags & !FLAG_SEQUENCE_START;
+        if flags == self.flags { self } else { Arc::new(Self { flags, ..Arc::unwrap_or_clone(self) }) }
+    }
 }
 
 /// The instances that wait for a request, from the first model to the last: each called the next (BLS).
@@ -79,5 +89,13 @@ mod tests {
         let callers: Vec<_> = chain.links().map(|link| (&*link.model, &*link.instance)).collect();
         assert_eq!((chain.depth(), callers), (2, vec![("b", "b_0_1"), ("a", "a_0_0")]));
         assert_eq!(CallChain::default().depth(), 0);
+    }
+
+    #[test]
+    fn a_request_that_runs_again_is_not_the_first_of_its_sequence_any_more() {
+        let said = |flags| Arc::new(RequestDetails { id: "7".to_owned(), flags, ..RequestDetails::default() });
+        assert_eq!(said(FLAG_SEQUENCE_START | FLAG_SEQUENCE_END).rescheduled(), said(FLAG_SEQUENCE_END));
+        let plain = said(0);
+        assert!(Arc::ptr_eq(&Arc::clone(&plain).rescheduled(), &plain), "not copied");
     }
 }

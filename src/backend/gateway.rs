@@ -1,14 +1,17 @@
 //! How a model calls the server: inference on other models (BLS), and model control. A backend gets a [`Gateway`] when it
 //! loads a model, and never sees a shard or the control thread. All methods return at once; replies come later, from any
-//! thread.
+//! thread. Each call gets exactly one reply that is final, also where it is refused or cancelled or the server ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 
+use atomic_waker::AtomicWaker;
 use bytes::Bytes;
 
 use crate::backend::details::RequestDetails;
 use crate::error::Error;
+use crate::limits::NESTED_RESPONSES_UNREAD_MAX;
 use crate::model::parameters::Parameters;
 use crate::tensor::Tensor;
 
@@ -41,17 +44,20 @@ pub struct NestedCall {
     pub state: Arc<CallState>,
 }
 
-/// What caller and server share while a call runs.
+/// What caller and server share while a call runs: the caller cancels and reads, the server looks.
 #[derive(Debug, Default)]
 pub struct CallState {
     is_cancelled: AtomicBool,
     unread: AtomicUsize,
+    /// The server's task for the call.
+    waker: AtomicWaker,
 }
 
 impl CallState {
-    /// The caller needs no more responses.
+    /// The caller needs no more responses. It still gets one that is final.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
+        self.waker.wake();
     }
 
     /// Whether the caller needs no more responses.
@@ -59,19 +65,34 @@ impl CallState {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// A response was handed to the caller.
+    /// The server hands a response to the caller that is not the last.
     pub fn handle_sent(&self) {
         self.unread.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The caller has consumed a response.
     pub fn handle_read(&self) {
-        let _ = self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |unread| unread.checked_sub(1));
+        let before = self.unread.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |unread| unread.checked_sub(1));
+        // Only a model that was asked to wait has to be told.
+        if before == Ok(NESTED_RESPONSES_UNREAD_MAX) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the caller has consumed enough for another response.
+    pub fn has_room(&self) -> bool {
+        self.unread() < NESTED_RESPONSES_UNREAD_MAX
     }
 
     /// Responses that the caller has not consumed.
     pub fn unread(&self) -> usize {
-        self.unread.load(Ordering::Relaxed)
+        self.unread.load(Ordering::Acquire)
+    }
+
+    /// Sets what to wake when the call is cancelled or has room again. What happened before wakes nobody: look
+    /// afterwards.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
     }
 }
 
@@ -85,7 +106,7 @@ pub struct NestedReply {
     pub is_final: bool,
 }
 
-/// Takes the replies of a call, from any thread. Never blocks.
+/// Takes the replies of a call, from any thread: any number, and then one that is final. Never blocks.
 pub trait ReplySink: Send + Sync {
     /// Takes one reply.
     fn push(&self, reply: NestedReply);

@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod batch_input;
 pub mod builtin;
+pub mod custom_metrics;
 pub mod details;
 mod engine_run;
 pub mod ensemble;
@@ -14,6 +15,7 @@ pub mod gpu;
 pub mod kernel;
 mod model_file;
 pub mod onnxruntime;
+pub mod private_directory;
 pub mod python;
 pub mod rten;
 pub mod stateful;
@@ -99,7 +101,8 @@ pub trait LoadedModel: Send + Sync {
     }
 
     /// Asks the model's own code whether it is ready, and has `reply` called with the answer, at once or later, from any
-    /// thread. Returns `reply` unused where the model has no such code. Never blocks.
+    /// thread. Returns `reply` unused where the model has no such code, and then always: it is not asked again. A reply
+    /// that is dropped counts as no. Never blocks.
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         Some(reply)
     }
@@ -474,8 +477,13 @@ impl Responder {
     /// Sends one answer of several: a decoupled model may have any number. [`Self::send`] or
     /// [`Self::end`] sends the last.
     pub fn send_more(&mut self, outputs: Vec<Tensor>) {
+        self.send_part(Ok(outputs));
+    }
+
+    /// Sends one answer of several, which may be an error: the request goes on after it.
+    pub fn send_part(&mut self, outcome: Result<Vec<Tensor>, Error>) {
         let sink = self.sink.clone();
-        self.answer(Ok(outputs), AnswerPart::More);
+        self.answer(outcome, AnswerPart::More);
         self.sink = sink;
     }
 

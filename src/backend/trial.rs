@@ -28,6 +28,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         batch_inputs: Vec::new(),
         batching: None,
         ensemble: None,
+        python: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,

@@ -78,8 +78,30 @@ fn a_configuration_is_shown_in_one_of_three_forms() {
 }
 
 #[test]
+fn a_python_model_is_begun_by_its_name() {
+    let new = |line: &str| match read(line) {
+        Ok(Command::InitPython(model)) => (model.name, model.path),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(new("init python m"), ("m".to_owned(), ".".into()));
+    assert_eq!(new("init python m --path=models"), ("m".to_owned(), "models".into()));
+    assert_eq!(new("init python --path models/new m"), ("m".to_owned(), "models/new".into()));
+    let check = |line: &str, want: &str| {
+        let text = read(line).unwrap_err();
+        assert!(text.starts_with(want), "{line}: {text}");
+    };
+    check("init python", "<NAME> is missing");
+    check("init python ../m", "'../m' cannot be the name of a model");
+    check("init python m n", "unexpected 'n'");
+    check("init", "a command is missing: expected python or help");
+    check("init pyhton m", "unknown command 'pyhton': did you mean 'python'?");
+}
+
+#[test]
 fn every_command_has_a_help_and_a_version() {
-    for command in ["", "serve", "config", "config show", "bench", "completions", "man", "version"] {
+    for command in
+        ["", "serve", "config", "config show", "init", "init python", "bench", "completions", "man", "version"]
+    {
         let help = printed(&format!("{command} --help"));
         assert!(help.contains(format!("Usage: deuteron {command}").trim_end()), "{command}: {help}");
         assert_eq!(printed(&format!("{command} -h")), help);
@@ -94,7 +116,7 @@ fn every_command_has_a_help_and_a_version() {
 fn completions_and_the_manual_know_commands_flags_and_values() {
     for shell in ["bash", "fish", "zsh"] {
         let script = printed(&format!("completions {shell}"));
-        for word in ["bench", "http-port", "glommio", "concurrency-range"] {
+        for word in ["bench", "http-port", "glommio", "concurrency-range", "init"] {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
     }

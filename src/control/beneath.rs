@@ -21,6 +21,9 @@ const LEVELS: usize = 6;
 /// often links; a deeper link could lead back up and make the listing endless.
 const LINKED_LEVELS: usize = 1;
 
+/// Names by which a Python environment is known: of venv and of conda. Nothing below it is listed.
+const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
+
 /// An open model repository. All paths are relative to it.
 pub struct RepositoryRoot {
     directory: OwnedFd,
@@ -130,6 +133,10 @@ impl RepositoryRoot {
             let is_followed = path == "." || levels + LINKED_LEVELS > LEVELS;
             entries.push(self.entry(&below, name, &directory, is_followed)?);
         }
+        // A Python environment has tens of thousands of files, which nobody edits one by one.
+        if entries.iter().any(|entry| ENVIRONMENT_MARKS.contains(&entry.name.as_str())) {
+            return Ok(entries);
+        }
         // In a second pass, so that a directory with too many names is refused before any of them is opened.
         for entry in entries.iter_mut().filter(|entry| entry.is_directory && levels > 0) {
             entry.children = self.entries(&format!("{path}/{}", entry.name), levels - 1, left)?;
@@ -167,6 +174,25 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn python_environments_are_not_looked_into() {
+        let root = std::env::temp_dir().join(format!("deuteron-environment-{}", std::process::id()));
+        for (folder, mark) in [("venv", "pyvenv.cfg"), ("conda", "conda-meta/history"), ("plain", "x")] {
+            let mark = root.join("m").join(folder).join(mark);
+            std::fs::create_dir_all(mark.parent().unwrap()).unwrap();
+            std::fs::write(mark, "").unwrap();
+            std::fs::create_dir_all(root.join("m").join(folder).join("lib/deep")).unwrap();
+        }
+        let model = RepositoryRoot::open(&root).unwrap().list_model("m");
+        let below = |folder: &str| {
+            let folder = model.children.iter().find(|entry| entry.name == folder).unwrap();
+            let lib = folder.children.iter().find(|entry| entry.name == "lib").unwrap();
+            (folder.children.len(), lib.children.len())
+        };
+        assert_eq!([below("venv"), below("conda"), below("plain")], [(2, 0), (2, 0), (2, 1)]);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn nothing_outside_the_repository_is_read() {

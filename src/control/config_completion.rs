@@ -2,48 +2,175 @@
 //! model file, its label files and its initial states say.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::backend::Backend;
 use crate::control::model_source::ModelSource;
+use crate::control::pinned_files::open_python_file;
 use crate::error::Error;
-use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, PYTHON_FILE_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::log;
-use crate::model::ModelSpec;
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
+use crate::model::{ModelSpec, PythonModel};
 use crate::settings::Settings;
 
-/// Completes and checks the configuration of one version.
-///
-/// # Errors
-/// When the model file or the file of an initial state cannot be read, or the configuration does not fit them.
-pub fn complete(
-    source: &ModelSource,
-    directory: &ModelDirectory,
-    version: u64,
-    draft: &ConfigDraft,
-    labels: &BTreeMap<String, Arc<Labels>>,
-    settings: &Settings,
-) -> Result<ModelSpec, Error> {
-    let onnx = match draft.onnx_filename() {
-        Some(file) => {
-            let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
-            Some(OnnxSignature::decode(&bytes)?)
+/// Completes configurations. Runs on load threads: a Python model may take its time.
+#[derive(Clone, Copy)]
+pub struct ConfigCompletion<'a> {
+    /// The server's settings.
+    pub settings: &'a Settings,
+    /// Runs `auto_complete_config`; none where no Python is run.
+    pub python: Option<&'a dyn PythonEngine>,
+}
+
+/// Runs Python models: loads them as any [`Backend`], and has them complete their configuration.
+pub trait PythonEngine: Backend {
+    /// Runs the model's `auto_complete_config` in a process of its own and returns the configuration that it made, in
+    /// JSON. Blocks until the process has ended. Called on load threads, for several models at a time.
+    ///
+    /// # Errors
+    /// What the load fails with: the function's own exception, or why there was no process.
+    fn complete_config(&self, model: &PythonDraft<'_>) -> Result<String, Error>;
+}
+
+/// A Python model whose configuration is to be completed.
+pub struct PythonDraft<'a> {
+    /// The model's name.
+    pub name: &'a str,
+    /// The number of the version.
+    pub version: u64,
+    /// The model's directory.
+    pub model_directory: PathBuf,
+    /// The directory of the version.
+    pub version_directory: PathBuf,
+    /// The name of its backend, which is also the name of a Python-based backend's directory.
+    pub backend: &'a str,
+    /// What its process runs.
+    pub python: &'a PythonModel,
+    /// The configuration so far: JSON with all defaults, as clients see it.
+    pub config: String,
+}
+
+impl ConfigCompletion<'_> {
+    /// Completes and checks the configuration of one version.
+    ///
+    /// # Errors
+    /// When the model file or the file of an initial state cannot be read, the configuration does not fit them, or
+    /// `auto_complete_config` of a Python model fails.
+    pub fn complete(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        labels: &BTreeMap<String, Arc<Labels>>,
+    ) -> Result<ModelSpec, Error> {
+        if let Some(draft) = self.complete_by_model(source, directory, version, draft)? {
+            let labels = read_labels(source, directory, &draft)?;
+            return self.finish(source, directory, version, &draft, &labels);
         }
-        None => None,
-    };
-    let states = read_states(source, directory, draft)?;
-    let draft = draft.clone().with_state_files(states);
-    let rules = completion_rules(settings, draft.backend());
-    let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
-    if spec.is_cached && settings.cache_size == 0 {
-        let name = &spec.name;
-        log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
-        spec.is_cached = false;
+        self.finish(source, directory, version, draft, labels)
     }
-    Ok(spec)
+
+    fn finish(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        labels: &BTreeMap<String, Arc<Labels>>,
+    ) -> Result<ModelSpec, Error> {
+        let onnx = match draft.onnx_filename() {
+            Some(file) => {
+                let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+                Some(OnnxSignature::decode(&bytes)?)
+            }
+            None => None,
+        };
+        let states = read_states(source, directory, draft)?;
+        let draft = draft.clone().with_state_files(states);
+        let rules = completion_rules(self.settings, draft.backend());
+        let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
+        if spec.is_cached && self.settings.cache_size == 0 {
+            let name = &spec.name;
+            log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
+            spec.is_cached = false;
+        }
+        Ok(spec)
+    }
+
+    /// The draft as the model's own code completes it; none where it has no such code or must not be asked.
+    fn complete_by_model(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+    ) -> Result<Option<ConfigDraft>, Error> {
+        let Some(python) = draft.python()?.filter(|_| self.settings.auto_complete) else { return Ok(None) };
+        let folder = directory.version_path(version);
+        let text = self.read_python_file(source, &folder, draft.backend(), &python)?;
+        let is_long = text.len() as u64 > PYTHON_FILE_SIZE_MAX;
+        // One more process would start, import the model and end; few models have the function.
+        if !is_long && !text.windows(AUTO_COMPLETE.len()).any(|word| word == AUTO_COMPLETE) {
+            return Ok(None);
+        }
+        let model = PythonDraft {
+            name: draft.name(),
+            version,
+            model_directory: source.root.join(&directory.path),
+            version_directory: source.root.join(&folder),
+            backend: draft.backend(),
+            python: &python,
+            config: draft.shown(),
+        };
+        let engine = self.python.ok_or_else(|| no_python(draft.name()))?;
+        let returned = engine.complete_config(&model)?;
+        if returned.len() > CONFIG_SIZE_MAX {
+            let name = draft.name();
+            return Err(Error::invalid(format!(
+                "auto_complete_config of model '{name}' made a configuration of {} bytes, more than the {CONFIG_SIZE_MAX} \
+                 allowed",
+                returned.len()
+            )));
+        }
+        draft.clone().with_completion(returned.as_bytes()).map(Some)
+    }
+
+    /// Reads the file that the processes of a model begin with; of a file that is too long only the beginning.
+    fn read_python_file(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        backend: &str,
+        python: &PythonModel,
+    ) -> Result<Vec<u8>, Error> {
+        let folder = if python.is_backend { backend } else { folder };
+        let path = format!("{folder}/{}", python.file);
+        let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
+        let file = match python.is_backend {
+            // Whoever runs the server put it there: a link may lead anywhere.
+            true => File::open(self.settings.backend_directory.join(&path)).map_err(cannot_read)?,
+            false => open_python_file(source, &path)?,
+        };
+        let mut text = Vec::new();
+        file.take(PYTHON_FILE_SIZE_MAX + 1).read_to_end(&mut text).map_err(cannot_read)?;
+        Ok(text)
+    }
+}
+
+/// The function of a Python model that completes its configuration.
+const AUTO_COMPLETE: &[u8] = b"auto_complete_config";
+
+/// The refusal of a Python model by a server that runs no Python.
+pub fn no_python(model: &str) -> Error {
+    Error::unavailable(format!("model '{model}' is a Python model, and this server runs no Python"))
 }
 
 fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {

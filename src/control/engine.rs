@@ -3,10 +3,11 @@
 //! library named by a flag must load, or the server does not start.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::backend::gpu::Gpus;
 use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten};
+use crate::control::config_completion::{PythonEngine, no_python};
 use crate::control::onnxruntime_library::LibrarySearch;
 use crate::error::Error;
 use crate::log;
@@ -16,6 +17,8 @@ use crate::settings::{Engine, OnnxruntimeConfig};
 /// The engines of this server. Shared by all load threads.
 pub struct Engines {
     config: OnnxruntimeConfig,
+    /// Python; none where no Python is run.
+    python: Option<Arc<dyn PythonEngine>>,
     /// ONNX Runtime, or why there is none. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
 }
@@ -26,7 +29,7 @@ impl Engines {
     /// # Errors
     /// `InvalidArgument` when that library cannot be used.
     pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
-        let engines = Self { config: config.clone(), onnxruntime: OnceLock::new() };
+        let engines = Self { config: config.clone(), python: None, onnxruntime: OnceLock::new() };
         if let Some(library) = &config.library {
             let opened = open(library, "--backend-config").map_err(|why| {
                 Error::invalid(format!("--backend-config=onnxruntime,library={}: {why}", library.display()))
@@ -40,7 +43,17 @@ impl Engines {
     /// Engines for a test in which ONNX Runtime is not found, for this reason.
     #[cfg(test)]
     pub fn without(config: OnnxruntimeConfig, why: &str) -> Self {
-        Self { config, onnxruntime: OnceLock::from(Err(why.to_owned())) }
+        Self { config, python: None, onnxruntime: OnceLock::from(Err(why.to_owned())) }
+    }
+
+    /// These engines and one that runs Python models.
+    pub fn with_python(self, python: Arc<dyn PythonEngine>) -> Self {
+        Self { python: Some(python), ..self }
+    }
+
+    /// What runs Python models; none where no Python is run.
+    pub fn python(&self) -> Option<&dyn PythonEngine> {
+        self.python.as_deref()
     }
 
     /// The engine of a model. The model's parameter `engine` overrides the flag.
@@ -49,6 +62,9 @@ impl Engines {
     /// `InvalidArgument` for an unknown engine name; `Unavailable` when the model or the flag requires ONNX Runtime
     /// and there is none.
     pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
+        if spec.python.is_some() {
+            return self.python().map(|python| python as &dyn Backend).ok_or_else(|| no_python(&spec.name));
+        }
         match spec.backend.as_str() {
             "dyna_sequence" => return Ok(&Accumulate::ById),
             "identity" => return Ok(&Identity),

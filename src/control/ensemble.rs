@@ -59,8 +59,15 @@ impl ControlThread {
         if model == name {
             return composing.to_vec();
         }
-        let awaiting = self.busy.get(model).and_then(|busy| busy.awaiting.as_ref());
-        awaiting.map(|(_, awaited)| awaited.iter().cloned().collect()).unwrap_or_default()
+        self.awaited(model)
+    }
+
+    /// The models whose loads the load of `model` waits for: those of its steps, and those that its own code has ordered.
+    pub(super) fn awaited(&self, model: &str) -> Vec<String> {
+        let Some(busy) = self.busy.get(model) else { return Vec::new() };
+        let mut awaited = self.order_waits.waits_for(model);
+        awaited.extend(busy.awaiting.iter().flat_map(|(_, awaited)| awaited.iter().cloned()));
+        awaited
     }
 
     /// A load has ended: starts the ensembles that waited for it and for nothing else.

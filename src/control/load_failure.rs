@@ -13,6 +13,8 @@ pub enum LoadFailure {
     Composition(Error),
     /// There is no version that the version policy selects.
     Policy(Error),
+    /// A client asked for what a flag forbids. The model is as it was.
+    Refused(Error),
     /// This version cannot be loaded.
     Version(u64, Error),
 }
@@ -22,7 +24,7 @@ impl LoadFailure {
     pub const fn error(&self) -> &Error {
         match self {
             Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
-            Self::Policy(error) | Self::Version(_, error) => error,
+            Self::Policy(error) | Self::Refused(error) | Self::Version(_, error) => error,
         }
     }
 
@@ -41,6 +43,7 @@ impl LoadFailure {
         match self {
             Self::Absent(_) => Error::internal(unpolled),
             Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
+            Self::Refused(error) => error.clone(),
             Self::Composition(error) | Self::Policy(error) => {
                 Error::invalid(format!("load failed for model '{name}': {error}\n"))
             }

@@ -13,13 +13,14 @@ use crate::control::cores::CorePlan;
 use crate::control::load_failure::LoadFailure;
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
+use crate::control::model_source::ModelSource;
 use crate::control::plan::PlannedModel;
 use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
 use crate::control::uploaded_files::UploadedFiles;
 use crate::error::Error;
-use crate::model::config::ConfigDraft;
+use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::ensemble::ComposingModels;
 use crate::model::parse::text::Notation;
 use crate::model::repository::changes::VersionChanges;
@@ -154,10 +155,11 @@ impl LoadJob {
             // An uploaded ensemble has only its configuration: there are no files to look at.
             ModelOrigin::Requested(load) if !load.files.is_empty() => {
                 let config = load.config.as_deref().unwrap_or_default();
-                let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), Some(&[]));
+                let surroundings = ConfigSurroundings::of_files(Some(&[]));
+                let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), surroundings);
                 return draft.map(|draft| draft.composing()).unwrap_or_default();
             }
-            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories)
+            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories, &context.settings)
                 .ok()
                 .and_then(|((origin, directory), ..)| Some((origin?, directory))),
         };
@@ -176,7 +178,7 @@ impl LoadJob {
         self.progress.set_stage(LoadStage::Reading);
         let (directory, is_uploaded, uploaded_files) = match self.origin {
             ModelOrigin::Known(origin, directory) => ((Some(origin), *directory), false, None),
-            ModelOrigin::Requested(load) => find(*load, &context.repositories)?,
+            ModelOrigin::Requested(load) => find(*load, &context.repositories, &context.settings)?,
         };
         let (origin, directory) = directory;
         *found = Some(LocatedModel {
@@ -217,16 +219,15 @@ impl LoadJob {
 type LocatedFiles = ((Option<usize>, ModelDirectory), bool, Option<Arc<UploadedFiles>>);
 
 /// Finds the model of a client's load request in the repositories, or writes the files that came with it.
-fn find(load: LoadOrder, repositories: &Repositories) -> Result<LocatedFiles, LoadFailure> {
+fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Result<LocatedFiles, LoadFailure> {
     if load.files.is_empty() {
-        let (origin, directory) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
-        let given = load.config.map(|config| (Notation::Json, config));
-        let is_uploaded = given.is_some();
-        return Ok((
-            (Some(origin), ModelDirectory { given: given.or(directory.given), ..directory }),
-            is_uploaded,
-            None,
-        ));
+        let (origin, own) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
+        let Some(config) = load.config else { return Ok(((Some(origin), own), false, None)) };
+        let directory = ModelDirectory { given: Some((Notation::Json, config)), ..own.clone() };
+        if let Some(source) = repositories.source(origin) {
+            check_environment(source, &directory, Some(&own), settings)?;
+        }
+        return Ok(((Some(origin), directory), true, None));
     }
     let Some(config) = load.config.clone() else {
         let text = "the load request has files but no parameter 'config', which they require";
@@ -236,8 +237,37 @@ fn find(load: LoadOrder, repositories: &Repositories) -> Result<LocatedFiles, Lo
         .map_err(|error| Error::internal(format!("the uploaded files cannot be written: {error}")))?;
     let entry = uploaded_files.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
+    check_environment(uploaded_files.source(), &directory, None, settings)?;
     Ok(((None, directory), true, Some(Arc::new(uploaded_files))))
 }
+
+/// Refuses a configuration of a client that chooses the Python that runs a model, if clients must not bring code. The
+/// choice of the repository's `own` configuration may stay, and what lies in a model's directory there is the
+/// repository's too.
+fn check_environment(
+    source: &ModelSource,
+    directory: &ModelDirectory,
+    own: Option<&ModelDirectory>,
+    settings: &Settings,
+) -> Result<(), LoadFailure> {
+    // A configuration that cannot be read is refused when it is loaded.
+    let environment = |directory| {
+        let python = source.draft(directory, settings).and_then(|draft| draft.python());
+        python.ok().flatten().and_then(|python| python.environment)
+    };
+    let Some(given) = environment(directory).filter(|_| !settings.allows_model_code_upload) else { return Ok(()) };
+    let is_beneath = given.strip_prefix(MODEL_DIRECTORY).is_some_and(|path| path.split('/').all(|part| part != ".."));
+    if own.is_some_and(|own| is_beneath || environment(own).as_ref() == Some(&given)) {
+        return Ok(());
+    }
+    Err(LoadFailure::Refused(Error::invalid(
+        "the configuration of a load request may name another EXECUTION_ENV_PATH than the repository's only with \
+         --allow-model-code-upload=true",
+    )))
+}
+
+/// The beginning of a path in the model's directory, in `EXECUTION_ENV_PATH`.
+const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY/";
 
 /// Makes the instances of a loaded version and starts its workers. `worker_cores` gets the cores of the new ones.
 fn make_ready(
@@ -269,4 +299,53 @@ fn make_ready(
     let cores: Vec<_> = placements.into_iter().map(|placement| placement.cores).collect();
     worker_cores.extend(cores.iter().cloned());
     Ok(ReadyVersion { served, handles, worker_group, cores, took })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_load_request_chooses_no_python_without_the_flag() {
+        let root = std::env::temp_dir().join(format!("deuteron-choice-{}", std::process::id()));
+        fs::create_dir_all(root.join("m/1")).unwrap();
+        fs::write(root.join("m/1/model.py"), "").unwrap();
+        let environment =
+            |path: &str| format!(r#"{{"parameters":{{"EXECUTION_ENV_PATH":{{"string_value":"{path}"}}}}}}"#);
+        let own = r#"backend: "python" parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/opt/own" } }"#;
+        fs::write(root.join("m/config.pbtxt"), own).unwrap();
+        let found = |allows_model_code_upload, config: &str, files: &[&str]| {
+            let settings =
+                Settings { repositories: vec![root.clone()], allows_model_code_upload, ..Settings::default() };
+            let settings = Arc::new(settings);
+            let repositories = Repositories::open(&settings).unwrap();
+            let files = files.iter().map(|path| ((*path).to_owned(), Bytes::from_static(b"x"))).collect();
+            let load = LoadOrder { name: "m".to_owned(), config: Some(config.to_owned()), files };
+            find(load, &repositories, &settings).map(|_| ()).map_err(|failure| failure.error().text().to_owned())
+        };
+        let refused = |path: &str, files: &[&str]| {
+            let text = found(false, &environment(path), files).unwrap_err();
+            assert!(
+                text.contains("may name another EXECUTION_ENV_PATH than the repository's only with --allow"),
+                "{text}"
+            );
+            assert_eq!(found(true, &environment(path), files), Ok(()), "{path}");
+        };
+        refused("/tmp/other", &[]);
+        refused("$$TRITON_MODEL_DIRECTORY/../x", &[]);
+        refused("x$$TRITON_MODEL_DIRECTORY/env", &[]);
+        for path in ["/opt/own", "$$TRITON_MODEL_DIRECTORY/env.tar.gz"] {
+            assert_eq!(found(false, &environment(path), &[]), Ok(()), "{path}");
+        }
+        let uploaded = environment("$$TRITON_MODEL_DIRECTORY/1/env").replacen('{', r#"{"backend":"python","#, 1);
+        assert!(found(false, &uploaded, &["1/env"]).is_err(), "the client's own directory");
+        assert_eq!(found(true, &uploaded, &["1/env"]), Ok(()));
+        let other = environment("/x").replacen('{', r#"{"backend":"identity","#, 1);
+        assert_eq!(found(false, &other, &[]), Ok(()), "a parameter without a meaning");
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

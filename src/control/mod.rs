@@ -21,13 +21,16 @@ pub mod load_job;
 pub mod loaded_version;
 pub mod model_loader;
 pub mod model_record;
+pub mod model_services;
 pub mod model_source;
 pub mod onnxruntime_library;
 mod order;
+mod order_waits;
 mod pinned_files;
 pub mod placement;
 pub mod plan;
 pub mod process_memory;
+pub mod python;
 pub mod rate_limit;
 pub mod repositories;
 mod retire;
@@ -45,6 +48,7 @@ use std::time::Duration;
 
 use crate::control::load_job::{FinishedLoad, LoadContext, LoadJob};
 use crate::control::model_record::{ModelRecord, ModelRecords, VersionRecord};
+use crate::control::order_waits::OrderWaits;
 use crate::control::repositories::RepositoryScan;
 use crate::control::retire::{PendingChange, RetiringVersion};
 use crate::control::spawn::spawn;
@@ -98,6 +102,8 @@ pub struct ControlThread {
     /// Loads that wait for one of `--model-load-thread-count` threads.
     jobs: VecDeque<LoadJob>,
     loads_running: usize,
+    /// The orders that models gave, perhaps while they are loaded.
+    order_waits: OrderWaits,
     /// Changes that some shards have not applied yet, by number.
     pending: BTreeMap<u64, PendingChange>,
     /// Changes published so far; the number of the last one.
@@ -157,6 +163,7 @@ impl ControlThread {
             busy: BTreeMap::new(),
             jobs: VecDeque::new(),
             loads_running: 0,
+            order_waits: OrderWaits::default(),
             pending: BTreeMap::new(),
             change_count: 0,
             retiring: Vec::new(),
@@ -276,9 +283,11 @@ impl ControlThread {
         }
     }
 
-    /// Starts queued loads, up to `--model-load-thread-count` at a time.
+    /// Starts queued loads, up to `--model-load-thread-count` at a time. A load that waits for an order which its own
+    /// model has given does not count: what it waits for may be in the queue.
     fn start_jobs(&mut self) {
-        while self.loads_running < self.context.settings.load_threads {
+        let waiting = self.order_waits.waiting_loads(|model| self.busy.contains_key(model));
+        while self.loads_running < self.context.settings.load_threads.saturating_add(waiting) {
             let Some(job) = self.jobs.pop_front() else { return };
             self.loads_running += 1;
             let (context, name) = (Arc::clone(&self.context), job.name.clone());

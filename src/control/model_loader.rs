@@ -8,14 +8,16 @@ use std::sync::Arc;
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
-use crate::control::config_completion::{complete, read_labels};
+use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::Engines;
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::load_failure::LoadFailure;
 use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
+use crate::control::python;
 use crate::control::warm_up;
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
@@ -65,16 +67,23 @@ pub struct ModelLoader {
     settings: Arc<Settings>,
     engines: Engines,
     host_gpus: HostGpus,
+    services: ModelServices,
 }
 
 impl ModelLoader {
-    /// Opens the engine library that the flags name, if they name one.
+    /// Opens the engine library that the flags name, if they name one. `services` are for models with code of their own.
     ///
     /// # Errors
     /// `InvalidArgument` when that library cannot be used.
-    pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
+    pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings) })
+        let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings), services })
+    }
+
+    /// What the server does for models with code of their own.
+    pub const fn services(&self) -> &ModelServices {
+        &self.services
     }
 
     /// The GPUs of this machine. The first call searches for them.
@@ -132,7 +141,7 @@ impl ModelLoader {
         for version in &changes.loaded {
             let began = clock::now();
             let OpenedConfig { draft, labels, .. } = opened;
-            let spec = complete(location.source, location.directory, *version, draft, labels, &self.settings);
+            let spec = self.completion().complete(location.source, location.directory, *version, draft, labels);
             let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
             let spec = Arc::new(composing_models.resolve(spec).map_err(LoadFailure::Composition)?);
             let took = clock::now().since(began);
@@ -214,6 +223,10 @@ fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
 }
 
 impl ModelLoader {
+    fn completion(&self) -> ConfigCompletion<'_> {
+        ConfigCompletion { settings: &self.settings, python: self.engines.python() }
+    }
+
     /// Completes the configuration of a version and chooses the engine of its instances on GPUs.
     fn complete_config(
         &self,
@@ -222,9 +235,14 @@ impl ModelLoader {
         version: u64,
     ) -> Result<CompletedConfig<'_>, Error> {
         let complete =
-            |draft: &ConfigDraft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+            |draft: &ConfigDraft| self.completion().complete(source, directory, version, draft, labels).map(Arc::new);
         if !draft.may_use_gpu() {
             return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, cpu_spec: None });
+        }
+        // A Python model uses its GPU by itself: the server only tells each process which one.
+        if draft.python()?.is_some() {
+            let spec = complete(&draft.clone().with_gpus(self.host_gpus.support(false)))?;
+            return Ok(CompletedConfig { spec, gpu_engine: None, cpu_spec: None });
         }
         let with = |takes_auto| complete(&draft.clone().with_gpus(self.host_gpus.support(takes_auto)));
         let spec = with(self.settings.uses_gpu_unasked)?;
@@ -324,6 +342,8 @@ fn load_engine(
 
 #[cfg(test)]
 mod tests {
+    mod python;
+
     use std::fs;
 
     use super::*;
@@ -343,6 +363,7 @@ mod tests {
             settings: Arc::new(settings),
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+            services: ModelServices::new(),
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

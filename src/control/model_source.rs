@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::control::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
-use crate::model::config::{ConfigDraft, configured_name};
+use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory};
 use crate::settings::Settings;
@@ -113,12 +113,14 @@ impl ModelSource {
     /// When the file cannot be read or is invalid, or when there is none and auto-completion is off.
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
+        let has_backend_file = has_backend_file(settings);
+        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file };
         if let Some((notation, text)) = &model.given {
-            return ConfigDraft::read(&model.name, *notation, text.as_bytes(), files);
+            return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }
         let Some(notation) = model.notation()? else {
             if settings.auto_complete {
-                return ConfigDraft::read(&model.name, Notation::Text, b"", files);
+                return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);
             }
             let path = self.root.join(model.file(Notation::Text.filename()));
             return Err(Error::invalid(format!(
@@ -127,7 +129,7 @@ impl ModelSource {
             )));
         };
         let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
-        ConfigDraft::read(&model.name, notation, &text, files)
+        ConfigDraft::read(&model.name, notation, &text, surroundings)
     }
 
     /// Reads a file of at most `size_max` bytes, by its path beneath the root.
@@ -138,6 +140,11 @@ impl ModelSource {
         let bytes = self.repository.read(path, size_max);
         bytes.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
     }
+}
+
+/// Tells which files the directory of backends has.
+pub fn has_backend_file(settings: &Settings) -> impl Fn(&str, &str) -> bool + '_ {
+    |backend, file| settings.backend_directory.join(backend).join(file).is_file()
 }
 
 fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {

@@ -14,12 +14,13 @@ use crate::control::uploaded_files::UploadedFiles;
 use crate::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
 use crate::error::Error;
 use crate::log;
+use crate::model::ensemble;
 use crate::model::repository::ChangeMark;
 use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
-use crate::protocol::repository::{LoadOrder, RepositoryOrder};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
-use crate::shard::control_request::ControlReply;
+use crate::shard::control_request::{ControlLease, ControlReply, OrderOrigin};
 
 impl ControlThread {
     /// A client's load, unload or index request. While the server drains the reply is dropped, which answers the
@@ -28,9 +29,42 @@ impl ControlThread {
         if self.is_draining {
             return;
         }
+        let origin = reply.lease().and_then(ControlLease::origin).cloned();
+        if let (Some(origin), Some(target)) = (&origin, order.model()) {
+            if let Some(caller) = self.find_waiting_caller(origin, target) {
+                return reply.send(Err(Error::unavailable(format!(
+                    "model '{target}' cannot be loaded or unloaded for '{caller}': its own load waits for that of \
+                     '{caller}'"
+                ))));
+            }
+            self.order_waits.handle_order(origin, target);
+        }
+        self.carry_out(order, reply);
+        if origin.is_some() {
+            // The thread of a load that waits for it is free for others.
+            self.start_jobs();
+        }
+    }
+
+    /// The caller, if any, whose load would wait for itself if it waited for this model.
+    fn find_waiting_caller<'a>(&self, origin: &'a OrderOrigin, target: &str) -> Option<&'a String> {
+        let is_circular = |caller: &&String| {
+            let waits_for = |model: &str| if model == *caller { vec![target.to_owned()] } else { self.awaited(model) };
+            self.busy.contains_key(*caller) && ensemble::find_cycle(caller, waits_for).is_some()
+        };
+        origin.callers.iter().find(is_circular)
+    }
+
+    fn carry_out(&mut self, order: RepositoryOrder, reply: ControlReply) {
         match order {
             RepositoryOrder::Index { only_ready } => self.start_listing(only_ready, reply),
-            RepositoryOrder::Load(load) => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
+            RepositoryOrder::Load(load) => {
+                let is_open = self.context.settings.allows_model_code_upload;
+                match check_without_code(&load).err().filter(|_| !is_open) {
+                    Some(refusal) => reply.send(Err(refusal)),
+                    None => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
+                }
+            }
             RepositoryOrder::Unload { name, with_dependents } => {
                 self.schedule(name, PendingAction::Unload(Some(reply), with_dependents))
             }
@@ -184,7 +218,8 @@ impl ControlThread {
 
     fn handle_failure(&mut self, name: &str, failure: &LoadFailure, reply: Option<ControlReply>) {
         log::error(&format!("failed to load '{name}': {}", failure.error()));
-        if let Some(model) = self.models.get_mut(name) {
+        let is_refused = matches!(failure, LoadFailure::Refused(_));
+        if let Some(model) = self.models.get_mut(name).filter(|_| !is_refused) {
             model.loads.failed += 1;
             model.handle_failure(failure);
         }
@@ -302,5 +337,92 @@ impl ControlThread {
                 }
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::control::load_job::LoadContext;
+    use crate::control::model_loader::ModelLoader;
+    use crate::control::model_services::ModelServices;
+    use crate::control::plan::ServerPlan;
+    use crate::control::repositories::Repositories;
+    use crate::control::threads::ThreadHooks;
+    use crate::model::repository::index::IndexEntry;
+    use crate::queue::one_shot::OneShotReceiver;
+    use crate::settings::{ControlMode, Settings};
+    use crate::shard::control_request::ControlRequests;
+    use crate::shard::mailbox::ControlSender;
+
+    /// A control thread that never runs a load, because it has no threads for them.
+    fn control() -> ControlThread {
+        let (mode, load_threads, shards) = (ControlMode::Explicit, 0, Some(1));
+        let settings =
+            Settings { control_mode: mode, load_threads, shards, repositories: Vec::new(), ..Settings::default() };
+        let settings = Arc::new(settings);
+        let (messages, receiver) = channel();
+        let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new()).unwrap());
+        let ignored: ControlSender = Arc::new(|_| {});
+        let sources = (loader.gpu_board(), &loader.services().metrics);
+        let ServerPlan { server_context, cores, .. } =
+            ServerPlan::new(&settings, Vec::new(), &ignored, sources, None).unwrap();
+        let context = LoadContext {
+            repositories: Arc::new(Repositories::open(&settings).unwrap()),
+            settings,
+            loader,
+            limiter: None,
+            server_context,
+            cores,
+            thread_hooks: ThreadHooks { running: channel().0, ended: Arc::new(|| {}) },
+            messages,
+        };
+        ControlThread::new(Arc::new(context), receiver, Default::default())
+    }
+
+    type Outcome = Option<Result<Vec<IndexEntry>, Error>>;
+
+    #[test]
+    fn an_order_of_a_model_that_is_loaded_frees_a_thread_and_never_closes_a_circle() {
+        let (mut control, requests) = (control(), ControlRequests::default());
+        let load = |control: &mut ControlThread, name: &str, caller: Option<&str>| {
+            let order = RepositoryOrder::Load(LoadOrder { name: name.to_owned(), ..LoadOrder::default() });
+            let origin = caller.map(|caller| Arc::new(OrderOrigin { callers: vec![caller.to_owned()] }));
+            let (reply, outcome) = requests.admit(&order, origin).unwrap();
+            control.handle_order(order, reply);
+            outcome
+        };
+        let polled = |outcome: &mut OneShotReceiver<Vec<IndexEntry>>| -> Outcome {
+            futures_lite::future::block_on(futures_lite::future::poll_once(outcome))
+        };
+        let mut a = load(&mut control, "a", None);
+        assert_eq!((control.loads_running, control.jobs.len()), (0, 1), "there is no thread for it");
+        let mut executing = load(&mut control, "c", Some("other"));
+        assert_eq!((control.loads_running, control.jobs.len()), (0, 2), "a model that serves has none to lend");
+        let mut b = load(&mut control, "b", Some("a"));
+        assert_eq!((control.loads_running, control.jobs.len()), (1, 2), "the load of 'a' waits for that of 'b'");
+        let mut c = load(&mut control, "c", Some("b"));
+        assert_eq!((control.loads_running, control.jobs.len()), (2, 1));
+        let refused = |target: &str, caller: &str| {
+            Some(Err(Error::unavailable(format!(
+                "model '{target}' cannot be loaded or unloaded for '{caller}': its own load waits for that of '{caller}'"
+            ))))
+        };
+        for (target, caller) in [("a", "b"), ("a", "c"), ("b", "c")] {
+            assert_eq!(polled(&mut load(&mut control, target, Some(caller))), refused(target, caller));
+        }
+        assert_eq!(polled(&mut load(&mut control, "a", Some("other"))), None, "it only waits");
+        assert!([&mut a, &mut b, &mut c, &mut executing].into_iter().all(|outcome| polled(outcome).is_none()));
+        // 'b' has ended, and with it what 'a' and its own code waited for.
+        control.handle_load_finished(FinishedLoad {
+            name: "b".to_owned(),
+            found: None,
+            outcome: Err(LoadFailure::from(Error::internal("it is broken"))),
+            took: std::time::Duration::ZERO,
+        });
+        assert!(polled(&mut b).is_some_and(|outcome| outcome.is_err()));
+        assert_eq!(polled(&mut load(&mut control, "c", Some("a"))), None);
     }
 }

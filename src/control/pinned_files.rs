@@ -2,7 +2,7 @@
 //! loads the file that was checked and not what the path leads to by then.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{ErrorKind, Read, Seek};
 use std::os::fd::AsFd;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -14,16 +14,14 @@ use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
 use crate::model::onnx::external_data::external_files;
 
-/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Only an ONNX file
-/// with tensors in other files is loaded by its path, because the engine must find those files: then all of them must
-/// be beneath the repository and must not change during the load.
+/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Two kinds are loaded by
+/// their path: an ONNX file with tensors in other files, because the engine must find those, and a Python model, whose
+/// process opens what it likes. What is known of their files must be beneath the repository and must not change during
+/// the load.
 pub struct PinnedFiles {
-    file: Option<PinnedFile>,
-}
-
-struct PinnedFile {
-    file: File,
-    /// The path and the stamp of the file and of each file that it keeps tensors in.
+    /// None to load by the path.
+    file: Option<File>,
+    /// The path and the stamp of the model file and of each file that it keeps tensors in.
     stamps: Vec<(String, u64)>,
 }
 
@@ -34,7 +32,13 @@ impl PinnedFiles {
     /// `InvalidArgument` when a file cannot be read beneath the repository, or a tensor's file is not beside or below
     /// the model file.
     pub fn new(source: &ModelSource, directory: &str, draft: &ConfigDraft) -> Result<Self, Error> {
-        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
+        if let Some(python) = draft.python()?.filter(|python| !python.is_backend) {
+            let path = format!("{directory}/{}", python.file);
+            open_python_file(source, &path)?;
+            let stamp = source.repository.stamp(&path);
+            return Ok(Self { file: None, stamps: vec![(path, stamp)] });
+        }
+        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None, stamps: Vec::new() }) };
         let path = format!("{directory}/{name}");
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
         let mut file = source.repository.open_file(&path).map_err(cannot_read)?;
@@ -54,7 +58,7 @@ impl PinnedFiles {
             let stamp = source.repository.stamp(&place);
             stamps.push((place, stamp));
         }
-        Ok(Self { file: Some(PinnedFile { file, stamps }) })
+        Ok(Self { file: (stamps.len() == 1).then_some(file), stamps })
     }
 
     /// Called after the load: checks that the files did not change meanwhile.
@@ -62,8 +66,7 @@ impl PinnedFiles {
     /// # Errors
     /// `Unavailable` when one did.
     pub fn check(&self, source: &ModelSource) -> Result<(), Error> {
-        let stamps = self.file.iter().flat_map(|opened| &opened.stamps);
-        match stamps.into_iter().find(|(path, stamp)| source.repository.stamp(path) != *stamp) {
+        match self.stamps.iter().find(|(path, stamp)| source.repository.stamp(path) != *stamp) {
             Some((path, _)) => {
                 Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
             }
@@ -82,10 +85,21 @@ impl PinnedFiles {
         path: &Path,
     ) -> Result<Box<dyn LoadedModel>, Error> {
         match &self.file {
-            Some(PinnedFile { file, stamps }) if stamps.len() == 1 => backend.load_opened(spec, path, file.as_fd()),
-            _ => backend.load(spec, path),
+            Some(file) => backend.load_opened(spec, path, file.as_fd()),
+            None => backend.load(spec, path),
         }
     }
+}
+
+/// Opens the file that a Python model begins with.
+///
+/// # Errors
+/// `InvalidArgument` when it is not there, in Triton's words, or does not lie beneath the repository.
+pub fn open_python_file(source: &ModelSource, path: &str) -> Result<File, Error> {
+    source.repository.open_file(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::invalid(format!("Python model file not found in '{path}'")),
+        _ => Error::invalid(format!("cannot read '{path}': {error}")),
+    })
 }
 
 #[cfg(test)]

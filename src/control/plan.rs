@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::custom_metrics::CustomMetrics;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
@@ -77,7 +78,7 @@ impl ServerPlan {
         settings: &Settings,
         models: Vec<LoadedVersion>,
         control: &ControlSender,
-        gpus: &Arc<GpuBoard>,
+        (gpus, custom): (&Arc<GpuBoard>, &Arc<CustomMetrics>),
         shared_memory: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
@@ -90,7 +91,7 @@ impl ServerPlan {
         Ok(Self {
             server_context: Arc::new(ServerContext {
                 shared_memory,
-                ..server_context(settings, shards, control, gpus)
+                ..server_context(settings, shards, control, (gpus, custom))
             }),
             planned,
             cores,
@@ -164,7 +165,12 @@ fn receive_memory(settings: &Settings) -> usize {
     settings.receive_memory_bytes_max.unwrap_or_else(|| process_memory::limit() / RECEIVE_MEMORY_PART)
 }
 
-fn server_context(settings: &Settings, shards: usize, control: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
+fn server_context(
+    settings: &Settings,
+    shards: usize,
+    control: &ControlSender,
+    (gpus, custom): (&Arc<GpuBoard>, &Arc<CustomMetrics>),
+) -> ServerContext {
     ServerContext {
         service: ServiceOptions {
             id: settings.id.clone(),
@@ -197,6 +203,7 @@ fn server_context(settings: &Settings, shards: usize, control: &ControlSender, g
         metrics: MetricsSources {
             shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
             gpus: Arc::clone(gpus),
+            custom: Arc::clone(custom),
         },
         lifecycle: Lifecycle::new(shards),
         control_link: ControlLink {

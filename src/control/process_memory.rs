@@ -6,6 +6,9 @@
 use std::fs;
 use std::path::Path;
 
+use crate::limits::PYTHON_MEMORY_PART;
+use crate::settings::Settings;
+
 /// Returns free whole pages to the system (`malloc_trim`). Does nothing without glibc.
 #[cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "a call to libc"))]
 pub fn trim() {
@@ -19,6 +22,11 @@ pub fn trim() {
 /// Bytes that this process may have: those of the machine, or of the smallest control group that it is in.
 pub fn limit() -> usize {
     limit_beneath(Path::new("/"))
+}
+
+/// Bytes that one region between the server and a Python process may have.
+pub fn python_region_max(settings: &Settings) -> usize {
+    settings.python_memory_bytes_max.unwrap_or_else(|| limit() / PYTHON_MEMORY_PART)
 }
 
 /// What a process knows of itself from `/proc` and `/sys` beneath a folder.
@@ -66,6 +74,13 @@ mod tests {
         write("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n");
         assert_eq!(limit_beneath(&root), 6_000_000, "of version 1");
         fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_region_of_a_python_process_has_what_the_flag_says_or_a_quarter() {
+        let given = Settings { python_memory_bytes_max: Some(4_096), ..Settings::default() };
+        assert_eq!(python_region_max(&given), 4_096);
+        assert_eq!(python_region_max(&Settings::default()), limit() / 4);
     }
 
     /// Anonymous resident memory of this process, in KiB.

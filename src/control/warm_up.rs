@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::backend::gpu::GpuInstanceFigures;
-use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
+use crate::backend::{Batch, Instance, LoadedModel, ReadyReply, Request, Threads, run_to_end};
 use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
@@ -73,6 +73,10 @@ impl LoadedModel for WarmedModel {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.model.gpu_figures()
+    }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        self.model.ask_ready(reply)
     }
 }
 
@@ -201,7 +205,7 @@ mod tests {
     use crossbeam_queue::SegQueue;
 
     use super::*;
-    use crate::backend::{Backend, Identity, threads};
+    use crate::backend::{Backend, Identity, StatefulModel, threads};
     use crate::model::config::{CompletionRules, ConfigDraft};
 
     fn spec(warm_up: &str) -> Result<ModelSpec, Error> {
@@ -342,6 +346,11 @@ mod tests {
         fn may_run_inline(&self) -> bool {
             true
         }
+
+        fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+            reply(false);
+            None
+        }
     }
 
     impl Instance for Keeping {
@@ -386,6 +395,22 @@ mod tests {
         assert_eq!(warm(&input("s", "TYPE_FP32", "5")), Ok((7, vec![1, 1], vec![1, 5])));
         let refused = warm(&input("z", "TYPE_FP32", "1")).unwrap_err();
         assert!(refused.text().ends_with("unexpected inference input 'z' for model 'm'"), "{refused}");
+    }
+
+    #[test]
+    fn a_model_within_others_is_asked_whether_it_is_ready() {
+        let text = "backend: 'sequence' max_batch_size: 4 input { name: 'x' data_type: TYPE_INT32 dims: 1 } \
+                    output { name: 'y' data_type: TYPE_INT32 dims: 1 } sequence_batching { } \
+                    model_warmup { name: 'w' batch_size: 1 inputs { key: 'x' value { data_type: TYPE_INT32 dims: 1 \
+                    zero_data: true } } }";
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
+        let sequence = spec.sequence.clone().unwrap();
+        let warmed = with_warm_up(Box::new(Keeping(Arc::default())), &sequence.engine, &[], |_, _| Ok(Vec::new()));
+        let model = StatefulModel::new(warmed.unwrap(), &spec, sequence, 0);
+        let (sender, asked) = std::sync::mpsc::channel();
+        assert!(model.ask_ready(Box::new(move |is_ready| sender.send(is_ready).unwrap())).is_none());
+        assert_eq!(asked.recv(), Ok(false));
     }
 
     #[test]

@@ -97,6 +97,11 @@ const FAMILIES: [GpuFamily; 7] = [
     ),
 ];
 
+/// The names of all families that have rows where there are GPUs.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|family| family.0).chain(MODEL_FAMILIES.iter().map(|family| family.0))
+}
+
 /// Appends the metrics of all GPUs.
 pub fn encode(out: &mut String, gpus: &[GpuCells]) {
     for (name, kind, help, figure, divisor) in FAMILIES {

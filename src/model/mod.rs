@@ -16,10 +16,11 @@ pub mod repository;
 pub mod spec;
 
 pub use spec::ensemble::Ensemble;
+pub use spec::python::PythonModel;
 pub use spec::sequence::{
     ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,
 };
 pub use spec::{
-    Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,
-    ResourceRules, TensorSpec, VersionPolicy,
+    Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization,
+    QueueRules, RateRules, ResourceRules, TensorSpec, VersionPolicy,
 };

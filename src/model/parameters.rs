@@ -25,4 +25,37 @@ impl Parameters {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Sets the value of a name. A name that is there keeps its place. A linear search: decoders bound their number.
+    pub fn set(&mut self, name: &str, value: ParameterValue) {
+        match self.0.iter_mut().find(|(have, _)| have == name) {
+            Some((_, have)) => *have = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Bytes of the names and values.
+    pub fn size(&self) -> usize {
+        let size = |(name, value): &(String, ParameterValue)| {
+            let text = if let ParameterValue::Text(text) = value { text.len() } else { 0 };
+            size_of::<ParameterValue>().saturating_add(name.len()).saturating_add(text)
+        };
+        self.0.iter().map(size).fold(0, usize::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_occurs_once_at_its_first_place_with_its_last_value() {
+        let mut parameters = Parameters::default();
+        parameters.set("a", ParameterValue::Int64(1));
+        parameters.set("b", ParameterValue::Bool(true));
+        parameters.set("a", ParameterValue::Text("xyz".to_owned()));
+        let want = [("a", ParameterValue::Text("xyz".to_owned())), ("b", ParameterValue::Bool(true))];
+        assert_eq!(parameters.0, want.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(parameters.size(), 2 * size_of::<ParameterValue>() + "a".len() + "xyz".len() + "b".len());
+    }
 }

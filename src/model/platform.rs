@@ -16,6 +16,13 @@ pub const BUILT_IN_BACKENDS: [&str; 6] =
 /// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 
+/// The backend of Python models.
+pub const PYTHON_BACKEND: &str = "python";
+
+/// The file of a Python model if the configuration names none, the file of a Python-based backend, and the `runtime`
+/// that asks for one.
+pub const PYTHON_FILENAME: &str = "model.py";
+
 /// The platforms of Triton's documentation of the model configuration, with their backends.
 const PLATFORMS: [(&str, &str); 8] = [
     ("caffe2_netdef", "caffe2"),

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::limits::SEQUENCE_ID_SIZE_MAX;
-use crate::model::{ControlKind, CorrelationId, ModelSpec, SequenceMark, TensorSpec};
-use crate::protocol::infer::OutputPlan;
+use crate::model::{ControlKind, CorrelationId, ModelSpec, TensorSpec};
+use crate::protocol::infer::{OutputPlan, SequenceParameters};
 use crate::protocol::shared_memory::{RegionSlice, Regions, SharedTensors};
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
@@ -63,14 +63,14 @@ pub struct AskedOutput<'a> {
 /// # Errors
 ///
 /// `InvalidArgument` if the request has several rows, no correlation id, or one of the wrong type.
-pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) -> Result<(), Error> {
+pub fn check_sequence(spec: &ModelSpec, asked: &SequenceParameters, rows: u32) -> Result<(), Error> {
     let (Some(sequence), model) = (&spec.sequence, &spec.name) else { return Ok(()) };
     if rows != 1 {
         return Err(Error::invalid(format!(
             "inference request to model '{model}' must specify batch-size 1 due to requirements of sequence batcher"
         )));
     }
-    let Some(mark) = mark else {
+    let Some(id) = &asked.id else {
         if sequence.is_iterative {
             // The scheduler assigns an id: each request is a sequence of its own.
             return Ok(());
@@ -81,7 +81,7 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
     };
     let control = sequence.controls.iter().find(|control| control.kind == ControlKind::CorrelationId);
     let Some(control) = control else { return Ok(()) };
-    let is_text = matches!(mark.id, CorrelationId::Text(_));
+    let is_text = matches!(id, CorrelationId::Text(_));
     if is_text == (control.datatype == Datatype::Bytes) {
         return Ok(());
     }

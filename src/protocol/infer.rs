@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::model::parameters::Parameters;
 use crate::model::spec::sequence::CorrelationId;
 use crate::model::{ModelSpec, SequenceMark};
 use crate::protocol::shared_memory::SharedTensors;
@@ -23,8 +24,10 @@ pub struct InferRequest {
     pub priority: u64,
     /// The parameter `timeout`; zero if absent.
     pub timeout: Duration,
-    /// Its sequence, and whether it begins or ends it; `None` outside of a sequence.
-    pub sequence: Option<SequenceMark>,
+    /// Its sequence, if it has one, and the flags.
+    pub sequence: SequenceParameters,
+    /// The client's own parameters. Only for models that look at them ([`ModelSpec::takes_details`]); none for others.
+    pub parameters: Parameters,
     /// Kept to write the response.
     pub plan: ResponsePlan,
 }
@@ -82,9 +85,10 @@ pub struct SequenceParameters {
 }
 
 impl SequenceParameters {
-    /// The mark for the scheduler. Without an id the request is outside of any sequence, and the flags are ignored.
-    pub fn into_mark(self) -> Option<SequenceMark> {
+    /// The mark for the scheduler. Without an id the request is outside of any sequence, and the scheduler ignores the
+    /// flags.
+    pub fn mark(&self) -> Option<SequenceMark> {
         let Self { id, is_start, is_end } = self;
-        id.map(|id| SequenceMark { id, is_start, is_end })
+        id.clone().map(|id| SequenceMark { id, is_start: *is_start, is_end: *is_end })
     }
 }

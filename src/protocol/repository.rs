@@ -39,6 +39,15 @@ pub struct LoadOrder {
 }
 
 impl RepositoryOrder {
+    /// The model that it is about.
+    pub fn model(&self) -> Option<&str> {
+        match self {
+            Self::Index { .. } => None,
+            Self::Load(load) => Some(&load.name),
+            Self::Unload { name, .. } => Some(name),
+        }
+    }
+
     /// Bytes of text and files in it, counted against the limit on pending operations.
     pub fn size(&self) -> usize {
         match self {
@@ -102,6 +111,34 @@ pub fn file_path(parameter: &str) -> Result<String, Error> {
     )))
 }
 
+/// Refuses a load whose files hold code, for a server that lets clients bring none.
+///
+/// # Errors
+///
+/// `InvalidArgument` for the first file whose name says so ([`holds_code`]), with the flag that allows it.
+pub fn check_without_code(load: &LoadOrder) -> Result<(), Error> {
+    match load.files.iter().find(|(path, _)| holds_code(path)) {
+        None => Ok(()),
+        Some((path, _)) => Err(Error::invalid(format!(
+            "'{path}' may hold code, which a load request may bring only with --allow-model-code-upload=true"
+        ))),
+    }
+}
+
+/// Whether a file, by its name, is code or is run as code when it is opened: Python, libraries, pickles (which most
+/// weights of PyTorch are), and archives of any of them.
+pub fn holds_code(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    // A library may have its version behind its extension, and an archive its compression.
+    name.split('.').skip(1).any(|part| CODE_EXTENSIONS.contains(&part))
+}
+
+/// Parts of a file's name that say so.
+const CODE_EXTENSIONS: [&str; 20] = [
+    "7z", "ckpt", "conda", "egg", "joblib", "pickle", "pkl", "pt", "pt2", "pth", "py", "pyc", "pyd", "pyo", "pyw",
+    "so", "tar", "tgz", "whl", "zip",
+];
+
 /// Names in a path below its version directory, the file's own included: enough for weights in folders.
 const FILE_DEPTH_MAX: usize = 4;
 
@@ -136,6 +173,24 @@ mod tests {
         ] {
             assert!(file_path(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn files_with_code_are_known_by_their_names() {
+        let code = "1/model.py 1/x.PYC 1/model.pt 1/model.pt2 1/libx.so 1/libx.so.1.2 1/env.tar.gz 1/e.tgz 1/a.whl 1/a.zip \
+                    1/w.pkl 1/w.joblib 1/deep/er/w.pth 1/py.py";
+        assert!(code.split_whitespace().all(holds_code));
+        let data =
+            "1/model.onnx 1/py 1/so 1/labels.txt 1/model.json 1/model.safetensors 1/weights.bin 1/copy 1/a.py.d/x";
+        assert!(!data.split_whitespace().any(holds_code));
+        let load = |path: &str| {
+            let files = vec![("1/model.onnx".to_owned(), Bytes::new()), (path.to_owned(), Bytes::new())];
+            check_without_code(&LoadOrder { files, ..LoadOrder::default() }).map_err(|error| error.text().to_owned())
+        };
+        assert_eq!(load("1/labels.txt"), Ok(()));
+        let want =
+            "'1/model.py' may hold code, which a load request may bring only with --allow-model-code-upload=true";
+        assert_eq!(load("1/model.py"), Err(want.to_owned()));
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         batch_inputs: Vec::new(),
         batching: (rows_max > 0).then(Batching::default),
         ensemble: None,
+        python: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),

@@ -2,10 +2,11 @@
 //! on their way back. Any thread may push an answer. Bounded by the tickets: a shard has [`IN_FLIGHT_MAX`] of them, and
 //! each request has one answer, but for decoupled models.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
-use crate::backend::{self, Answer, AnswerPart, Ticket};
+use crate::backend::{self, Answer, AnswerPart, RequestDetails, Ticket};
 use crate::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
 use crate::queue::sync::{AtomicCell, AtomicU64, AtomicWaker, SegQueue};
 use crate::tensor::Tensor;
@@ -16,8 +17,8 @@ pub struct Completions {
     /// A [`ClaimState`] in the lower two bits, the ticket's generation above them: one compare-and-swap decides for
     /// exactly one request who has it.
     claims: Box<[AtomicU64]>,
-    /// The tensors of queued requests. Whoever settles the claim takes them: a shard that withdraws a request frees its
-    /// tensors at once, however long the entry stays in the queue.
+    /// The tensors and details of queued requests. Whoever settles the claim takes them: a shard that withdraws a
+    /// request frees them at once, however long the entry stays in the queue.
     inputs: Box<[AtomicCell<Option<Box<BoxedInputs>>>]>,
     /// Answers of decoupled models that the client has not read yet. Only a hint to the model to slow down, so relaxed.
     unread: Box<[AtomicU32]>,
@@ -29,7 +30,10 @@ pub struct Completions {
 const IS_INTERLEAVED: bool = cfg!(feature = "loom");
 
 /// Boxed, because an atomic cell swaps at most a pointer without a lock.
-struct BoxedInputs(Vec<Tensor>);
+struct BoxedInputs {
+    inputs: Vec<Tensor>,
+    details: Option<Arc<RequestDetails>>,
+}
 
 /// Who has a request. `Waiting` becomes `Taken` (by a batch) or `Dropped` (by its shard), once; `Taken` may become
 /// `Left`. The ticket's generation tells a request from earlier ones with the same index, so a late compare-and-swap
@@ -89,7 +93,7 @@ impl Completions {
         self.settle(ticket, ClaimState::Taken)
     }
 
-    /// Takes the request back and frees its tensors; false if a batch has it, so that an answer will come.
+    /// Takes the request back and frees its tensors and details; false if a batch has it, so that an answer will come.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.settle(ticket, ClaimState::Dropped);
         if is_withdrawn {
@@ -98,19 +102,20 @@ impl Completions {
         is_withdrawn
     }
 
-    /// The request is about to be queued with these tensors. Called by its shard.
-    pub fn put_inputs(&self, ticket: Ticket, inputs: Vec<Tensor>) {
+    /// The request is about to be queued with these tensors and details. Called by its shard.
+    pub fn put_inputs(&self, ticket: Ticket, inputs: Vec<Tensor>, details: Option<Arc<RequestDetails>>) {
         debug_assert!(IS_INTERLEAVED || self.is_waiting(ticket), "it was opened, and no batch can have claimed it yet");
-        if let Some(place) = self.inputs.get(ticket.index as usize).filter(|_| !inputs.is_empty()) {
-            place.store(Some(Box::new(BoxedInputs(inputs))));
+        let has_any = !inputs.is_empty() || details.is_some();
+        if let Some(place) = self.inputs.get(ticket.index as usize).filter(|_| has_any) {
+            place.store(Some(Box::new(BoxedInputs { inputs, details })));
         }
     }
 
-    /// The tensors of a request that was queued, for whoever has settled its claim.
-    pub fn take_inputs(&self, ticket: Ticket) -> Vec<Tensor> {
+    /// The tensors and details of a request that was queued, for whoever has settled its claim.
+    pub fn take_inputs(&self, ticket: Ticket) -> (Vec<Tensor>, Option<Arc<RequestDetails>>) {
         debug_assert!(IS_INTERLEAVED || !self.is_waiting(ticket), "they are for whoever has settled the claim");
         let place = self.inputs.get(ticket.index as usize);
-        place.and_then(AtomicCell::take).map_or_else(Vec::new, |inputs| inputs.0)
+        place.and_then(AtomicCell::take).map_or_else(Default::default, |boxed| (boxed.inputs, boxed.details))
     }
 
     /// The client of a request that a batch has gives up on it.
@@ -209,6 +214,23 @@ mod tests {
         completions.open(next);
         assert!(!completions.claim(ticket) && !completions.withdraw(ticket), "an old ticket touches no new request");
         assert!(completions.withdraw(next) && !completions.claim(next));
+    }
+
+    #[test]
+    fn tensors_and_details_are_taken_once_and_are_free_when_the_request_is_withdrawn() {
+        let completions = Completions::with_slots(1);
+        let details = Arc::new(RequestDetails::default());
+        let ticket = |generation| Ticket { index: 0, generation };
+        completions.open(ticket(1));
+        completions.put_inputs(ticket(1), Vec::new(), Some(Arc::clone(&details)));
+        assert!(completions.claim(ticket(1)));
+        assert_eq!(completions.take_inputs(ticket(1)), (Vec::new(), Some(Arc::clone(&details))));
+        assert_eq!(completions.take_inputs(ticket(1)), (Vec::new(), None));
+        completions.open(ticket(2));
+        completions.put_inputs(ticket(2), Vec::new(), Some(Arc::clone(&details)));
+        assert_eq!(Arc::strong_count(&details), 2);
+        assert!(completions.withdraw(ticket(2)));
+        assert_eq!(Arc::strong_count(&details), 1, "nobody holds them any more");
     }
 
     #[test]

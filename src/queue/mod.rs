@@ -10,6 +10,7 @@ pub mod parking;
 pub mod parkings;
 pub mod queued_request;
 pub mod rate_limiter;
+pub mod readiness;
 pub mod response_order;
 pub mod semaphore;
 pub mod served_model;

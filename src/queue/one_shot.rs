@@ -40,6 +40,11 @@ pub fn one_shot<T, L: Lease>(lease: L) -> (OneShotSender<T, L>, OneShotReceiver<
 }
 
 impl<T, L: Lease> OneShotSender<T, L> {
+    /// The lease that keeps it open.
+    pub const fn lease(&self) -> Option<&L> {
+        self.lease.as_ref()
+    }
+
     /// Sends the outcome and wakes the receiver.
     pub fn send(self, outcome: Result<T, Error>) {
         self.shared.outcome.push(outcome);

@@ -2,11 +2,14 @@
 //! know to pick an idle instance. Any thread may read it and wake its thread. The wake-up protocol is that of
 //! [`Parkings`](crate::queue::parkings::Parkings).
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Wake;
+use std::time::Duration;
 
 use crate::queue::sync::{self, AtomicBool, Thread, fence};
+use crate::runtime::wake_file::{SleepEnd, WakeFile};
 use crate::time::{Clock, Instant};
 
 /// Where an instance's thread sleeps.
@@ -30,7 +33,12 @@ pub struct Parking {
     began: AtomicU64,
     /// Set by the thread itself before it first sleeps.
     thread: OnceLock<Thread>,
+    /// What wakes the thread instead where it sleeps on a file as well. Set before it first sleeps.
+    wake_file: OnceLock<WakeFile>,
 }
+
+/// The longest sleep of a thread that should sleep on a file and could not open what wakes it then.
+const FILE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Parking {
     /// The parking of an instance with a name.
@@ -106,9 +114,15 @@ impl Parking {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// Makes the calling thread the one that sleeps here.
-    pub(super) fn take(&self) {
+    /// Makes the calling thread the one that sleeps here, on a file too if it has one.
+    pub(super) fn take(&self, has_file: bool) {
         self.thread.get_or_init(sync::current);
+        if has_file
+            && self.wake_file.get().is_none()
+            && let Ok(wake_file) = WakeFile::new()
+        {
+            self.wake_file.get_or_init(|| wake_file);
+        }
     }
 
     /// Its thread is about to sleep. The caller looks for work once more afterwards, and clears the mark if it finds
@@ -137,14 +151,20 @@ impl Parking {
         let was_parked = self.is_parked() && self.set_parked(false);
         if was_parked && let Some(thread) = self.thread.get() {
             self.wakes.fetch_add(1, Ordering::Relaxed);
-            thread.unpark();
+            match self.wake_file.get() {
+                Some(wake_file) => wake_file.wake(),
+                None => thread.unpark(),
+            }
         }
         was_parked
     }
 
-    /// Sleeps until another thread wakes it, or until an instant.
-    pub(super) fn park(&self, until: Option<Instant>, clock: Clock) {
+    /// Sleeps until another thread wakes it, until an instant, or until the file is readable.
+    pub(super) fn park(&self, until: Option<Instant>, clock: Clock, file: Option<&OwnedFd>) {
         debug_assert!(self.thread.get().is_some(), "a thread that sleeps can be woken");
+        if let Some(file) = file {
+            return self.park_on(file, until, clock);
+        }
         // `sync::park` may return early, so the mark decides.
         while self.is_parked() {
             let Some(until) = until else {
@@ -156,6 +176,25 @@ impl Parking {
                 self.set_parked(false);
             } else {
                 sync::park_timeout(left);
+            }
+        }
+    }
+
+    fn park_on(&self, file: &OwnedFd, until: Option<Instant>, clock: Clock) {
+        while self.is_parked() {
+            let left = until.map(|until| until.since(clock()));
+            if left == Some(Duration::ZERO) {
+                self.set_parked(false);
+                return;
+            }
+            let Some(wake_file) = self.wake_file.get() else {
+                sync::park_timeout(left.unwrap_or(FILE_PAUSE).min(FILE_PAUSE));
+                self.set_parked(false);
+                return;
+            };
+            // A wake-up that is left from before only costs one more round: the mark decides.
+            if wake_file.sleep(file.as_fd(), left) == SleepEnd::Readable {
+                self.set_parked(false);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{OutputNeeds, Responder, Ticket};
+use crate::backend::{OutputNeeds, RequestDetails, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::model::SequenceMark;
 use crate::queue::completions::Completions;
@@ -21,7 +21,7 @@ pub struct QueuedRequest {
     pub inputs: Vec<Tensor>,
     /// Its rows.
     pub rows: u32,
-    /// Bytes of its tensors.
+    /// Bytes of its tensors and parameters.
     pub size: usize,
     /// Its priority level, as [`Policy::level`](crate::scheduler::Policy::level) maps it.
     pub level: u64,
@@ -31,6 +31,9 @@ pub struct QueuedRequest {
     pub stamps: Stamps,
     /// What its client asks for of each output.
     pub output_needs: OutputNeeds,
+    /// What it says beside its tensors; none where the model does not look, or nothing was said. While it is queued it is
+    /// in `completions`, as the tensors are.
+    pub details: Option<Arc<RequestDetails>>,
     /// The responder of a request that ran before and is to run again (iterative sequences). It was claimed and left
     /// the bounds at its first run.
     pub again: Option<Responder>,
@@ -69,8 +72,9 @@ impl QueuedRequest {
             level: 0,
             mark: None,
             stamps: Stamps::default(),
-            again: None,
             output_needs: OutputNeeds::default(),
+            details: None,
+            again: None,
         }
     }
 
@@ -79,11 +83,11 @@ impl QueuedRequest {
         RequestSize { level: self.level, rows: self.rows, size: self.size }
     }
 
-    /// Takes its tensors out of the completions. The caller must have settled its claim.
+    /// Takes its tensors and details out of the completions. The caller must have settled its claim.
     pub(super) fn take_inputs(&mut self) {
-        // A request that ran before was claimed then and has carried its tensors since.
+        // A request that ran before was claimed then and has carried them since.
         if self.again.is_none() {
-            self.inputs = self.completions.take_inputs(self.ticket);
+            (self.inputs, self.details) = self.completions.take_inputs(self.ticket);
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::error::Error;
 use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
 use crate::queue::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
+use crate::queue::one_shot::OneShotReceiver;
+use crate::queue::readiness::Readiness;
 use crate::queue::semaphore::Semaphore;
 use crate::scheduler::ReleaseReason;
 use crate::scheduler::sequence::SequenceEnd;
@@ -32,6 +34,8 @@ pub struct ServedModel {
     run: Option<Duration>,
     /// Instances that were lost and could not be recreated yet.
     lost: AtomicUsize,
+    /// The question to its own code whether it is ready.
+    readiness: Arc<Readiness>,
 }
 
 /// Where the instances of a model version run.
@@ -59,7 +63,16 @@ impl ServedModel {
             Placement::Worker(_) => 0,
         };
         let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
-        Self { spec, version, loaded, placement, cells, run: None, lost: AtomicUsize::new(0) }
+        Self {
+            spec,
+            version,
+            loaded,
+            placement,
+            cells,
+            run: None,
+            lost: AtomicUsize::new(0),
+            readiness: Arc::default(),
+        }
     }
 
     /// Sets how long a run of one row takes.
@@ -70,6 +83,15 @@ impl ServedModel {
     /// Whether it can serve: no instance is lost.
     pub fn is_ready(&self) -> bool {
         self.lost.load(Ordering::Relaxed) == 0
+    }
+
+    /// Asks the model's own code whether it is ready; none where it has none. Those who ask at the same time share one
+    /// question.
+    ///
+    /// # Errors
+    /// Unavailable, where too many wait for the answer.
+    pub fn ask_ready(&self) -> Result<Option<OneShotReceiver<bool>>, Error> {
+        self.readiness.ask(&*self.loaded)
     }
 
     /// One of its instances was lost and could not be recreated.

@@ -71,8 +71,10 @@ fn serve(
     };
     instance.set_waker(waker.clone());
     loop {
+        // Another instance, another file.
+        let file = instance.event_source();
         let mut poll_flight = || answering(|| poll_guarded(&mut *instance));
-        let ran = match model_queue.next_beside(parking, clock::now, &mut poll_flight) {
+        let ran = match model_queue.next_beside(parking, clock::now, &mut poll_flight, file.as_deref()) {
             NextWork::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
             NextWork::Lost => {
                 warn(&format!("instance '{name}' of '{}' was lost and is recreated", served.spec.name));

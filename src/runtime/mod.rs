@@ -6,3 +6,4 @@ pub mod clock;
 pub mod executor;
 pub mod ring;
 pub mod socket;
+pub mod wake_file;

@@ -16,6 +16,7 @@ use crate::control::initial_load::InitialLoad;
 use crate::control::load_job::LoadContext;
 use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
+use crate::control::model_services::ModelServices;
 use crate::control::plan::{PlannedModel, ServerPlan};
 use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
@@ -61,7 +62,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
     }
-    let loader = Arc::new(ModelLoader::new(&settings)?);
+    let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new())?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
@@ -71,9 +72,11 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Sending fails only when the control thread has ended.
     let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
-    let plan = ServerPlan::new(&settings, loaded, &control, loader.gpu_board(), shared_memory_client)?;
+    let sources = (loader.gpu_board(), &loader.services().metrics);
+    let plan = ServerPlan::new(&settings, loaded, &control, sources, shared_memory_client)?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
+    loader.services().gateway.connect(&server_context);
     if let Some(receivers) = receivers {
         let loader = Arc::clone(&loader);
         shared_memory::start(receivers, &server_context, Box::new(move || loader.gpus().clone()))?;

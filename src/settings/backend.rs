@@ -13,6 +13,8 @@ pub struct BackendConfig {
     pub rows_max_default: Option<u16>,
     /// The backend of ONNX models.
     pub onnxruntime: OnnxruntimeConfig,
+    /// The backend of Python models, and Python-based backends.
+    pub python: PythonConfig,
 }
 
 /// The settings of the backend `onnxruntime`.
@@ -25,6 +27,28 @@ pub struct OnnxruntimeConfig {
     pub engine: Option<Engine>,
     /// `default-max-batch-size`, for this backend alone.
     pub rows_max_default: Option<u16>,
+}
+
+/// The settings of the backend `python`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PythonConfig {
+    /// `interpreter`: the Python of models without an environment of their own; `None` to look for one.
+    pub interpreter: Option<PathBuf>,
+    /// `shm-default-byte-size`: a hint, bytes of a region between server and process at first.
+    pub region_size: Option<usize>,
+    /// `shm-growth-byte-size`: a hint, bytes by which such a region grows at least.
+    pub region_growth: Option<usize>,
+}
+
+/// What a setting of `--backend-config` came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppliedSetting {
+    /// `auto-complete-config`, which is the server's own.
+    AutoComplete(bool),
+    /// It holds.
+    Held,
+    /// It is accepted for Triton's sake and changes nothing: this is to be told.
+    Inert(String),
 }
 
 /// What runs ONNX models.
@@ -50,11 +74,11 @@ impl Engine {
 impl BackendConfig {
     /// Takes in one value of the flag. `auto-complete-config` is the server's own and is handed
     /// back.
-    pub fn apply(&mut self, setting: &str) -> Result<Option<bool>, String> {
+    pub fn apply(&mut self, setting: &str) -> Result<AppliedSetting, String> {
         let (scope, value) = setting.split_once('=').ok_or("expected BACKEND,KEY=VALUE or KEY=VALUE")?;
         let (backend, key) = scope.split_once(',').unwrap_or(("", scope));
         match (backend, key) {
-            ("", "auto-complete-config") => return parse_bool(value).map(Some),
+            ("", "auto-complete-config") => return parse_bool(value).map(AppliedSetting::AutoComplete),
             ("", "default-max-batch-size") => self.rows_max_default = Some(rows(value)?),
             ("onnxruntime", "default-max-batch-size") => self.onnxruntime.rows_max_default = Some(rows(value)?),
             ("onnxruntime", "engine") => self.onnxruntime.engine = Some(Engine::from_name(value)?),
@@ -65,15 +89,16 @@ impl BackendConfig {
                     "backend 'onnxruntime' has no setting '{key}'; it has default-max-batch-size, engine and library"
                 ));
             }
+            ("python", _) => return self.python.apply(key, value),
             ("", _) => {
                 return Err(format!(
                     "there is no setting '{key}' of all backends; there are auto-complete-config and \
                      default-max-batch-size"
                 ));
             }
-            _ => return Err(format!("backend '{backend}' has no settings; 'onnxruntime' has")),
+            _ => return Err(format!("backend '{backend}' has no settings; 'onnxruntime' and 'python' have")),
         }
-        Ok(None)
+        Ok(AppliedSetting::Held)
     }
 
     /// `max_batch_size` of a model of a backend that can batch and does not say.
@@ -81,6 +106,46 @@ impl BackendConfig {
         let own = if backend == "onnxruntime" { self.onnxruntime.rows_max_default } else { None };
         own.or(self.rows_max_default)
     }
+}
+
+impl PythonConfig {
+    /// Takes in one setting. Triton's are all accepted, and refused as it refuses them (`python_be.cc`).
+    fn apply(&mut self, key: &str, value: &str) -> Result<AppliedSetting, String> {
+        let whole = || value.parse::<i64>().map_err(|_| "expected a whole number".to_owned());
+        let size = |least: i64, refusal: &str| match whole()? {
+            size if size < least => Err(format!("{key} {refusal}")),
+            size => usize::try_from(size).map(Some).map_err(|_| "expected a smaller number".to_owned()),
+        };
+        match key {
+            "interpreter" if value.is_empty() => return Err("expected the path of a Python".to_owned()),
+            "interpreter" => self.interpreter = Some(PathBuf::from(value)),
+            // Triton's text says 4 MiB for a bound of 1 MiB.
+            "shm-default-byte-size" => self.region_size = size(1024 * 1024, "can't be smaller than 1 MiB")?,
+            "shm-growth-byte-size" => self.region_growth = size(1, "can't be smaller than or equal to zero.")?,
+            _ => {
+                match key {
+                    "default-max-batch-size" => rows(value).map(drop)?,
+                    "shm-region-prefix-name" if value.is_empty() => {
+                        return Err(format!("{key} must at least contain one character."));
+                    }
+                    "shm-region-prefix-name" => {}
+                    "shm_message_queue_size" => whole().map(drop)?,
+                    "stub-timeout-seconds" => size(1, "can't be smaller than or equal to zero.").map(drop)?,
+                    "thread-pool-size" => size(1, "can't be less than 1.").map(drop)?,
+                    _ => return Err(unknown_of_python(key)),
+                }
+                return Ok(AppliedSetting::Inert(format!("--backend-config=python,{key} has no effect here")));
+            }
+        }
+        Ok(AppliedSetting::Held)
+    }
+}
+
+fn unknown_of_python(key: &str) -> String {
+    format!(
+        "backend 'python' has no setting '{key}'; it has interpreter, shm-default-byte-size, shm-growth-byte-size, \
+         shm-region-prefix-name, shm_message_queue_size, stub-timeout-seconds and thread-pool-size"
+    )
 }
 
 fn rows(value: &str) -> Result<u16, String> {
@@ -118,7 +183,40 @@ mod tests {
 
     #[test]
     fn the_setting_of_the_server_is_handed_back() {
-        assert_eq!(BackendConfig::default().apply("auto-complete-config=false"), Ok(Some(false)));
+        let applied = BackendConfig::default().apply("auto-complete-config=false");
+        assert_eq!(applied, Ok(AppliedSetting::AutoComplete(false)));
+    }
+
+    #[test]
+    fn settings_of_the_python_backend_are_those_of_triton_and_an_interpreter() {
+        let applied = |setting: &str| {
+            let mut config = BackendConfig::default();
+            let applied = config.apply(&format!("python,{setting}"))?;
+            Ok::<_, String>((applied, config.python))
+        };
+        let held = |setting: &str| applied(setting).map(|(_, python)| python);
+        let python = |interpreter: Option<&str>, region_size, region_growth| {
+            Ok(PythonConfig { interpreter: interpreter.map(PathBuf::from), region_size, region_growth })
+        };
+        assert_eq!(held("interpreter=/opt/venv/bin/python"), python(Some("/opt/venv/bin/python"), None, None));
+        assert_eq!(held("shm-default-byte-size=1048576"), python(None, Some(1 << 20), None));
+        assert_eq!(held("shm-growth-byte-size=1"), python(None, None, Some(1)));
+        let inert = ["shm-region-prefix-name=p", "shm_message_queue_size=-5", "stub-timeout-seconds=1"];
+        for setting in inert.into_iter().chain(["thread-pool-size=1", "default-max-batch-size=4"]) {
+            let key = setting.split_once('=').unwrap().0;
+            let told = AppliedSetting::Inert(format!("--backend-config=python,{key} has no effect here"));
+            assert_eq!(applied(setting), Ok((told, PythonConfig::default())));
+        }
+        let refused = |setting: &str, want: &str| assert_eq!(applied(setting), Err(want.to_owned()), "{setting}");
+        refused("shm-default-byte-size=1048575", "shm-default-byte-size can't be smaller than 1 MiB");
+        refused("shm-growth-byte-size=0", "shm-growth-byte-size can't be smaller than or equal to zero.");
+        refused("thread-pool-size=0", "thread-pool-size can't be less than 1.");
+        refused("stub-timeout-seconds=0", "stub-timeout-seconds can't be smaller than or equal to zero.");
+        refused("shm-region-prefix-name=", "shm-region-prefix-name must at least contain one character.");
+        refused("shm_message_queue_size=x", "expected a whole number");
+        refused("shm-growth-byte-size=1M", "expected a whole number");
+        refused("interpreter=", "expected the path of a Python");
+        assert!(applied("shm-size=1").unwrap_err().starts_with("backend 'python' has no setting 'shm-size'; it has "));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod table;
 mod value;
 mod values;
 
-pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig};
+pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::values::{ConfigForm, ControlMode, Io, LogSettings, RateResource, Settings};
 
 use std::ffi::OsString;

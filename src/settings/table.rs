@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::flags::Fallback::{Absent, Text, Value};
 use crate::flags::Takes::{Many, One, Switch};
 use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
+use crate::settings::backend::AppliedSetting;
 use crate::settings::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
 use crate::settings::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings};
 
@@ -80,6 +81,14 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["allow-model-code-upload"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Let load requests bring files with code (model.py, libraries, pickles, archives) and choose the Python \
+               that runs it: whoever may load models may then run anything",
+        apply: |settings, value| set(&mut settings.allows_model_code_upload, parse_bool(value)),
+    },
+    Flag {
         names: &["model-load-thread-count"],
         takes: One("COUNT"),
         default: Value("4"),
@@ -146,11 +155,24 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         takes: Many("SETTING"),
         default: Absent,
         help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
-               libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size",
+               libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size. For python: interpreter \
+               (path of a Python), and Triton's, of which shm-default-byte-size and shm-growth-byte-size are hints",
         apply: |settings, value| {
-            if let Some(is_on) = settings.backend_config.apply(value)? {
-                settings.auto_complete = is_on;
+            match settings.backend_config.apply(value)? {
+                AppliedSetting::AutoComplete(is_on) => settings.auto_complete = is_on,
+                AppliedSetting::Held => {}
+                AppliedSetting::Inert(warning) => settings.warnings.push(warning),
             }
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["backend-directory"],
+        takes: One("DIRECTORY"),
+        default: Value("/opt/tritonserver/backends"),
+        help: "Where Python-based backends are: backend: \"NAME\" runs NAME/model.py of it",
+        apply: |settings, value| {
+            settings.backend_directory = PathBuf::from(value);
             Ok(())
         },
     },

@@ -53,6 +53,10 @@ pub struct Settings {
     pub warnings: Vec<String>,
     /// Settings of the backends.
     pub backend_config: BackendConfig,
+    /// The directory of Python-based backends; it need not exist.
+    pub backend_directory: PathBuf,
+    /// Whether a load request may bring files that hold code.
+    pub allows_model_code_upload: bool,
     /// Bytes of the response cache; 0 for none.
     pub cache_size: usize,
     /// How long a drain waits for what is in flight.
@@ -69,6 +73,9 @@ pub struct Settings {
     pub receive_memory_bytes_max: Option<usize>,
     /// Bytes of state that one instance keeps for its sequences.
     pub sequence_state_bytes_max: usize,
+    /// Bytes of one region between the server and one Python process; a part of what this process may have where it is
+    /// not given.
+    pub python_memory_bytes_max: Option<usize>,
     /// Whether models run on GPUs whose configuration leaves that open.
     pub uses_gpu_unasked: bool,
     /// Bytes that are taken of the memory of each GPU.
@@ -174,6 +181,8 @@ impl Default for Settings {
             auto_complete_disabled: false,
             warnings: Vec::new(),
             backend_config: BackendConfig::default(),
+            backend_directory: PathBuf::from("/opt/tritonserver/backends"),
+            allows_model_code_upload: false,
             cache_size: 0,
             exit_timeout: limits::EXIT_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
@@ -182,6 +191,7 @@ impl Default for Settings {
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             receive_memory_bytes_max: None,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
+            python_memory_bytes_max: None,
             uses_gpu_unasked: false,
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             gpu_run_max: limits::GPU_RUN_MAX,

@@ -29,14 +29,34 @@ struct RequestBudget {
 pub struct ControlLease {
     budget: Arc<RequestBudget>,
     size: usize,
+    origin: Option<Arc<OrderOrigin>>,
+}
+
+/// The models that wait for an order which one of them gave. Lives until the order is answered.
+#[derive(Debug)]
+pub struct OrderOrigin {
+    /// Their names: the one that gave the order, and those that wait for it in turn.
+    pub callers: Vec<String>,
+}
+
+impl ControlLease {
+    /// Where the order comes from; none for a client's.
+    pub const fn origin(&self) -> Option<&Arc<OrderOrigin>> {
+        self.origin.as_ref()
+    }
 }
 
 impl ControlRequests {
-    /// Admits a request: the end that the control thread answers through, and the end that the client awaits.
+    /// Admits a request of a client, or of a model, which is its origin: the end that the control thread answers
+    /// through, and the end that is awaited.
     ///
     /// # Errors
     /// Unavailable, where as many wait as may, or hold as many bytes as they may.
-    pub fn admit(&self, order: &RepositoryOrder) -> Result<(ControlReply, OneShotReceiver<Vec<IndexEntry>>), Error> {
+    pub fn admit(
+        &self,
+        order: &RepositoryOrder,
+        origin: Option<Arc<OrderOrigin>>,
+    ) -> Result<(ControlReply, OneShotReceiver<Vec<IndexEntry>>), Error> {
         let (budget, size) = (&self.budget, order.size());
         let take = |have: &AtomicUsize, more: usize, max: usize| {
             let within = |have: usize| have.checked_add(more).filter(|sum| *sum <= max);
@@ -51,7 +71,7 @@ impl ControlRequests {
             let text = format!("the model control requests that wait hold {ORDERS_SIZE_MAX} bytes, the most they may");
             return Err(Error::unavailable(text));
         }
-        Ok(one_shot(ControlLease { budget: Arc::clone(budget), size }))
+        Ok(one_shot(ControlLease { budget: Arc::clone(budget), size, origin }))
     }
 }
 
@@ -81,15 +101,15 @@ mod tests {
     #[test]
     fn requests_are_bounded_in_number_and_bytes_and_return_their_share() {
         let requests = ControlRequests::default();
-        let held: Vec<_> = (0..ORDERS_MAX).map(|_| requests.admit(&load(0)).unwrap()).collect();
-        let error = requests.admit(&load(0)).err().unwrap();
+        let held: Vec<_> = (0..ORDERS_MAX).map(|_| requests.admit(&load(0), None).unwrap()).collect();
+        let error = requests.admit(&load(0), None).err().unwrap();
         assert!(error.text().contains("256 model control requests wait"), "{error}");
         drop(held);
-        let large = requests.admit(&load(ORDERS_SIZE_MAX - 100)).unwrap();
-        let error = requests.admit(&load(200)).err().unwrap();
+        let large = requests.admit(&load(ORDERS_SIZE_MAX - 100), None).unwrap();
+        let error = requests.admit(&load(200), None).err().unwrap();
         assert!(error.text().contains("hold 268435456 bytes"), "{error}");
         drop(large);
-        assert!(requests.admit(&load(200)).is_ok());
+        assert!(requests.admit(&load(200), None).is_ok());
         assert_eq!(requests.budget.count.load(Ordering::Relaxed), 0);
         assert_eq!(requests.budget.size.load(Ordering::Relaxed), 0);
     }

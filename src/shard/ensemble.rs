@@ -22,10 +22,11 @@ use crate::error::{Code, Error};
 use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX};
 use crate::metrics::StepTimes;
 use crate::model::ensemble::fits;
+use crate::model::parameters::Parameters;
 use crate::model::spec::ensemble::Ensemble;
-use crate::model::{ModelSpec, SequenceMark, TensorSpec};
+use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
-use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan, SequenceParameters};
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::Placement;
@@ -59,7 +60,8 @@ struct EnsembleContext {
     rows: u32,
     priority: u64,
     timeout: Duration,
-    sequence: Option<SequenceMark>,
+    sequence: SequenceParameters,
+    parameters: Parameters,
     plan: ResponsePlan,
     arrival: Arrival,
     sink: Option<Rc<dyn PartSink>>,
@@ -134,19 +136,21 @@ impl Shard {
         let _slot_guard = SlotGuard { request_slots: Rc::clone(&self.request_slots), ticket: self.open_ticket()? };
         let model_metrics = ModelMetrics::open(model, self.index, request.rows, arrival.received);
         let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
+        let Arrival { received, deadline, .. } = arrival;
         let outcome = match self.begin_ensemble(model, steps, request, (arrival, sink)) {
-            Ok(running) => unless_late(running, arrival.deadline).await,
+            Ok(running) => unless_late(running, deadline).await,
             Err(error) => Err(error),
         };
         let computed = outcome.as_ref().map_or_else(|_| StepTimes::default(), |outcome| outcome.computed);
         model_metrics.settle_ensemble(outcome.is_ok(), &computed);
         let EnsembleOutcome { outputs, .. } =
             outcome.map_err(|error| error.with_prefix(&format!("in ensemble '{}', ", spec.name)))?;
-        let stamps = computed.stamps(arrival.received, began, clock::now());
+        let stamps = computed.stamps(received, began, clock::now());
         if spec.is_decoupled {
-            return Ok((InferOutcome { outputs, plan, stamps }, AnswerPart::End));
+            return Ok((InferOutcome { outputs, parameters: None, plan, stamps }, AnswerPart::End));
         }
-        Ok((InferOutcome { outputs: spec.to_client(outputs)?, plan, stamps }, AnswerPart::Last))
+        let outputs = spec.to_client(outputs)?;
+        Ok((InferOutcome { outputs, parameters: None, plan, stamps }, AnswerPart::Last))
     }
 
     fn begin_ensemble(
@@ -166,7 +170,7 @@ impl Shard {
         // The handles are kept until the answer, so that a version unloaded meanwhile is not freed.
         let models = self.step_models(ensemble)?;
         let bound = steps.bind(&served.spec, ensemble, models.iter().map(|model| &model.served().spec))?;
-        let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
+        let InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan } = request;
         let batch_rows = if served.spec.has_batch_axis() { rows } else { 0 };
         let piece = |tensor: Tensor| StepTensor { tensor: tensor.is_given().then_some(tensor), rows: batch_rows };
         let brought = ensemble.inputs.iter().copied().zip(inputs.into_iter().map(piece));
@@ -183,6 +187,7 @@ impl Shard {
             priority,
             timeout,
             sequence,
+            parameters,
             plan,
             arrival,
             sink,
@@ -218,6 +223,12 @@ impl Shard {
             _ => None,
         };
         self.models_within(model).unwrap_or_default().iter().filter_map(model_queue).collect()
+    }
+
+    /// The model versions that a request to the model may reach: itself, and those of its steps where it is an ensemble
+    /// whose steps can all run.
+    pub fn reached(&self, model: &Rc<LocalModel>) -> Vec<Rc<LocalModel>> {
+        self.models_within(model).unwrap_or_default()
     }
 
     /// The model and all models below it, each once, however often and deep it is a step.
@@ -319,7 +330,7 @@ impl RunningEnsemble {
         while self.common.sink.as_ref().is_none_or(|sink| sink.has_room()) {
             let Some(response) = self.run.poll_response() else { break };
             has_moved = true;
-            let outputs = self.common.outputs(response)?;
+            let outputs = self.common.outputs(response);
             match self.common.sink.as_ref().filter(|_| self.common.spec.is_decoupled) {
                 None => self.outputs = Some(outputs),
                 Some(sink) => {
@@ -369,7 +380,7 @@ impl EnsembleContext {
             Some(NamedTensor::new(&input.name, Some(tensor.datatype), shape, tensor.contents))
         });
         let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
-        check::check_sequence(spec, self.sequence.as_ref(), rows)?;
+        check::check_sequence(spec, &self.sequence, rows)?;
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs
             .iter()
@@ -377,22 +388,23 @@ impl EnsembleContext {
             .collect();
         let plan = ResponsePlan { id: self.plan.id.clone(), outputs, ..ResponsePlan::default() };
         let (priority, timeout, sequence) = (self.priority, self.timeout, self.sequence.clone());
-        let request = InferRequest { inputs, rows, priority, timeout, sequence, plan };
+        let parameters = if spec.takes_details() { self.parameters.clone() } else { Parameters::default() };
+        let request = InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan };
         let parts = spec
             .is_decoupled
             .then(|| Rc::new(UnreadAnswers { answers: RefCell::default(), window: Rc::clone(window) }));
         let sink = parts.clone().map(|parts| parts as Rc<dyn PartSink>);
         let (shard, model, permits) = (Rc::clone(&self.shard), Rc::clone(model), self.permits.get(step).cloned());
-        let (deadline, depth) = (self.arrival.deadline, self.arrival.depth + 1);
+        let Arrival { deadline, depth, chain, .. } = self.arrival.clone();
         let successor = self.successor(step);
         let work = Box::pin(async move {
             let _permit = match permits {
                 Some(permits) => Some(permits.acquire().await),
                 None => None,
             };
-            let arrival = Arrival { received: clock::now(), deadline, depth };
+            let arrival = Arrival { received: clock::now(), deadline, depth: depth + 1, chain };
             let has_run = Cell::new(false);
-            let first = shard.infer(&model, request.clone(), arrival, sink.clone(), &has_run).await;
+            let first = shard.infer(&model, request.clone(), arrival.clone(), sink.clone(), &has_run).await;
             // The model was reloaded while the request was at an earlier step: try once more on the version that
             // replaced it. Safe, since no instance has run this request.
             match first {
@@ -424,14 +436,15 @@ impl EnsembleContext {
         let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
         let wires = self.bound.wiring.steps.get(step).into_iter().flat_map(|wiring| &wiring.outputs);
         let piece = |(index, _): &(usize, usize)| {
-            let tensor = outputs.get_mut(*index).and_then(Option::take);
+            let tensor = outputs.get_mut(*index).and_then(Option::take).filter(|tensor| !tensor.is_missing());
             StepTensor { tensor, rows }
         };
         wires.map(piece).collect()
     }
 
-    /// The outputs of the ensemble in its order; those that were not requested are empty.
-    fn outputs(&self, response: Vec<StepTensor>) -> Result<Vec<Tensor>, Error> {
+    /// The outputs of the ensemble in its order; those that were not requested are empty. So are those that no step
+    /// made, since a Python model or an optional input was left out: as in Triton the response lacks them.
+    fn outputs(&self, response: Vec<StepTensor>) -> Vec<Tensor> {
         let spec = &self.spec;
         let empty = |datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
         let mut outputs: Vec<_> = spec.outputs.iter().map(|output| empty(output.datatype)).collect();
@@ -440,16 +453,11 @@ impl EnsembleContext {
             let (Some(expected), Some(output)) = (spec.outputs.get(plan.index), outputs.get_mut(plan.index)) else {
                 continue;
             };
-            let tensor = piece.tensor.ok_or_else(|| {
-                Error::invalid(format!(
-                    "output '{}' was not computed: an input that it depends on was left out",
-                    expected.name
-                ))
-            })?;
+            let Some(tensor) = piece.tensor else { continue };
             let dims = expected.model_shape.get(usize::from(spec.has_batch_axis())..).unwrap_or_default();
             *output = Tensor { shape: reshape(dims, has_rows, piece.rows, tensor.shape), ..tensor };
         }
-        Ok(outputs)
+        outputs
     }
 }
 

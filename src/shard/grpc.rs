@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error};
@@ -140,6 +141,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             request_metrics.settle(&outcome);
             outcome
         }
+        Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::SharedMemory(kind, action) => regions(&shard, (kind, action), &message).await.map(|answer| (answer, None)),
@@ -154,6 +156,11 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         }
         Err(error) => end(&link, stream, Some(&error)),
     }
+}
+
+async fn model_ready(shard: &Shard, message: &[u8]) -> Result<Bytes, Error> {
+    let (name, version) = service::ready_question(message)?;
+    service::ready_answer(shard.is_told_ready(&name, version).await)
 }
 
 async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {
@@ -234,7 +241,7 @@ async fn infer(
     deadline: Option<Instant>,
     is_timed: bool,
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
-    let arrival = Arrival { received: clock::now(), deadline, depth: 0 };
+    let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: CallChain::default() };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let version = version_of(request.model_version)?;
@@ -243,9 +250,9 @@ async fn infer(
         Ok((model, request))
     };
     let output = infer_pipeline::run(shard, PipelineInput { memory, arrival, is_timed }, decode, &mut NoHooks).await?;
-    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
+    let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
+    let parts = grpc::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?;
     let end = decoded_at.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
     Ok((parts, end))
 }

@@ -8,13 +8,18 @@ use std::time::Duration;
 
 use futures_lite::future;
 
-use crate::backend::{self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, Responder, Ticket};
+use crate::backend::details::CallChain;
+use crate::backend::{
+    self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, RequestDetails, Responder, Ticket,
+};
 use crate::error::{Code, Error};
 use crate::limits::{IN_FLIGHT_MAX, QUEUE_LOOK_PAUSE};
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes};
+use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::queue::completions::Completions;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired};
@@ -24,6 +29,7 @@ use crate::runtime::executor;
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::model_table::{InstanceRoute, LocalModel};
+use crate::shard::request_details::{in_sequence, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
 use crate::shard::response_cache::CacheKey;
 use crate::tensor::Tensor;
@@ -73,6 +79,26 @@ struct Submission {
     arrival: Arrival,
     sink: Option<Rc<dyn PartSink>>,
     output_needs: OutputNeeds,
+    details: Option<Arc<RequestDetails>>,
+}
+
+impl Submission {
+    /// Its entry in a model queue. A request outside of a sequence gets one of its own where the model's are iterative.
+    fn into_queued(self, spec: &ModelSpec, model_queue: &ModelQueue, completions: Arc<Completions>) -> QueuedRequest {
+        let Self { ticket, inputs, rows, priority, sequence, arrival, output_needs, details, .. } = self;
+        let mark = sequence.filter(|_| spec.sequence.is_some());
+        let own = if mark.is_none() { model_queue.new_sequence() } else { None };
+        let details = match &own {
+            Some(own) if spec.takes_details() => Some(in_sequence(details, own)),
+            _ => details,
+        };
+        let mark = mark.or(own);
+        let said = details.as_ref().map_or(0, |details| details.parameters.size());
+        let size = inputs.iter().map(|input| input.contents.len()).fold(said, usize::saturating_add);
+        let level = model_queue.policy().level(priority);
+        let (stamps, again) = (Stamps { received: arrival.received, ..Stamps::default() }, None);
+        QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, output_needs, details, again }
+    }
 }
 
 /// The result of a lookup in the response cache.
@@ -87,14 +113,16 @@ enum CacheLookup {
 pub struct InferOutcome {
     /// In the order of the model's outputs.
     pub outputs: Vec<Tensor>,
+    /// The parameters that the model gave its answer; none for most.
+    pub parameters: Option<Box<Parameters>>,
     /// Which outputs the response sends, and how.
     pub plan: ResponsePlan,
     /// When each stage ended.
     pub stamps: Stamps,
 }
 
-/// When a request arrived, and when its client gives up.
-#[derive(Clone, Copy, Debug)]
+/// When a request arrived, when its client gives up, and who called.
+#[derive(Clone, Debug)]
 pub struct Arrival {
     /// When its last byte was read.
     pub received: Instant,
@@ -102,6 +130,8 @@ pub struct Arrival {
     pub deadline: Option<Instant>,
     /// How many nested ensembles it is a step of; 0 for a request of a client.
     pub depth: usize,
+    /// The models whose calls led to it; empty for a request of a client.
+    pub chain: CallChain,
 }
 
 impl Shard {
@@ -120,13 +150,13 @@ impl Shard {
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
-        let lookup = self.look_up(model, &request, arrival);
+        let lookup = self.look_up(model, &request, arrival.received);
         if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
-            return Ok((InferOutcome { outputs, plan: request.plan, stamps }, AnswerPart::Last));
+            return Ok((InferOutcome { outputs, parameters: None, plan: request.plan, stamps }, AnswerPart::Last));
         }
         let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
         if let Some(CacheLookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &inferred.outputs, took);
+            self.remember(model, key, &inferred, took);
         }
         Ok((inferred, part))
     }
@@ -134,7 +164,7 @@ impl Shard {
     async fn run_parts(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        request: InferRequest,
+        mut request: InferRequest,
         arrival: Arrival,
         sink: Option<Rc<dyn PartSink>>,
         has_run: &Cell<bool>,
@@ -145,10 +175,17 @@ impl Shard {
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
         let ticket = self.open_ticket()?;
-        let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
+        let spec = &model.served().spec;
+        let details = if spec.takes_details() {
+            take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain)
+        } else {
+            None
+        };
+        let InferRequest { inputs, rows, priority, timeout, sequence, plan, .. } = request;
         let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
-        let output_needs = output_needs(&model.served().spec, &plan);
-        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs };
+        let (sequence, output_needs) = (sequence.mark(), output_needs(spec, &plan));
+        let submission =
+            Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs, details };
         let answer = match model.route() {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             InstanceRoute::Queue(producer) => self.enqueue(model, producer, submission, &plan.id).await,
@@ -159,10 +196,9 @@ impl Shard {
         };
         let part = answer.as_ref().map_or(AnswerPart::Last, |answer| answer.part);
         has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
-        let spec = &model.served().spec;
         let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
-        model_metrics.settle(answer).map(|(outputs, stamps)| (InferOutcome { outputs, plan, stamps }, part))
+        model_metrics.settle(answer, plan).map(|outcome| (outcome, part))
     }
 
     /// A free ticket.
@@ -178,27 +214,28 @@ impl Shard {
     }
 
     /// Looks the request up in the response cache and counts a hit; `None` where the model's answers are not cached.
-    fn look_up(&self, model: &LocalModel, request: &InferRequest, arrival: Arrival) -> Option<CacheLookup> {
+    fn look_up(&self, model: &LocalModel, request: &InferRequest, received: Instant) -> Option<CacheLookup> {
         let served = model.served();
         let mut cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?.borrow_mut();
         let began = clock::now();
-        let key = cache.key(&served.spec, &request.inputs);
+        let key = cache.key(&served.spec, &request.inputs, &request.parameters);
         let found = cache.find(&key);
         let now = clock::now();
         let Some(outputs) = found else { return Some(CacheLookup::Miss(key, now.since(began))) };
         if let Some(cells) = served.cells.get(self.index) {
-            cells.count_cache_hit(arrival.received, began, now, clock::epoch_millis(now));
+            cells.count_cache_hit(received, began, now, clock::epoch_millis(now));
         }
-        let stamps =
-            Stamps { received: arrival.received, batched: began, input_end: began, infer_end: began, output_end: now };
+        let stamps = Stamps { received, batched: began, input_end: began, infer_end: began, output_end: now };
         Some(CacheLookup::Hit(outputs, stamps))
     }
 
-    /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion.
-    fn remember(&self, model: &LocalModel, key: CacheKey, outputs: &[Tensor], looked_up: Duration) {
+    /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion. An answer with
+    /// parameters is not cached: they may speak of this one run, and without them (as Triton caches) it would be
+    /// another answer.
+    fn remember(&self, model: &LocalModel, key: CacheKey, inferred: &InferOutcome, looked_up: Duration) {
         let began = clock::now();
-        if let Some(cache) = &self.cache {
-            cache.borrow_mut().insert(key, &model.served().spec, outputs);
+        if let Some(cache) = self.cache.as_ref().filter(|_| inferred.parameters.is_none()) {
+            cache.borrow_mut().insert(key, &model.served().spec, &inferred.outputs);
         }
         if let Some(cells) = model.served().cells.get(self.index) {
             cells.count_cache_miss(looked_up + clock::now().since(began));
@@ -211,14 +248,14 @@ impl Shard {
         instance: &RefCell<Box<dyn Instance>>,
         submission: Submission,
     ) -> Answer {
-        let Submission { ticket, inputs, rows, arrival, sink, .. } = submission;
+        let Submission { ticket, inputs, rows, arrival, sink, details, .. } = submission;
         let completions = self.request_slots.completions();
         completions.claim(ticket);
         let pending = self.request_slots.pending(ticket, || ()).with_sink(sink);
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(completions) as Arc<dyn backend::AnswerSink>, ticket, stamps);
         responder.set_batch(rows, true);
-        let requests = vec![Request { inputs, rows, responder, sequence: None, details: None }];
+        let requests = vec![Request { inputs, rows, responder, sequence: None, details }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let served = model.served();
         if let Some(cells) = served.cells.get(self.index) {
@@ -240,25 +277,22 @@ impl Shard {
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         producer: &RefCell<QueueProducer>,
-        submission: Submission,
+        mut submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs } = submission;
         let model_queue = Arc::clone(producer.borrow().model_queue());
-        let size = inputs.iter().map(|input| input.contents.len()).sum();
-        let shape_key = shape_key(&model.served().spec, &inputs);
-        let stamps = Stamps { received: arrival.received, ..Stamps::default() };
-        let completions = Arc::clone(self.request_slots.completions());
-        let level = model_queue.policy().level(priority);
-        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| model_queue.new_sequence());
-        let sequence = mark.as_ref().map(|mark| mark.id.clone());
-        let token =
-            QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again: None, output_needs };
+        let spec = &model.served().spec;
+        let shape_key = shape_key(spec, &submission.inputs);
+        let Submission { ticket, rows, priority, timeout, .. } = submission;
+        let (received, deadline, sink) =
+            (submission.arrival.received, submission.arrival.deadline, submission.sink.take());
+        let token = submission.into_queued(spec, &model_queue, Arc::clone(self.request_slots.completions()));
+        let sequence = token.mark.as_ref().map(|mark| mark.id.clone());
         let room = token.room();
-        let (queued_at, deadline) = (clock::now(), arrival.deadline);
+        let queued_at = clock::now();
         // With admission by deadline, the client's own timeout limits the whole request, not only its time in the
         // queue.
-        let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
+        let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| received + timeout);
         let due = deadline.into_iter().chain(asked).min();
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = producer.borrow_mut().submit(entry);
@@ -284,7 +318,7 @@ impl Shard {
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(sequence_guard.answer(pending, timeout_at), deadline).await;
         }
-        let queue = model_queue.policy().queue(level);
+        let queue = model_queue.policy().queue(room.level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
@@ -293,13 +327,17 @@ impl Shard {
     }
 }
 
-/// Which part of each output the client asked for, so that an instance on a GPU copies only that back. Everything,
-/// where the model runs on CPUs or its answers are cached: other requests may need the rest.
+/// Which part of each output the client asked for, so that an instance on a GPU copies only that back, and a Python
+/// model may ask for their names. Everything, where another model runs on CPUs or the answers are cached: other requests
+/// may need the rest. New states of a sequence are needed whole, whatever the client asked for.
 fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
-    if !spec.is_on_gpu() || spec.is_cached || plan.outputs.is_empty() {
+    let is_told = spec.is_on_gpu() || spec.is_python();
+    if !is_told || spec.is_cached || plan.outputs.is_empty() {
         return OutputNeeds::default();
     }
+    let states = || spec.sequence.iter().flat_map(|sequence| &sequence.states);
     let output_need = |index| match plan.outputs.iter().find(|output| output.index == index) {
+        _ if states().any(|state| state.output == index) => OutputNeed::Whole,
         None => OutputNeed::Nothing,
         Some(OutputPlan { class_count: 0, .. }) => OutputNeed::Whole,
         Some(OutputPlan { class_count, .. }) => OutputNeed::Classes(*class_count),
@@ -407,7 +445,7 @@ impl ModelMetrics {
         }
     }
 
-    fn settle(mut self, answer: Result<Answer, Error>) -> Result<(Vec<Tensor>, Stamps), Error> {
+    fn settle(mut self, answer: Result<Answer, Error>, plan: ResponsePlan) -> Result<InferOutcome, Error> {
         self.is_settled = true;
         match &answer {
             Ok(Answer { outputs: Ok(_), stamps, .. }) => {
@@ -420,7 +458,8 @@ impl ModelMetrics {
             }
             _ => self.count_failure(FailureReason::Rejected),
         }
-        answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))
+        let Answer { outputs, parameters, stamps, .. } = answer?;
+        Ok(InferOutcome { outputs: outputs?, parameters, plan, stamps })
     }
 
     fn count_failure(&self, reason: FailureReason) {
@@ -474,7 +513,6 @@ fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::completions::Completions;
     use crate::runtime::executor::{IoPath, Runtime};
     use crate::shard::request_slots::RequestSlots;
 
@@ -535,6 +573,30 @@ mod tests {
         model.inputs.truncate(1);
         model.inputs[0].is_shape_tensor = false;
         assert!(key(&model, 1, "3", "4", true).is_empty(), "nothing may differ");
+    }
+
+    #[test]
+    fn python_models_are_told_which_outputs_are_wanted_and_states_always_are() {
+        use crate::model::config::{CompletionRules, ConfigDraft};
+        let tensor = |side: &str, name: &str| format!("{side} {{ name: '{name}' data_type: TYPE_INT32 dims: 1 }} ");
+        let state = "state { input_name: 's' output_name: 'c' data_type: TYPE_INT32 dims: 1 }";
+        let tensors =
+            [tensor("input", "x"), tensor("output", "a"), tensor("output", "b"), tensor("output", "c")].concat();
+        let text = format!("backend: 'identity' {tensors} sequence_batching {{ {state} }}");
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        let model = draft.complete(None, &std::collections::BTreeMap::new(), CompletionRules::default()).unwrap();
+        let planned = |index, class_count| OutputPlan { index, is_binary: false, class_count };
+        let check = |backend: &str, is_cached: bool, outputs: &[OutputPlan], want: &[OutputNeed]| {
+            let spec = ModelSpec { is_cached, ..model.clone().run_by(backend) };
+            let plan = ResponsePlan { outputs: outputs.iter().copied().collect(), ..ResponsePlan::default() };
+            assert_eq!(output_needs(&spec, &plan).0.as_slice(), want, "{backend} {is_cached} {outputs:?}");
+        };
+        use OutputNeed::{Classes, Nothing, Whole};
+        check("python", false, &[planned(1, 0)], &[Nothing, Whole, Whole]);
+        check("python", false, &[planned(0, 3)], &[Classes(3), Nothing, Whole]);
+        check("python", false, &[planned(2, 3)], &[Nothing, Nothing, Whole]);
+        check("python", true, &[planned(1, 0)], &[]);
+        check("identity", false, &[planned(1, 0)], &[]);
     }
 
     #[test]

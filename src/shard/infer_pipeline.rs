@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::backend::AnswerPart;
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
+use crate::model::parameters::Parameters;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::shared_memory::{RegionKind, Regions};
 use crate::runtime::clock;
@@ -36,6 +37,8 @@ pub struct PipelineOutput {
     pub model: Rc<LocalModel>,
     /// In the order of the model's outputs; empty contents where they went to shared memory.
     pub outputs: Vec<Tensor>,
+    /// The parameters that the model gave its answer; none for most.
+    pub parameters: Option<Box<Parameters>>,
     /// Which outputs the response sends, and how.
     pub plan: ResponsePlan,
     /// Which part of the answer this is: for a decoupled model perhaps only its end.
@@ -92,7 +95,7 @@ where
     let has_run = Cell::new(false);
     let outcome = shard.infer(&model, request, arrival, sink, &has_run).await;
     hooks.handle_outcome(&outcome, has_run.get());
-    let (InferOutcome { mut outputs, plan, stamps }, part) = outcome?;
+    let (InferOutcome { mut outputs, parameters, plan, stamps }, part) = outcome?;
     deliver_system(spec, &plan, &mut outputs)?;
     if plan
         .shared
@@ -101,5 +104,5 @@ where
     {
         Box::pin(shard.deliver_gpu(&plan, &mut outputs)).await?;
     }
-    Ok(PipelineOutput { model, outputs, plan, part, stamps, decoded_at })
+    Ok(PipelineOutput { model, outputs, parameters, plan, part, stamps, decoded_at })
 }

@@ -2,7 +2,8 @@
 //! the background, then pushes a [`ModelChange`] into every shard's mailbox; a task of the shard applies it between two
 //! requests and acknowledges it ([`ControlEvent::Changed`]). When the last request of a removed version has its answer,
 //! the shard sends its handle back ([`ControlEvent::Released`]): freeing a model takes long, and no shard does it. The
-//! path of a request takes no lock for this and allocates nothing.
+//! path of a request takes no lock for this and allocates nothing. Calls of models to other models come by the mailbox
+//! too, from any thread.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -15,6 +16,7 @@ use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
+use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
 use crate::shard::shared_memory::PublishedRegions;
 
 /// A change of the models, as one shard receives it.
@@ -60,13 +62,14 @@ pub enum ControlEvent {
 /// Sends to the control thread; never blocks.
 pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
-/// The changes that one shard has not applied yet. Bounded although the queues are not: the control thread pushes at
+/// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread pushes at
 /// most one change per control request, load and repository scan, and one set of regions per region request, and the
 /// number of those in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
     changes: SegQueue<ModelChange>,
     regions: SegQueue<Arc<PublishedRegions>>,
+    nested: NestedQueue,
     waker: AtomicWaker,
     threads: OnceLock<Threads>,
 }
@@ -82,6 +85,18 @@ impl ShardMailbox {
     pub fn push_regions(&self, published: Arc<PublishedRegions>) {
         self.regions.push(published);
         self.waker.wake();
+    }
+
+    /// Pushes a call or an order of a model, and wakes the shard.
+    pub fn push_nested(&self, work: NestedWork) -> PushOutcome {
+        let outcome = self.nested.push(work);
+        self.waker.wake();
+        outcome
+    }
+
+    /// The calls and orders of models.
+    pub const fn nested(&self) -> &NestedQueue {
+        &self.nested
     }
 
     /// The next set of regions.

@@ -4,10 +4,13 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::backend::custom_metrics::MetricFamilyView;
 use crate::error::{Code, Error};
-use crate::metrics::{self, LoadFigures};
+use crate::limits::METRICS_LOOK_PAUSE;
+use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures};
 use crate::model::repository::index::{ModelOverview, VersionOverview};
 use crate::protocol::rest;
+use crate::runtime::executor;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::ConnectionGuard;
 use crate::shard::{Shard, http1};
@@ -18,31 +21,50 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &Connectio
     let shard = Rc::clone(shard);
     let own = Rc::clone(&shard);
     let answer = move |message: Message, _| {
-        let reply = reply(&own, &message);
-        async move { reply }
+        let shard = Rc::clone(&own);
+        async move { reply(&shard, &message).await }
     };
     http1::serve(&shard, socket, Vec::new(), connection_guard, answer).await;
 }
 
-fn reply(shard: &Shard, message: &Message) -> Reply {
+async fn reply(shard: &Shard, message: &Message) -> Reply {
     if !matches!(message.method, Method::Get | Method::Head) {
         return rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
     }
     let body = match &message.path[..] {
-        b"/metrics" | b"/metrics/" => Bytes::from(text(shard)),
+        b"/metrics" | b"/metrics/" => Bytes::from(text(shard).await),
         _ => Bytes::new(),
     };
     Reply::new(200, "text/plain; charset=utf-8", body)
 }
 
-fn text(shard: &Shard) -> String {
+async fn text(shard: &Shard) -> String {
+    // Before anything else is read: another thread may have the lock, and a shard waits for none.
+    let custom = loop {
+        match shard.server_context.metrics.custom.try_view() {
+            Some(custom) => break custom,
+            None => executor::sleep(METRICS_LOOK_PAUSE).await,
+        }
+    };
     let served = shard.models.served();
     let models: Vec<_> = served.iter().map(|served| served.figures()).collect();
     let shards: Vec<_> = shard.server_context.metrics.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();
     let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
     let gpus = shard.server_context.metrics.gpus.get().map_or(&[][..], Vec::as_slice);
-    metrics::encode(&models, &shards, &loads, gpus)
+    let mut text = metrics::encode(&models, &shards, &loads, gpus);
+    metrics::encode_custom(&mut text, &custom.iter().map(custom_family).collect::<Vec<_>>());
+    text
+}
+
+fn custom_family(family: &MetricFamilyView) -> CustomFamily<'_> {
+    let series = family.series.iter().map(|series| CustomSeries {
+        labels: series.labels(),
+        value: series.sum(),
+        buckets: series.buckets().collect(),
+    });
+    let (name, kind, help) = (&family.name, family.kind.as_str(), &family.description);
+    CustomFamily { name, kind, help, series: series.collect() }
 }
 
 fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {

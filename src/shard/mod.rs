@@ -8,6 +8,7 @@ pub mod control_request;
 pub mod deferred_wakes;
 pub mod ensemble;
 pub mod ensemble_steps;
+pub mod gateway;
 pub mod grpc;
 pub mod http1;
 pub mod http2;
@@ -19,10 +20,15 @@ pub mod linger;
 pub mod mailbox;
 pub mod metrics_endpoint;
 pub mod model_table;
+pub mod nested;
+pub mod nested_queue;
+pub mod readiness;
 pub mod receive_budget;
 mod refusal_run;
+mod request_details;
 pub mod request_slots;
 pub mod response_cache;
+pub mod response_counter;
 pub mod rest;
 pub mod server_context;
 pub mod session;
@@ -55,7 +61,7 @@ use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{Listener, Socket};
 use crate::shard::connections::Connections;
 use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::mailbox::ControlEvent;
+use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
@@ -119,6 +125,7 @@ impl Shard {
             Err(error) => return listening(Err(error)),
         };
         let completion = executor::spawn_urgent(ANSWER_LATENCY, self.supervise("complete", complete));
+        self.set_reachable(true);
         let waking = executor::spawn(self.supervise("wake", |shard| async move { shard.deferred_wakes.run().await }));
         let sweeper = executor::spawn(self.supervise("sweep", sweep));
         let changing = executor::spawn(self.supervise("change", change));
@@ -134,9 +141,15 @@ impl Shard {
         let give_up_at = clock::now() + self.server_context.runtime.exit_timeout;
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
-        while !self.connections.is_empty() && clock::now() < give_up_at {
+        while (!self.connections.is_empty() || self.nested_in_flight() > 0) && clock::now() < give_up_at {
             executor::sleep(DRAIN_INTERVAL).await;
             self.connections.sweep(clock::now());
+        }
+        self.set_reachable(false);
+        // What another thread pushed just before.
+        self.begin_nested();
+        while self.nested_in_flight() > 0 && clock::now() < give_up_at {
+            executor::sleep(DRAIN_INTERVAL).await;
         }
         waking.cancel().await;
         sweeper.cancel().await;
@@ -173,6 +186,28 @@ impl Shard {
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
+        }
+    }
+
+    /// Sets whether models may call other models on this shard.
+    fn set_reachable(&self, is_reachable: bool) {
+        match self.server_context.control_link.mailboxes.get(self.index).map(ShardMailbox::nested) {
+            Some(nested) if is_reachable => nested.open(),
+            Some(nested) => nested.close(),
+            None => {}
+        }
+    }
+
+    /// Calls and orders of models that wait or run here.
+    fn nested_in_flight(&self) -> usize {
+        self.server_context.control_link.mailboxes.get(self.index).map_or(0, |mailbox| mailbox.nested().in_flight())
+    }
+
+    /// Starts the calls and orders of models that wait in the mailbox.
+    fn begin_nested(self: &Rc<Self>) {
+        let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
+        while let Some(work) = mailbox.nested().poll() {
+            nested::begin(self, work);
         }
     }
 
@@ -233,15 +268,17 @@ async fn complete(shard: Rc<Shard>) {
     .await;
 }
 
-/// Applies changes to the models, for as long as the shard lives.
+/// Applies changes to the models and starts what models ask for, for as long as the shard lives.
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         shard.apply_changes();
+        shard.begin_nested();
         if let Some(mailbox) = shard.server_context.control_link.mailboxes.get(shard.index) {
             mailbox.register(context.waker());
         }
         // A change that was pushed before the waker was registered has woken no task: check again.
         shard.apply_changes();
+        shard.begin_nested();
         Poll::Pending
     })
     .await;
@@ -298,3 +335,6 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     })
     .detach();
 }
+
+#[cfg(test)]
+mod tests;

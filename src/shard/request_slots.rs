@@ -48,7 +48,7 @@ enum SlotState {
 #[derive(Default)]
 struct PartQueue {
     answers: VecDeque<Answer>,
-    /// Bytes of their tensors.
+    /// Bytes of their tensors and parameters.
     size: usize,
     /// Whether the limit was exceeded: further answers are discarded.
     is_over: bool,
@@ -90,7 +90,9 @@ impl PartQueue {
 
 /// Bytes that a waiting answer counts as.
 fn size(answer: &Answer) -> usize {
-    answer.outputs.iter().flatten().map(|output| output.contents.len()).fold(RESPONSE_COST, usize::saturating_add)
+    let parameters = answer.parameters.as_ref().map(|parameters| parameters.size());
+    let outputs = answer.outputs.iter().flatten().map(|output| output.contents.len());
+    outputs.chain(parameters).fold(RESPONSE_COST, usize::saturating_add)
 }
 
 impl RequestSlots {

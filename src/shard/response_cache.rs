@@ -14,6 +14,7 @@ use bytes::Bytes;
 use slab::Slab;
 
 use crate::model::ModelSpec;
+use crate::model::parameters::{ParameterValue, Parameters};
 use crate::tensor::Tensor;
 
 /// Bytes that an entry takes besides its tensors, about.
@@ -45,9 +46,9 @@ impl ResponseCache {
         Self { hashers: [RandomState::new(), RandomState::new()], cache: LruCache::new(size_max) }
     }
 
-    /// The key of the answer to these inputs. The hash keys are random per process, so that no client can construct two
-    /// requests with the same key.
-    pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> CacheKey {
+    /// The key of the answer to these inputs, and to the client's own parameters where the model looks at them. The
+    /// hash keys are random per process, so that no client can construct two requests with the same key.
+    pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor], parameters: &Parameters) -> CacheKey {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             for input in inputs {
@@ -57,6 +58,7 @@ impl ResponseCache {
                 hasher.write_usize(input.contents.len());
                 hasher.write(&input.contents);
             }
+            parameters.0.iter().for_each(|(name, value)| hash_parameter(name, value, &mut hasher));
             hasher.finish()
         };
         CacheKey { model: Arc::as_ptr(spec).addr(), inputs: self.hashers.each_ref().map(hash) }
@@ -78,6 +80,26 @@ impl ResponseCache {
         let outputs = outputs.iter().map(copy).collect();
         self.cache.insert(key, CachedAnswer { outputs, _spec: Arc::clone(spec) }, size);
     }
+}
+
+fn hash_parameter(name: &str, value: &ParameterValue, hasher: &mut impl Hasher) {
+    let mut text = |text: &str| {
+        hasher.write_usize(text.len());
+        hasher.write(text.as_bytes());
+    };
+    text(name);
+    let (kind, number) = match value {
+        ParameterValue::Bool(value) => (0, u64::from(*value)),
+        ParameterValue::Double(value) => (1, value.to_bits()),
+        ParameterValue::Int64(value) => (2, value.cast_unsigned()),
+        ParameterValue::Text(value) => {
+            text(value);
+            (3, 0)
+        }
+        ParameterValue::Uint64(value) => (4, *value),
+    };
+    hasher.write_u8(kind);
+    hasher.write_u64(number);
 }
 
 /// Values by key up to a number of bytes; evicts the least recently used.
@@ -172,6 +194,10 @@ mod tests {
         CacheKey { model: 0, inputs: [u64::from(u32::from(name)), 0] }
     }
 
+    fn key_of(cache: &ResponseCache, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> CacheKey {
+        cache.key(spec, inputs, &Parameters::default())
+    }
+
     /// `+a3` puts in, `?a` asks; what is there afterwards from the newest to the oldest, and the bytes.
     fn script(size_max: usize, text: &str) -> String {
         let mut cache = LruCache::new(size_max);
@@ -222,18 +248,18 @@ mod tests {
         let mut cache = ResponseCache::new(10_000);
         let inputs = |a: &[u8], b: &[u8]| vec![tensor(&[1, a.len() as i64], a), tensor(&[1, b.len() as i64], b)];
         let outputs = |value: f32| vec![tensor(&[1], &[value])];
-        let same = cache.key(&one, &inputs(&[1, 2], &[3]));
+        let same = key_of(&cache, &one, &inputs(&[1, 2], &[3]));
         cache.insert(same, &one, &outputs(7.0));
-        let again = cache.key(&one, &inputs(&[1, 2], &[3]));
+        let again = key_of(&cache, &one, &inputs(&[1, 2], &[3]));
         assert_eq!(cache.find(&again), Some(outputs(7.0)));
         let left_out =
             Tensor { shape: Default::default(), contents: Default::default(), ..inputs(&[1], &[3]).remove(0) };
         let others = [
-            cache.key(&two, &inputs(&[1, 2], &[3])),
-            cache.key(&one, &inputs(&[1], &[2, 3])),
-            cache.key(&one, &inputs(&[1, 3], &[3])),
-            cache.key(&one, &[tensor(&[2, 1], &[1_u8, 2]), tensor(&[1, 1], &[3_u8])]),
-            cache.key(&one, &[inputs(&[1, 2], &[3]).remove(0), left_out]),
+            key_of(&cache, &two, &inputs(&[1, 2], &[3])),
+            key_of(&cache, &one, &inputs(&[1], &[2, 3])),
+            key_of(&cache, &one, &inputs(&[1, 3], &[3])),
+            key_of(&cache, &one, &[tensor(&[2, 1], &[1_u8, 2]), tensor(&[1, 1], &[3_u8])]),
+            key_of(&cache, &one, &[inputs(&[1, 2], &[3]).remove(0), left_out]),
         ];
         for (index, other) in others.iter().enumerate() {
             assert_eq!(cache.find(other), None, "{index}");
@@ -251,10 +277,38 @@ mod tests {
         let mut cache = ResponseCache::new(10_000);
         let whole = tensor(&[100], &[0_f32; 100]);
         let part = Tensor { shape: [1].into_iter().collect(), contents: whole.contents.slice(4..8), ..whole };
-        let key = cache.key(&model, &[]);
+        let key = key_of(&cache, &model, &[]);
         cache.insert(key, &model, std::slice::from_ref(&part));
         let found = cache.find(&key).unwrap();
         assert_ne!(found[0].contents.as_ptr(), part.contents.as_ptr());
         assert_eq!(found, [part]);
+    }
+
+    #[test]
+    fn requests_that_differ_in_a_parameter_have_other_answers() {
+        use ParameterValue::{Bool, Double, Int64, Text, Uint64};
+        let model = Arc::new(spec(8, &[], &[]));
+        let cache = ResponseCache::new(10_000);
+        let parameters = |list: &[(&str, ParameterValue)]| {
+            Parameters(list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+        };
+        let text = |text: &str| Text(text.to_owned());
+        let all = [
+            parameters(&[]),
+            parameters(&[("a", Bool(true))]),
+            parameters(&[("a", Bool(false))]),
+            parameters(&[("a", Int64(1))]),
+            parameters(&[("a", Uint64(1))]),
+            parameters(&[("a", Double(1.0))]),
+            parameters(&[("a", text("1"))]),
+            parameters(&[("b", text("1"))]),
+            parameters(&[("a", text("")), ("b", text(""))]),
+            parameters(&[("a", text("b")), ("", text(""))]),
+        ];
+        let keys: Vec<_> = all.iter().map(|parameters| cache.key(&model, &[], parameters)).collect();
+        for (index, one) in keys.iter().enumerate() {
+            assert_eq!(*one, cache.key(&model, &[], &all[index]));
+            assert!(keys.iter().skip(index + 1).all(|other| other != one), "{:?}", all[index]);
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::metrics::{Departure, ModelStatistics};
@@ -21,7 +22,7 @@ use crate::queue::one_shot::Lease;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
-use crate::shard::control_request::ControlLease;
+use crate::shard::control_request::{ControlLease, OrderOrigin};
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::mailbox::ControlEvent;
@@ -48,6 +49,7 @@ pub async fn handle_message(
             request_metrics.settle(&outcome);
             outcome
         }
+        Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
         Ok(Route::Repository(action)) => repository(shard, action, &body).await,
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(route) => answer(shard, route),
@@ -105,22 +107,23 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(&facts.spec, &facts.versions)
         }
-        Route::ModelReady(path) => {
-            let is_ready = match shard.models.find(path.name, path.version) {
-                Ok(model) => shard.is_model_ready(&model),
-                // It is loading, failed to load or was unloaded.
-                Err(_) if shard.models.overview().has(path.name, path.version) => false,
-                Err(error) => return Err(error),
-            };
-            server::model_ready_reply(path.name, is_ready)
-        }
         Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::ModelInfer(_) | Route::Repository(_) | Route::SharedMemory(..) => {
+        Route::ModelInfer(_) | Route::ModelReady(_) | Route::Repository(_) | Route::SharedMemory(..) => {
             return Err(Error::internal("this route is answered asynchronously"));
         }
     })
+}
+
+async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
+    let is_ready = match shard.models.find(path.name, path.version) {
+        Ok(model) => shard.is_ready_by_its_code(&model).await,
+        // It is loading, failed to load or was unloaded.
+        Err(_) if shard.models.overview().has(path.name, path.version) => false,
+        Err(error) => return Err(error),
+    };
+    Ok(server::model_ready_reply(path.name, is_ready))
 }
 
 async fn infer(
@@ -133,7 +136,7 @@ async fn infer(
     let asked = AskedFields::read(fields);
     let input = PipelineInput {
         memory,
-        arrival: Arrival { received, deadline: None, depth: 0 },
+        arrival: Arrival { received, deadline: None, depth: 0, chain: CallChain::default() },
         is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
     };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
@@ -146,9 +149,9 @@ async fn infer(
         Ok((model, request))
     };
     let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
-    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
+    let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
+    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?;
     if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));
@@ -193,10 +196,22 @@ impl Shard {
     /// # Errors
     /// Unavailable, where the server drains or too many requests wait; what the control thread answers.
     pub async fn send_control_request(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
+        self.send_order(order, None).await
+    }
+
+    /// As [`Self::send_control_request`], for the order of a model, with its origin.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn send_order(
+        &self,
+        order: RepositoryOrder,
+        origin: Option<Arc<OrderOrigin>>,
+    ) -> Result<Vec<IndexEntry>, Error> {
         if self.server_context.lifecycle.is_draining() {
             return Err(ControlLease::closed());
         }
-        let (reply, awaited) = self.server_context.control_link.requests.admit(&order)?;
+        let (reply, awaited) = self.server_context.control_link.requests.admit(&order, origin)?;
         (self.server_context.control_link.control)(ControlEvent::Ordered(order, reply));
         awaited.await
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::runtime::executor::IoPath;
 use crate::shard::control_request::ControlRequests;
@@ -86,6 +87,8 @@ pub struct MetricsSources {
     pub shard_cells: Vec<Arc<ShardCells>>,
     /// Figures of the GPUs.
     pub gpus: Arc<GpuBoard>,
+    /// What models count by themselves.
+    pub custom: Arc<CustomMetrics>,
 }
 
 /// The queues between the shards and the control thread.

@@ -13,12 +13,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use crate::backend::details::CallChain;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, NextMessage};
 use crate::error::Error;
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
-use crate::metrics::{Departure, ResponseOutcome};
+use crate::metrics::Departure;
 use crate::model::{CorrelationId, SequenceMark};
 use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
@@ -33,8 +34,9 @@ use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineO
 use crate::shard::model_table::LocalModel;
 use crate::shard::refusal_run::RefusalRun;
 use crate::shard::request_slots::PartSink;
+use crate::shard::response_counter::{CountedResponse, ResponseCounter};
 use crate::shard::{Shard, shared_memory};
-use crate::time::{Instant, Stamps};
+use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
 /// Answers the requests of a stream until its client ends it and all are answered.
@@ -196,8 +198,9 @@ impl StreamInfer {
         let id = request.id.to_owned();
         drop(request);
         let is_ordered = !model.served().spec.is_decoupled;
-        let responses = Rc::new(StreamResponses::new(&self.link, self.stream, self.shard.index));
-        let arrival = Arrival { received: clock::now(), deadline: self.deadline, depth: 0 };
+        let responses = Rc::new(StreamResponses::new(&self.link, self.stream));
+        let arrival =
+            Arrival { received: clock::now(), deadline: self.deadline, depth: 0, chain: CallChain::default() };
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
@@ -216,6 +219,9 @@ impl StreamInfer {
             // As in Triton: an error of the model ends the stream, a request that was refused before does not.
             let is_in_band = !wants_status || !hooks.has_run;
             match outcome {
+                Err(error) if is_in_band && hooks.has_run => {
+                    Ok(encode::encode_run_failure(&model.served().spec.name, &id, error.text(), true).ok())
+                }
                 Err(error) if is_in_band => Ok(encode::encode_failure(&id, error.text()).ok()),
                 outcome => outcome,
             }
@@ -262,7 +268,8 @@ async fn answer(
         }
         Ok((Rc::clone(model), request))
     };
-    let PipelineOutput { outputs, plan, part, .. } = infer_pipeline::run(shard, input, decode, hooks).await?;
+    let PipelineOutput { outputs, parameters, plan, part, .. } =
+        infer_pipeline::run(shard, input, decode, hooks).await?;
     if served.spec.ensemble.is_some() {
         // Later steps queued their requests long after this one was read: record that the stream knows of them.
         hooks.track_sequence();
@@ -273,7 +280,8 @@ async fn answer(
         }
         AnswerPart::End => Ok(None),
         AnswerPart::Again | AnswerPart::Last | AnswerPart::More => {
-            encode::encode_streamed(&served.spec, served.version, &plan, outputs, true).map(Some)
+            let own = parameters.as_deref();
+            encode::encode_streamed(&served.spec, served.version, &plan, outputs, own, true).map(Some)
         }
     }
 }
@@ -300,12 +308,15 @@ impl StreamHooks {
 
 impl PipelineHooks for StreamHooks {
     fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
-        self.sequence = request.sequence.clone().map(|mark| (self.shard.sequence_queues(model), mark));
+        self.sequence = request.sequence.mark().map(|mark| (self.shard.sequence_queues(model), mark));
         self.track_sequence();
-        *self.responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
-        let sink = model.served().spec.is_decoupled.then(|| Rc::clone(&self.responses) as Rc<dyn PartSink>);
-        self.counted = CountedResponse(sink.is_some().then(|| Rc::clone(&self.responses)));
-        sink
+        if !model.served().spec.is_decoupled {
+            return None;
+        }
+        let counter = ResponseCounter::new(model, self.shard.index);
+        *self.responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone(), Rc::clone(&counter)));
+        self.counted = CountedResponse(Some(counter));
+        Some(Rc::clone(&self.responses) as Rc<dyn PartSink>)
     }
 
     fn handle_outcome(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
@@ -314,65 +325,19 @@ impl PipelineHooks for StreamHooks {
     }
 }
 
+/// The model of a request, how its responses are encoded, and what counts them.
+type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
+
 /// Sends all but the last response of a request to a decoupled model.
 struct StreamResponses {
     link: Rc<Http2Link>,
     stream: StreamId,
-    shard: usize,
-    model: RefCell<Option<(Rc<LocalModel>, ResponsePlan)>>,
-    /// Responses so far.
-    count: Cell<usize>,
-    /// When the last of them was ready.
-    last: Cell<Option<Instant>>,
+    model: RefCell<Option<DecoupledRequest>>,
 }
 
 impl StreamResponses {
-    fn new(link: &Rc<Http2Link>, stream: StreamId, shard: usize) -> Self {
-        let (model, count, last) = (RefCell::new(None), Cell::new(0), Cell::new(None));
-        Self { link: Rc::clone(link), stream, shard, model, count, last }
-    }
-
-    /// Counts the next response by the instants at which its outputs were computed and ready.
-    fn count(&self, became: ResponseOutcome, infer_end: Instant, output_end: Instant, began: Instant) {
-        let began = self.last.get().unwrap_or(began);
-        let infer_end = infer_end.max(began).min(output_end.max(began));
-        let model = self.model.borrow();
-        let cells = model.as_ref().and_then(|(model, _)| model.served().cells.get(self.shard));
-        if let Some(cells) = cells {
-            cells.responses.count(self.count.get(), became, infer_end.since(began), output_end.since(infer_end));
-        }
-        self.count.set(self.count.get() + 1);
-        self.last.set(Some(output_end));
-    }
-}
-
-/// Counts the last response of a request to a decoupled model, however it ends. Dropped before it is settled, it counts
-/// as cancelled.
-struct CountedResponse(Option<Rc<StreamResponses>>);
-
-impl CountedResponse {
-    fn settle(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
-        let Some(responses) = self.0.take() else { return };
-        let now = clock::now();
-        match outcome {
-            Ok((inferred, part)) => {
-                let became = if *part == AnswerPart::End { ResponseOutcome::Empty } else { ResponseOutcome::Succeeded };
-                let Stamps { input_end, infer_end, output_end, .. } = inferred.stamps;
-                let infer_end = if became == ResponseOutcome::Empty { output_end } else { infer_end };
-                responses.count(became, infer_end, output_end, input_end);
-            }
-            Err(_) if has_run => responses.count(ResponseOutcome::Failed, now, now, now),
-            Err(_) => {}
-        }
-    }
-}
-
-impl Drop for CountedResponse {
-    fn drop(&mut self) {
-        if let Some(responses) = self.0.take() {
-            let now = clock::now();
-            responses.count(ResponseOutcome::Cancelled, now, now, now);
-        }
+    fn new(link: &Rc<Http2Link>, stream: StreamId) -> Self {
+        Self { link: Rc::clone(link), stream, model: RefCell::new(None) }
     }
 }
 
@@ -382,18 +347,19 @@ impl PartSink for StreamResponses {
     }
 
     fn take(&self, answer: Answer) {
-        let Stamps { input_end, infer_end, output_end, .. } = answer.stamps;
-        self.count(ResponseOutcome::Succeeded, infer_end, output_end, input_end);
         let model = self.model.borrow();
-        let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
+        let Some((model, plan, counter)) = &*model else { return };
+        counter.count_part(&answer.stamps);
+        let own = answer.parameters.as_deref();
         let served = model.served();
-        let parts = served.spec.to_client(outputs).and_then(|mut outputs| {
+        // A part may be an error, after which the model goes on.
+        let parts = answer.outputs.and_then(|outputs| served.spec.to_client(outputs)).and_then(|mut outputs| {
             shared_memory::deliver_system(&served.spec, plan, &mut outputs)?;
             Ok(outputs)
         });
         let parts =
-            parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, false));
-        let parts = parts.or_else(|error| encode::encode_failure(&plan.id, error.text()));
+            parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, own, false));
+        let parts = parts.or_else(|error| encode::encode_run_failure(&served.spec.name, &plan.id, error.text(), false));
         if let Ok(parts) = parts {
             self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
         }

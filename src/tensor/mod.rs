@@ -128,6 +128,11 @@ impl Tensor {
     pub fn is_given(&self) -> bool {
         !self.shape.is_empty()
     }
+
+    /// Whether a model left it out of its answer. A scalar has no dimensions either, but contents.
+    pub fn is_missing(&self) -> bool {
+        self.shape.is_empty() && self.contents.is_empty()
+    }
 }
 
 /// Why a size could not be computed.

@@ -4,9 +4,10 @@
 //! A case begins with `## ` and what it shows; lines `key: value` may say the `directory` [m], the `files` of the
 //! first version's directory [model.onnx], the signature of the ONNX `model` (`x FP32 [-1x16] > y FP32 [-1x4]`, `?`
 //! where the file leaves a shape open), the `notation` [pbtxt], `complete: no` for
-//! `--disable-auto-complete-config`, the numbers of the `gpus` or why there is none [not known], and `auto: cpu` where
-//! the model cannot run on them. Between two lines `---` stands the text; behind them the effective
-//! configuration as `config.pbtxt`, or `error: ` and the refusal.
+//! `--disable-auto-complete-config`, the files of `backends` that the directory of backends has (`x/model.py`), the
+//! numbers of the `gpus` or why there is none [not known], and `auto: cpu` where the model cannot run on them. Between
+//! two lines `---` stands the text; behind them the effective configuration as `config.pbtxt`, or `error: ` and the
+//! refusal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use deuteron::error::Error;
 use deuteron::model::config::write;
-use deuteron::model::config::{CompletionRules, ConfigDraft, GpuSupport};
+use deuteron::model::config::{CompletionRules, ConfigDraft, ConfigSurroundings, GpuSupport};
 use deuteron::model::labels::Labels;
 use deuteron::model::onnx::{OnnxSignature, OnnxTensor};
 use deuteron::model::parse::text::Notation;
@@ -67,6 +68,11 @@ impl Case {
         GpuSupport { devices, why_absent, takes_auto: self.key("auto") != Some("cpu") }
     }
 
+    fn has_backend_file(&self, backend: &str, file: &str) -> bool {
+        let file = format!("{backend}/{file}");
+        self.key("backends").unwrap_or_default().split_whitespace().any(|have| have == file)
+    }
+
     /// What is served, or the refusal.
     fn outcome(&self) -> String {
         match self.effective() {
@@ -88,7 +94,10 @@ impl Case {
         // The last end of line is the table's.
         let text = self.text.strip_suffix('\n').unwrap_or(&self.text);
         let directory = self.key("directory").unwrap_or("m");
-        let draft = ConfigDraft::read(directory, notation, text.as_bytes(), is_on.then_some(files.as_slice()))?;
+        let has_backend_file = |backend: &str, file: &str| self.has_backend_file(backend, file);
+        let files = is_on.then_some(files.as_slice());
+        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file };
+        let draft = ConfigDraft::read(directory, notation, text.as_bytes(), surroundings)?;
         let signature = self.key("model").map(signature);
         let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::default())));
         let labels: BTreeMap<_, _> = labels.collect();
@@ -153,7 +162,9 @@ fn what_is_served_is_a_fixed_point_in_every_notation() {
         let text = write::encode(&config, Notation::Text);
         for notation in Notation::ALL {
             let written = write::encode(&config, notation);
-            let draft = ConfigDraft::read(&config.name, notation, written.as_bytes(), Some(&[])).unwrap();
+            let has_backend_file = |backend: &str, file: &str| case.has_backend_file(backend, file);
+            let surroundings = ConfigSurroundings { files: Some(&[]), has_backend_file: &has_backend_file };
+            let draft = ConfigDraft::read(&config.name, notation, written.as_bytes(), surroundings).unwrap();
             let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
             let labels: BTreeMap<_, _> = labels.collect();
             let again = draft.with_gpus(case.gpus()).complete(None, &labels, CompletionRules::default()).unwrap();

@@ -69,6 +69,22 @@ fn one_notation_shown_as_another_is_the_same_configuration() {
 }
 
 #[test]
+fn a_python_model_that_was_just_begun_has_a_configuration_that_is_served() {
+    let folder = Folder::new("begun");
+    let path = folder.path().join("models");
+    let init = || deuteron(&["init", "python", "halver", "--path", path.to_str().unwrap()]);
+    let output = init();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("/v2/models/halver/infer"), "{text}");
+    let text = shown(&path.join("halver"), &[]).unwrap();
+    for line in ["name: \"halver\"", "backend: \"python\"", "default_model_filename: \"model.py\""] {
+        assert!(text.lines().any(|have| have == line), "{line}: {text}");
+    }
+    let output = init();
+    assert!(!output.status.success() && String::from_utf8(output.stderr).unwrap().contains("nothing is overwritten"));
+}
+
+#[test]
 fn what_a_file_says_is_shown_and_can_be_switched_off() {
     let folder = Folder::new("generated");
     repository::add(folder.path(), "m", "", Some(&twice()));

@@ -495,6 +495,14 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
         let (status, text) = load_with("m", &[("config", config), (path, &file)]);
         assert!(status == 400 && text.contains("is not a file path"), "{path}: {status} {text}");
     }
+    let code = "'1/model.py' may hold code, which a load request may bring only with --allow-model-code-upload=true";
+    let (status, text) =
+        load_with("m", &[("config", config), ("file:1/model.onnx", &file), ("file:1/model.py", &file)]);
+    assert_eq!((status, text), (400, format!("{{\"error\":\"{code}\"}}")));
+    let python = r#"{"backend":"python","parameters":{"EXECUTION_ENV_PATH":{"string_value":"/tmp/x"}}}"#;
+    let (status, text) = load_with("m", &[("config", python)]);
+    assert!(status == 400 && text.contains("may name another EXECUTION_ENV_PATH"), "{status} {text}");
+    assert_eq!(get(&server, "/v2/health/ready").0, 200, "what is refused leaves the model as it was");
     let (status, text) = load_with("m", &[("config", config), ("file:1/model.onnx", "?")]);
     assert_eq!((status, text.as_str()), (400, r#"{"error":"load parameter 'file:1/model.onnx' is not valid base64"}"#));
     let (status, text) = load_with("m", &[("config", config), ("file:1/model.onnx", "Zm9v")]);

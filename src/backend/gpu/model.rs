@@ -11,7 +11,7 @@ use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::executor::GpuInstance;
 use crate::backend::gpu::figures::GpuInstanceFigures;
 use crate::backend::gpu::program::{GpuProgram, ProgramSource};
-use crate::backend::{Instance, LoadedModel, Threads};
+use crate::backend::{Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
 
@@ -106,6 +106,13 @@ impl LoadedModel for GpuModel {
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         Some(Arc::clone(&self.figures))
     }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        match &self.on_cpu {
+            Some(on_cpu) => on_cpu.ask_ready(reply),
+            None => Some(reply),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +130,7 @@ mod tests {
         let mut spec = (*spec(4)).clone();
         spec.instance_groups = vec![InstanceGroup {
             name: "m_0".to_owned(),
+            kind: crate::model::InstanceKind::Gpu,
             count,
             gpus: gpus.to_vec(),
             is_passive: false,

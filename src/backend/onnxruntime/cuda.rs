@@ -240,6 +240,7 @@ mod tests {
         spec.parameters = pairs(parameters);
         spec.instance_groups = vec![crate::model::InstanceGroup {
             name: "m_0".to_owned(),
+            kind: crate::model::InstanceKind::Gpu,
             count: 1,
             gpus: vec![0],
             is_passive: false,

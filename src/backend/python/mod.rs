@@ -1,2 +1,53 @@
 //! Python models: `backend: "python"` and Python-based backends. Each instance is a process of the user's own
 //! interpreter, which runs `model.py` unmodified. See `docs/architecture/python.md` for the parts and the protocol.
+
+pub mod allocator;
+pub mod archive;
+mod calls;
+mod context;
+pub mod environment;
+pub mod exit;
+pub mod fuzz;
+pub mod host;
+mod inbox;
+mod instance;
+pub mod json;
+mod line;
+mod link;
+mod memory;
+pub mod message;
+mod model;
+mod open_calls;
+pub mod process;
+pub mod region;
+mod spawn;
+mod starter;
+mod unpack;
+
+pub use self::context::PythonOptions;
+pub use self::model::{PythonBackend, PythonCompletion};
+pub use self::spawn::ProcessCommand;
+
+/// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
+const BOOT: &str = include_str!("worker/boot.py");
+/// The exit status of [`BOOT`] where the interpreter cannot run the others: too old, or without numpy.
+const BOOT_REFUSAL: i32 = 78;
+/// The modules of the process.
+const MODULES: &[(&str, &str)] = &[
+    ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),
+    ("deuteron_call", include_str!("worker/deuteron_call.py")),
+    ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
+    ("deuteron_config", include_str!("worker/deuteron_config.py")),
+    ("deuteron_control", include_str!("worker/deuteron_control.py")),
+    ("deuteron_cuda", include_str!("worker/deuteron_cuda.py")),
+    ("deuteron_dlpack", include_str!("worker/deuteron_dlpack.py")),
+    ("deuteron_layout", include_str!("worker/deuteron_layout.py")),
+    ("deuteron_loop", include_str!("worker/deuteron_loop.py")),
+    ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
+    ("deuteron_metric", include_str!("worker/deuteron_metric.py")),
+    ("deuteron_request", include_str!("worker/deuteron_request.py")),
+    ("deuteron_start", include_str!("worker/deuteron_start.py")),
+    ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
+    ("deuteron_worker", include_str!("worker/deuteron_worker.py")),
+    ("triton_python_backend_utils", include_str!("worker/triton_python_backend_utils.py")),
+];

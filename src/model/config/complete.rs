@@ -11,6 +11,8 @@ use crate::model::platform::ENSEMBLE_PLATFORM;
 use crate::model::platform::ONNX_BACKEND;
 use crate::model::platform::ONNX_FILENAME;
 use crate::model::platform::ONNX_PLATFORM;
+use crate::model::platform::PYTHON_BACKEND;
+use crate::model::platform::PYTHON_FILENAME;
 use crate::model::platform::backend_of;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -35,7 +37,7 @@ const FILES: [(&str, &str); 8] = [
     ("model.xml", "openvino"),
     ("model.pt", "pytorch"),
     ("model.pt2", "torch_aoti"),
-    ("model.py", "python"),
+    (PYTHON_FILENAME, PYTHON_BACKEND),
 ];
 
 /// Fills in name, backend, platform and file name. `files` are the names in the first version's directory; `None`
@@ -67,6 +69,9 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
         if config.default_model_filename.is_empty() {
             ONNX_FILENAME.clone_into(&mut config.default_model_filename);
         }
+    }
+    if config.backend == PYTHON_BACKEND && config.default_model_filename.is_empty() {
+        PYTHON_FILENAME.clone_into(&mut config.default_model_filename);
     }
     if config.backend.is_empty() && config.platform.is_empty() && config.default_model_filename.is_empty() {
         let Some((_, backend)) = directory.split_once('.') else {

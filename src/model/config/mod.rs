@@ -5,11 +5,14 @@
 
 mod batch_io;
 pub(in crate::model) mod complete;
+mod python;
 mod sequence_batching;
 mod tensors;
 pub(in crate::model) mod validate;
 pub mod warm_up;
 pub mod write;
+
+pub use crate::model::config::python::AnyBackendFile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +21,8 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::error::Error;
+use crate::model::PythonModel;
+use crate::model::config::python::NO_BACKEND_FILES;
 use crate::model::config::tensors::TensorIo;
 use crate::model::datatype;
 use crate::model::ensemble;
@@ -26,10 +31,10 @@ use crate::model::name;
 use crate::model::onnx::OnnxSignature;
 use crate::model::parse::text::{ConfigText, Notation, TextError};
 use crate::model::parse::{json, supported};
-use crate::model::platform::ONNX_BACKEND;
+use crate::model::platform::{ONNX_BACKEND, PYTHON_FILENAME};
 use crate::model::spec::{
-    Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
-    VersionPolicy,
+    Accelerator, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules,
+    TensorSpec, VersionPolicy,
 };
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -74,6 +79,23 @@ pub struct GpuSupport {
     pub takes_auto: bool,
 }
 
+/// What lies around a configuration and decides what it means.
+#[derive(Clone, Copy)]
+pub struct ConfigSurroundings<'a> {
+    /// The names in the first version's directory, from which the backend is derived if the configuration does not name
+    /// it. `None` if it must (`--disable-auto-complete-config`).
+    pub files: Option<&'a [String]>,
+    /// Which files the directory of backends has.
+    pub has_backend_file: AnyBackendFile<'a>,
+}
+
+impl<'a> ConfigSurroundings<'a> {
+    /// A version's directory with these files, on a server without a directory of backends.
+    pub const fn of_files(files: Option<&'a [String]>) -> Self {
+        Self { files, has_backend_file: NO_BACKEND_FILES }
+    }
+}
+
 /// What is filled in from the model file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionRules {
@@ -98,16 +120,20 @@ impl ConfigDraft {
     /// # Errors
     /// As [`Self::read`].
     pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
-        Self::read(directory, Notation::Text, text.unwrap_or_default(), Some(files))
+        Self::read(directory, Notation::Text, text.unwrap_or_default(), ConfigSurroundings::of_files(Some(files)))
     }
 
-    /// Reads a configuration in any notation. Without `files` the configuration must name the backend
-    /// (`--disable-auto-complete-config`).
+    /// Reads a configuration in any notation.
     ///
     /// # Errors
     /// `InvalidArgument` if the text does not parse, a name is not valid, or the backend cannot be determined;
     /// `Unsupported` if a field or the backend is not supported.
-    pub fn read(directory: &str, notation: Notation, text: &[u8], files: Option<&[String]>) -> Result<Self, Error> {
+    pub fn read(
+        directory: &str,
+        notation: Notation,
+        text: &[u8],
+        ConfigSurroundings { files, has_backend_file }: ConfigSurroundings<'_>,
+    ) -> Result<Self, Error> {
         name::check_model_name(directory)?;
         let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
@@ -120,19 +146,47 @@ impl ConfigDraft {
             )));
         }
         complete::fill_backend(&mut config, directory, files)?;
+        python::fill_runtime(&mut config, has_backend_file);
         // Before the check of fields: a configuration for another backend has many fields that are not supported,
         // and its backend is what to tell the user.
-        validate::backend(&config)?;
+        validate::backend(&config, has_backend_file)?;
         validate::runtime(&config)?;
-        let notes = supported::check_supported(directory, &text)?;
-        name::check_filename(directory, "default_model_filename", &config.default_model_filename)?;
-        let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
-        filenames.sort_unstable();
-        filenames.into_iter().try_for_each(|file| name::check_filename(directory, "cc_model_filenames", file))?;
-        for output in &config.output {
-            name::check_filename(directory, "label_filename", &output.label_filename)?;
-        }
+        let mut notes = supported::check_supported(directory, &text)?;
+        notes.extend(python::notes(&config));
+        check_filenames(&config)?;
         Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
+    }
+
+    /// What a Python process runs; `None` if the model is no Python model.
+    ///
+    /// # Errors
+    /// `InvalidArgument` or `Unsupported` if its file or one of its parameters is not valid.
+    pub fn python(&self) -> Result<Option<PythonModel>, Error> {
+        python::model(&self.config)
+    }
+
+    /// The configuration as `auto_complete_config` of a Python model gets it: JSON with all defaults, as clients see it
+    /// once it is loaded.
+    pub fn shown(&self) -> String {
+        let mut config = self.config.clone();
+        complete::fill_defaults(&mut config, &self.gpus);
+        json::encode(&config)
+    }
+
+    /// Takes over what `auto_complete_config` of a Python model returned.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or if it contradicts the configuration.
+    pub fn with_completion(mut self, returned: &[u8]) -> Result<Self, Error> {
+        let text = ConfigText::decode(Notation::Json, returned)
+            .map_err(|error| Error::invalid(format!("what its auto_complete_config returned: {error}")))?;
+        let returned: ModelConfig = text.message.transcode_to().map_err(|error| {
+            Error::internal(format!("model '{}': its configuration cannot be decoded: {error}", self.config.name))
+        })?;
+        python::merge(&mut self.config, returned)?;
+        supported::check_supported(&self.config.name, &text)?;
+        check_filenames(&self.config)?;
+        Ok(self)
     }
 
     /// Fields that the configuration sets and that have no effect in this server, each with the reason; for the log.
@@ -220,11 +274,14 @@ impl ConfigDraft {
         if let Some(onnx) = onnx {
             validate::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
         }
+        let spec = into_spec(&self.config, labels)?;
         let sequence = engine.map(|engine| {
-            let engine = Arc::new(into_spec(engine, labels)?);
+            // A model that reads its configuration sees the user's: controls and states are in it as such.
+            let (config_json, config_message) = (Arc::clone(&spec.config_json), Arc::clone(&spec.config_message));
+            let engine = Arc::new(ModelSpec { config_json, config_message, ..into_spec(&engine, labels)? });
             sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
         });
-        Ok(ModelSpec { sequence: sequence.transpose()?, ..into_spec(self.config, labels)? })
+        Ok(ModelSpec { sequence: sequence.transpose()?, ..spec })
     }
 }
 
@@ -257,6 +314,15 @@ pub fn configured_name(notation: Notation, text: &[u8]) -> Result<Option<String>
     Ok(name.and_then(|name| name.as_str().map(str::to_owned)).filter(|name| !name.is_empty()))
 }
 
+fn check_filenames(config: &ModelConfig) -> Result<(), Error> {
+    let check = |field: &str, file: &str| name::check_filename(&config.name, field, file);
+    check("default_model_filename", &config.default_model_filename)?;
+    let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
+    filenames.sort_unstable();
+    filenames.into_iter().try_for_each(|file| check("cc_model_filenames", file))?;
+    config.output.iter().try_for_each(|output| check("label_filename", &output.label_filename))
+}
+
 fn version_policy(config: &ModelConfig) -> VersionPolicy {
     match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
         None => VersionPolicy::Latest(1),
@@ -269,20 +335,21 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
     }
 }
 
-fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
+fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
     let mut inputs = Vec::with_capacity(config.input.len());
     for input in &config.input {
-        let spec = tensor_spec(&config, &TensorIo::of_input(input))?;
+        let spec = tensor_spec(config, &TensorIo::of_input(input))?;
         inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
     }
     let mut outputs = Vec::with_capacity(config.output.len());
     for output in &config.output {
-        let mut spec = tensor_spec(&config, &TensorIo::of_output(output))?;
+        let mut spec = tensor_spec(config, &TensorIo::of_output(output))?;
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
-        spec.scatter_source = batch_io::scatter_source(&config, &output.name);
+        spec.scatter_source = batch_io::scatter_source(config, &output.name);
         outputs.push(spec);
     }
-    let warm_ups = warm_up::samples(&config, &inputs)?;
+    let warm_ups = warm_up::samples(config, &inputs)?;
+    let python = python::model(config)?.map(Arc::new);
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -291,20 +358,21 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         rows_max: config.max_batch_size.unsigned_abs(),
         inputs,
         outputs,
-        batch_inputs: batch_io::inputs(&config),
-        batching: batching(&config),
-        ensemble: ensemble::read(&config).map(Arc::new),
+        batch_inputs: batch_io::inputs(config),
+        batching: batching(config),
+        ensemble: ensemble::read(config).map(Arc::new),
+        python,
         sequence: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
-        version_policy: version_policy(&config),
+        version_policy: version_policy(config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
-        optimization: optimization(&config),
+        optimization: optimization(config),
         warm_ups,
-        metric_labels: metric_labels(&config),
+        metric_labels: metric_labels(config),
         is_cached: config.response_cache.is_some_and(|cache| cache.enable),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
-        config_json: json::encode(&config).into(),
+        config_json: json::encode(config).into(),
         config_message: config.encode_to_vec().into(),
     })
 }
@@ -347,6 +415,11 @@ fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
     };
     InstanceGroup {
         name: group.name.clone(),
+        kind: match group.kind() {
+            Kind::Gpu => InstanceKind::Gpu,
+            Kind::Model => InstanceKind::Model,
+            Kind::Auto | Kind::Cpu => InstanceKind::Cpu,
+        },
         count: group.count.unsigned_abs(),
         is_passive: group.passive,
         gpus: if group.kind() == Kind::Gpu { gpus } else { Vec::new() },
@@ -418,7 +491,9 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         Err(error) => assert_inside(text, &error),
     }
     let files = ["model.onnx".to_owned()];
-    let Ok(draft) = ConfigDraft::read("m", notation, text, Some(&files)) else { return };
+    // Any backend of two files is Python-based here, so that these configurations are tried as well.
+    let surroundings = ConfigSurroundings { files: Some(&files), has_backend_file: &|_, file| file == PYTHON_FILENAME };
+    let Ok(draft) = ConfigDraft::read("m", notation, text, surroundings) else { return };
     let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = labels.collect();
     let Ok(spec) = draft.complete(None, &labels, CompletionRules::default()) else { return };

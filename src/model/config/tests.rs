@@ -242,10 +242,12 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     );
     let missing = |subject: &str, way_out: &str| {
         format!(
-            "model 'm': {subject}, which this server does not have (it has 'identity' and 'onnxruntime'); {way_out}"
+            "model 'm': {subject}, which this server does not have (it has 'identity', 'onnxruntime' and \
+             'python'); {way_out}"
         )
     };
-    let export = "export the model to ONNX, and give platform: \"onnxruntime_onnx\"";
+    let export = "export the model to ONNX, and give platform: \"onnxruntime_onnx\", or run it in a model.py, and give \
+                  backend: \"python\"";
     for (platform, backend) in [
         ("tensorrt_plan", "tensorrt"),
         ("tensorflow_graphdef", "tensorflow"),
@@ -263,7 +265,12 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
         MODEL,
         "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
     );
-    check("backend: 'python'", MODEL, &missing("backend 'python'", export));
+    check("backend: 'dali'", MODEL, &missing("backend 'dali'", export));
+    check(
+        "platform: 'tensorrt_plan' backend: 'python'",
+        MODEL,
+        "unexpected 'platform' and 'backend' pair, got:tensorrt_plan, python",
+    );
     check("default_model_filename: 'model.pt'", MODEL, &missing("backend 'pytorch'", export));
 }
 
@@ -490,7 +497,8 @@ fn the_backend_is_derived_from_files_and_names() {
     check("m", "model.graphdef", "model 'm': backend 'tensorflow'");
     check("m", "model.xml", "model 'm': backend 'openvino'");
     check("m", "model.pt2", "model 'm': backend 'torch_aoti'");
-    check("m", "model.py", "model 'm': backend 'python'");
+    check("m", "model.py", "python");
+    check("m", "helper.py model.onnx model.py", "onnxruntime");
     check("m.identity", "", "identity");
     check("a.b.c", "", "model 'a.b.c': backend 'b.c'");
     check(
@@ -610,8 +618,7 @@ fn an_output_that_cannot_be_served_must_be_left_out() {
     );
 }
 
-/// The answers of tritonserver 2.51 to `GET /v2/models/M/config` for models of its Python backend; ours differ only in
-/// the backend and its file.
+/// The answers of tritonserver 2.51 to `GET /v2/models/M/config` for models of its Python backend.
 #[test]
 fn the_effective_configuration_is_tritons_byte_for_byte() {
     let tensor = |name: &str, data_type: &str, dims: i64, rest: &str| {
@@ -632,9 +639,7 @@ fn the_effective_configuration_is_tritons_byte_for_byte() {
     ]);
     let mut recorded = include_str!("tests/recorded.txt").lines();
     for (name, text) in texts {
-        let got = shown(spec_of(name, &format!("backend: 'identity' {text}"), "", ""));
-        let got = got.replace(r#""backend":"identity""#, r#""backend":"python""#);
-        let got = got.replace(r#""default_model_filename":"""#, r#""default_model_filename":"model.py""#);
+        let got = shown(spec_of(name, &format!("backend: 'python' {text}"), "", ""));
         assert_eq!(Some(got.as_str()), recorded.next());
     }
     assert_eq!(recorded.next(), None);

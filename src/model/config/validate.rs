@@ -8,13 +8,14 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::config::GpuSupport;
+use crate::model::config::python::{self, AnyBackendFile};
 use crate::model::config::tensors::TensorIo;
 use crate::model::config::{batch_io, sequence_batching, tensors};
 use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::platform::{self, ENSEMBLE_PLATFORM};
-use crate::model::platform::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
+use crate::model::platform::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM, PYTHON_BACKEND};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -29,7 +30,7 @@ const LATENCY_TARGET: &str = "target_latency_us";
 ///
 /// # Errors
 /// `InvalidArgument` if they do not match; `Unsupported` if this server does not have the backend.
-pub fn backend(config: &ModelConfig) -> Result<(), Error> {
+pub fn backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<(), Error> {
     let ModelConfig { name, platform, backend, .. } = config;
     // The platform `custom` goes with any backend.
     let expected = platform::backend_of(platform).filter(|_| platform != "custom");
@@ -43,7 +44,8 @@ pub fn backend(config: &ModelConfig) -> Result<(), Error> {
         _ if !is_onnx || expected.is_some_and(|expected| expected != backend) => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
         }
-        ONNX_BACKEND => Ok(()),
+        _ if python::is_backend(config) => python::check_backend(config, has_backend_file),
+        ONNX_BACKEND | PYTHON_BACKEND => Ok(()),
         built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
         _ => Err(missing_backend(config)),
     }
@@ -57,11 +59,14 @@ fn missing_backend(config: &ModelConfig) -> Error {
     };
     let advice = match backend.as_str() {
         "custom" => "name a built-in backend, as in backend: \"identity\", or export the model to ONNX",
-        _ => "export the model to ONNX, and give platform: \"onnxruntime_onnx\"",
+        _ => {
+            "export the model to ONNX, and give platform: \"onnxruntime_onnx\", or run it in a model.py, and give \
+             backend: \"python\""
+        }
     };
     Error::unsupported(format!(
-        "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{IDENTITY_BACKEND}' and \
-         '{ONNX_BACKEND}'); {advice}"
+        "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{IDENTITY_BACKEND}', \
+         '{ONNX_BACKEND}' and '{PYTHON_BACKEND}'); {advice}"
     ))
 }
 
@@ -230,14 +235,15 @@ fn metric_tags(config: &ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// Checks `runtime`, the library of the backend: backends are built in here, so only Triton's default name is accepted.
+/// Checks `runtime`, the library of the backend: backends are built in here, so only Triton's default name is accepted,
+/// and `model.py` for a Python-based backend.
 ///
 /// # Errors
 /// `Unsupported` for any other library.
 pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, runtime, backend, .. } = config;
     let usual = format!("libtriton_{backend}.so");
-    if runtime.is_empty() || *runtime == usual {
+    if runtime.is_empty() || *runtime == usual || python::is_backend(config) {
         return Ok(());
     }
     Err(Error::unsupported(format!(
@@ -308,7 +314,7 @@ fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport
             why => format!("has kind KIND_GPU but no GPUs are available: {why}"),
         });
     }
-    if config.backend != ONNX_BACKEND {
+    if config.backend != ONNX_BACKEND && !python::is_python(config) {
         return Err(format!("has kind KIND_GPU but backend '{}' runs on the CPU alone", config.backend));
     }
     let is_there = |gpu: &i32| u32::try_from(*gpu).is_ok_and(|gpu| devices.contains(&gpu));

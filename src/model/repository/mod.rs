@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::limits::VERSIONS_MAX;
 use crate::model::name;
 use crate::model::parse::text::Notation;
-use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME};
+use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME};
 use crate::model::spec::VersionPolicy;
 
 /// A directory tree as listed: a repository, its model directories, their version directories.
@@ -125,13 +125,16 @@ impl Listing {
 
 impl Listing {
     /// Whether this is the directory of a single model and not a repository: it has `model.onnx`, a version directory
-    /// with `model.onnx`, or a version directory and a configuration.
+    /// with `model.onnx` or `model.py`, or a version directory and a configuration.
     pub fn is_model(&self) -> bool {
         let is_file = |entry: &ListingEntry| !entry.is_directory && entry.name == ONNX_FILENAME;
+        let is_python = |entry: &ListingEntry| !entry.is_directory && entry.name == PYTHON_FILENAME;
         let is_version = |entry: &&ListingEntry| entry.is_directory && version(&entry.name).is_some();
         let mut versions = self.entries.iter().filter(is_version);
         let has_config = !configs(&self.entries).is_empty();
-        self.entries.iter().any(is_file) || versions.any(|version| has_config || version.children.iter().any(is_file))
+        self.entries.iter().any(is_file)
+            || versions
+                .any(|version| has_config || version.children.iter().any(|file| is_file(file) || is_python(file)))
     }
 }
 
@@ -277,9 +280,10 @@ impl ChangeMark {
 }
 
 /// A hash of entries in any order: names, stamps, and their own entries. Hidden names are left out: editors and mounts
-/// create them while they work. `DefaultHasher` is enough: hashes are compared within one process only.
+/// create them while they work. So are Python's caches, which a model writes when it is imported. `DefaultHasher` is enough: hashes are compared within one process only.
 fn digest(entries: &[&ListingEntry]) -> u64 {
-    let mut entries: Vec<_> = entries.iter().filter(|entry| !entry.name.starts_with('.')).collect();
+    let counts = |entry: &&&ListingEntry| !entry.name.starts_with('.') && entry.name != PYTHON_CACHE;
+    let mut entries: Vec<_> = entries.iter().filter(counts).collect();
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     let mut hasher = DefaultHasher::new();
     for entry in entries {
@@ -288,6 +292,9 @@ fn digest(entries: &[&ListingEntry]) -> u64 {
     }
     hasher.finish()
 }
+
+/// Where Python keeps what it compiled.
+const PYTHON_CACHE: &str = "__pycache__";
 
 fn configs(children: &[ListingEntry]) -> Vec<Notation> {
     let is_there =
@@ -380,6 +387,8 @@ mod tests {
         let file = mark(text, &|model| model.children[2].children[0].stamp = 1);
         assert!(file.shared == base.shared && file.versions[0] == base.versions[0]);
         assert_ne!(file.versions[1], base.versions[1]);
+        let cached = "m/ [ config.pbtxt __pycache__/ [ x ] warmup/ [ a ] 1/ [ f __pycache__/ [ a b ] ] 2/ [ f ] ]";
+        assert_eq!(base, mark(cached, &|_| ()), "caches of Python");
         let more = mark("m/ [ config.pbtxt warmup/ [ a ] 1/ [ f ] 2/ [ f g ] ]", &|_| ());
         assert!(more.shared == base.shared && more.versions[0] != base.versions[0]);
     }
@@ -443,6 +452,8 @@ mod tests {
         check("1/ [ model.onnx ]", Some("d ./1 model.onnx"));
         check("config.pbtxt 1/ [ ] 3/ [ model.onnx ]", Some("d ./3,./1 "));
         check("config.toml 2/", Some("d ./2 "));
+        check("1/ [ model.py helper.py ]", Some("d ./1 helper.py model.py"));
+        check("model.py", None);
         check("", None);
         check("m/ [ 1/ [ model.onnx ] ]", None);
         check("1/ [ 1/ [ model.onnx ] ]", None);

@@ -2,6 +2,7 @@
 //! immutable afterwards.
 
 pub mod ensemble;
+pub mod python;
 pub mod sequence;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::model::labels::Labels;
 use crate::model::spec::ensemble::Ensemble;
+use crate::model::spec::python::PythonModel;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
 
@@ -35,6 +37,8 @@ pub struct ModelSpec {
     pub batching: Option<Batching>,
     /// The steps of an ensemble; `None` for any other model.
     pub ensemble: Option<Arc<Ensemble>>,
+    /// What a Python process runs; `None` for any other model.
+    pub python: Option<Arc<PythonModel>>,
     /// How sequences are served; `None` without `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
     /// The instance groups; empty for an ensemble.
@@ -162,6 +166,8 @@ pub struct QueueRules {
 pub struct InstanceGroup {
     /// Its name.
     pub name: String,
+    /// Its kind, which Python models are told. `KIND_AUTO` is decided before.
+    pub kind: InstanceKind,
     /// The number of instances; on GPUs, the number on each.
     pub count: u32,
     /// The GPUs that the instances are on; empty for the CPU.
@@ -172,6 +178,28 @@ pub struct InstanceGroup {
     pub host_policy: String,
     /// What each instance needs to run, under `--rate-limit=execution_count`.
     pub rate: RateRules,
+}
+
+/// `ModelInstanceGroup.Kind`, decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// `KIND_CPU`.
+    Cpu,
+    /// `KIND_GPU`.
+    Gpu,
+    /// `KIND_MODEL`: the model chooses its devices itself.
+    Model,
+}
+
+impl InstanceKind {
+    /// The name without `KIND_`, as Triton tells it to Python models.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Gpu => "GPU",
+            Self::Model => "MODEL",
+        }
+    }
 }
 
 /// A `ModelRateLimiter`: the resources that an instance takes while it runs, and its priority.
@@ -305,21 +333,46 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 }
 
 impl ModelSpec {
-    /// Gives the model's outputs for one request the shapes of the response (`reshape`).
+    /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in Triton, what a Python
+    /// model gave passes unchanged where it is unlike the configuration, or left out.
     ///
     /// # Errors
-    /// `Internal` if the model gave a shape that the `reshape` of the output excludes.
+    /// `Internal` if another model gave a shape that the `reshape` of the output excludes.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
         // An output that was turned into classes (its datatype is `BYTES` now) has the client's shape already.
         let is_reshaped =
             |(output, spec): &(&mut Tensor, &TensorSpec)| spec.is_reshaped() && output.datatype == spec.datatype;
         for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
-            output.shape = spec.to_client(&output.shape).ok_or_else(|| {
-                let (name, model) = (&spec.name, &self.name);
-                Error::internal(format!("output '{name}' of model '{model}' has a shape that its 'reshape' excludes"))
-            })?;
+            match spec.to_client(&output.shape) {
+                Some(shape) => output.shape = shape,
+                None if self.takes_details() => {}
+                None => {
+                    let (name, model) = (&spec.name, &self.name);
+                    return Err(Error::internal(format!(
+                        "output '{name}' of model '{model}' has a shape that its 'reshape' excludes"
+                    )));
+                }
+            }
         }
         Ok(outputs)
+    }
+
+    /// Whether a user's Python code runs it: that code sees all of a request and answers what it likes.
+    pub fn is_python(&self) -> bool {
+        self.python.is_some()
+    }
+
+    /// Whether it looks at what a request says beside its tensors, and may leave outputs out of its answers: Python
+    /// models, and ensembles, whose steps may be such. All others are not told, which costs nothing.
+    pub fn takes_details(&self) -> bool {
+        self.is_python() || self.ensemble.is_some()
+    }
+
+    /// The same model, run by another backend.
+    #[cfg(test)]
+    pub(crate) fn run_by(self, backend: &str) -> Self {
+        let python = (backend == crate::model::platform::PYTHON_BACKEND).then(Arc::default);
+        Self { backend: backend.to_owned(), python, ..self }
     }
 
     /// The index of the input with this name.
@@ -330,6 +383,11 @@ impl ModelSpec {
     /// The index of the output with this name.
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.outputs.iter().position(|output| output.name == name)
+    }
+
+    /// The group of the instance of this name.
+    pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
+        self.instance_groups.iter().find(|group| group.instances().any(|(name, _)| name == instance))
     }
 
     /// Whether any instance is on a GPU.
@@ -385,6 +443,14 @@ pub enum WarmUpSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::config::{CompletionRules, ConfigDraft};
+
+    fn plain() -> ModelSpec {
+        let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: 4 } \
+                    output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap()
+    }
 
     #[test]
     fn shapes_go_from_one_pattern_to_the_other_and_back() {
@@ -404,5 +470,25 @@ mod tests {
         check(&[4, 4], &[16], &[4, 4], Some(&[16]));
         check(&[-1, 2, 4, -1, 6], &[-1, 8, -1, 1, 6], &[7, 2, 4, 5, 6], Some(&[7, 8, 5, 1, 6]));
         check(&[-1, -1], &[1, -1, 1, -1], &[0, 9], Some(&[1, 0, 1, 9]));
+    }
+
+    #[test]
+    fn outputs_unlike_the_configuration_are_a_python_models_own_affair_and_other_models_failure() {
+        let check = |backend: &str, datatype, shape: &[i64], size: usize, want: Result<&[i64], &'static str>| {
+            let mut output = TensorSpec::new("y", Datatype::Fp32, &[4], false);
+            output.model_shape = Shape::from_slice(&[2, 2]);
+            let spec = ModelSpec { outputs: vec![output], ..plain().run_by(backend) };
+            let tensor = Tensor { datatype, shape: Shape::from_slice(shape), contents: vec![0; size].into() };
+            let got = spec.to_client(vec![tensor]).map(|outputs| outputs[0].shape.to_vec());
+            assert_eq!(got, want.map(<[_]>::to_vec).map_err(Error::internal), "{backend} {shape:?}");
+        };
+        let refused = Err("output 'y' of model 'm' has a shape that its 'reshape' excludes");
+        check("python", Datatype::Fp32, &[2, 2], 16, Ok(&[4]));
+        check("python", Datatype::Fp32, &[3], 12, Ok(&[3]));
+        check("python", Datatype::Fp64, &[2, 2], 32, Ok(&[2, 2]));
+        check("python", Datatype::Fp32, &[], 0, Ok(&[]));
+        check("identity", Datatype::Fp32, &[2, 2], 16, Ok(&[4]));
+        check("identity", Datatype::Fp32, &[3], 12, refused);
+        check("identity", Datatype::Fp32, &[], 0, refused);
     }
 }

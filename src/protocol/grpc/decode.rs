@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
+use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{self, AskedOutput, NamedTensor};
 use crate::protocol::grpc::contents;
@@ -48,7 +49,8 @@ pub fn decode_streamed(
     regions: Option<&Regions>,
     memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
-    let Scheduling { priority, timeout, sequence, wants_empty_final } = scheduling(&message.parameters)?;
+    let found = request_parameters(spec, &message.parameters, memory)?;
+    let GrpcParameters { priority, timeout, sequence, wants_empty_final, own: parameters } = found;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
     let mut inputs = inputs(spec, message, regions, memory)?;
@@ -63,25 +65,30 @@ pub fn decode_streamed(
     let (tensors, rows) = check::check(spec, message.id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
     let repeated = ResponsePlan::repeated(spec, &sequence);
-    let sequence = sequence.into_mark();
-    check::check_sequence(spec, sequence.as_ref(), rows)?;
+    check::check_sequence(spec, &sequence, rows)?;
     let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final, repeated, shared };
     let inputs = tensors;
-    Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
 
-/// The request's parameters that the server acts on.
+/// The request's parameters: those that the server acts on, and the client's own.
 #[derive(Default)]
-struct Scheduling {
+struct GrpcParameters {
     priority: u64,
     timeout: Duration,
     sequence: SequenceParameters,
     wants_empty_final: bool,
+    /// The others, where the model looks at them.
+    own: Parameters,
 }
 
-/// Checks the request's parameters and extracts those that the server acts on.
-fn scheduling(parameters: &InferParameters<'_>) -> Result<Scheduling, Error> {
-    let mut found = Scheduling::default();
+/// Checks the request's parameters. Unknown ones are the client's own, and kept only for a model that looks at them.
+fn request_parameters(
+    spec: &ModelSpec,
+    parameters: &InferParameters<'_>,
+    memory: &mut ReceiveReservation,
+) -> Result<GrpcParameters, Error> {
+    let mut found = GrpcParameters::default();
     for (key, value) in parameters.iter() {
         match (key, value) {
             ("priority", InferParameter::Int64(value)) => found.priority = at_least_zero(key, value)?,
@@ -97,17 +104,36 @@ fn scheduling(parameters: &InferParameters<'_>) -> Result<Scheduling, Error> {
             ("sequence_start", InferParameter::Bool(value)) => found.sequence.is_start = value,
             ("sequence_end", InferParameter::Bool(value)) => found.sequence.is_end = value,
             (EMPTY_FINAL, InferParameter::Bool(value)) => found.wants_empty_final = value,
-            _ => check_parameter(key, value)?,
+            _ => {
+                check_parameter(key, value)?;
+                if spec.takes_details() {
+                    let text = if let InferParameter::Str(text) = value { text.len() } else { 0 };
+                    memory.grow(key.len().saturating_add(text))?;
+                    found.own.0.extend(own_value(value).map(|own| (key.to_owned(), own)));
+                }
+            }
         }
     }
     Ok(found)
+}
+
+/// The value of a parameter of the client's own; `None` for the types that [`check_parameter`] refuses.
+fn own_value(value: InferParameter<'_>) -> Option<ParameterValue> {
+    match value {
+        InferParameter::Bool(value) => Some(ParameterValue::Bool(value)),
+        InferParameter::Double(value) => Some(ParameterValue::Double(value)),
+        InferParameter::Int64(value) => Some(ParameterValue::Int64(value)),
+        InferParameter::Str(value) => Some(ParameterValue::Text(value.to_owned())),
+        InferParameter::Uint64(_) | InferParameter::Unset => None,
+    }
 }
 
 fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
     u64::try_from(value).map_err(|_| Error::invalid(format!("invalid value for '{key}', expected value >= 0.")))
 }
 
-/// Refuses a parameter whose type does not fit its key. Unknown keys are the client's own and ignored.
+/// Refuses a parameter whose type does not fit its key. Unknown keys are the client's own; unsigned integers are
+/// refused among them, as in Triton.
 fn check_parameter(key: &str, value: InferParameter<'_>) -> Result<(), Error> {
     use InferParameter::{Bool, Double, Int64, Str};
     let expected = match (key, value) {
@@ -343,7 +369,7 @@ mod tests {
             request.parameters = [("sequence_start".to_owned(), flag()), ("sequence_end".to_owned(), flag())].into();
             request.parameters.extend(id.clone().map(|id| ("sequence_id".to_owned(), parameter(id))));
             let mark = |id| SequenceMark { id, is_start: true, is_end: true };
-            let got = decode_prost(&request).map(|request| request.sequence);
+            let got = decode_prost(&request).map(|request| request.sequence.mark());
             assert_eq!(got, want.map(|id| id.map(mark)).map_err(Error::unsupported), "{id:?}");
         };
         let text = |text: &str| Some(ParameterChoice::StringParam(text.to_owned()));
@@ -356,6 +382,69 @@ mod tests {
         let longest = "x".repeat(128);
         check(text(&longest), Ok(CorrelationId::from_text(&longest)));
         check(text(&format!("{longest}x")), Err("string correlation ID cannot be longer than 128 characters"));
+    }
+
+    #[test]
+    fn the_clients_own_parameters_are_kept_for_a_model_that_looks_at_them() {
+        use ParameterChoice::{BoolParam, DoubleParam, Int64Param, StringParam};
+        let of = |backend: &str, choices: &[(&str, ParameterChoice)]| {
+            let model = spec(0, vec![], vec![]).run_by(backend);
+            // One message for each entry, since the map of `prost` has no order: messages that follow each other merge.
+            let message = |(key, choice): &(&str, ParameterChoice)| {
+                let parameters = [((*key).to_owned(), parameter(choice.clone()))].into();
+                ModelInferRequest { parameters, ..ModelInferRequest::default() }.encode_to_vec()
+            };
+            let bytes = Bytes::from(choices.iter().flat_map(message).collect::<Vec<u8>>());
+            let message = InferMessage::read(&bytes).unwrap();
+            decode(&model, &message, None, &mut ReceiveReservation::default()).map(|request| request.parameters.0)
+        };
+        let check = |choice: ParameterChoice, want: ParameterValue| {
+            let got = of("python", &[("mine", choice.clone())]);
+            assert_eq!(got, Ok(vec![("mine".to_owned(), want)]), "{choice:?}");
+            assert_eq!(of("identity", &[("mine", choice)]), Ok(vec![]), "it does not look");
+        };
+        check(BoolParam(false), ParameterValue::Bool(false));
+        check(BoolParam(true), ParameterValue::Bool(true));
+        check(Int64Param(i64::MIN), ParameterValue::Int64(i64::MIN));
+        check(DoubleParam(0.25), ParameterValue::Double(0.25));
+        check(StringParam("é".to_owned()), ParameterValue::Text("é".to_owned()));
+        check(StringParam(String::new()), ParameterValue::Text(String::new()));
+        let all = [
+            ("b", Int64Param(1)),
+            ("sequence_id", Int64Param(7)),
+            ("sequence_start", BoolParam(true)),
+            ("priority", Int64Param(1)),
+            ("timeout", Int64Param(1)),
+            (EMPTY_FINAL, BoolParam(true)),
+            ("a", Int64Param(2)),
+            ("b", Int64Param(3)),
+        ];
+        let want = [("a", ParameterValue::Int64(2)), ("b", ParameterValue::Int64(3))];
+        let want = want.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        assert_eq!(of("python", &all), Ok(want), "of two the last");
+        let unsigned = of("python", &[("mine", ParameterChoice::Uint64Param(1))]).unwrap_err();
+        let text = "invalid value type for 'mine' parameter, expected int64_param, bool_param, or string_param.";
+        assert_eq!(unsigned, Error::invalid(text));
+    }
+
+    #[test]
+    fn parameters_that_are_kept_take_memory() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let text = parameter(ParameterChoice::StringParam("0123456".to_owned()));
+        let parameters = [("abc".to_owned(), text)].into();
+        let bytes = Bytes::from(ModelInferRequest { parameters, ..ModelInferRequest::default() }.encode_to_vec());
+        let check = |backend: &str, size_max: usize, reserved: usize, fits: bool| {
+            let model = spec(0, vec![], vec![]).run_by(backend);
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let decoded = decode(&model, &InferMessage::read(&bytes).unwrap(), None, &mut reservation);
+            assert_eq!((decoded.is_ok(), memory.reserved.get()), (fits, reserved), "{backend} {size_max}");
+        };
+        check("python", 10, 10, true);
+        check("python", 9, 0, false);
+        check("identity", 0, 0, true);
     }
 
     #[test]

@@ -166,6 +166,7 @@ fn model() -> ModelSpec {
         outputs: tensors.map(tensor).into(),
         batch_inputs: Vec::new(),
         ensemble: None,
+        python: None,
         sequence: None,
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),

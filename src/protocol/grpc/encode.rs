@@ -7,6 +7,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::Error;
+use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::classification::classify;
 use crate::protocol::infer::SequenceParameters;
@@ -30,6 +31,8 @@ const VALUE: u32 = 2;
 const BOOL_PARAM_KEY: u8 = 1 << 3;
 const INT64_PARAM_KEY: u8 = 2 << 3;
 const STRING_PARAM: u32 = 3;
+const DOUBLE_PARAM_KEY: u8 = 4 << 3 | 1;
+const UINT64_PARAM_KEY: u8 = 5 << 3;
 /// The fields of `ModelStreamInferResponse`.
 const ERROR_MESSAGE: u32 = 1;
 const INFER_RESPONSE: u32 = 2;
@@ -37,13 +40,20 @@ const OUTPUT_NAME: u32 = 1;
 const OUTPUT_DATATYPE: u32 = 2;
 const OUTPUT_SHAPE: u32 = 3;
 
-/// Encodes a response. `outputs` are in the order of the model's outputs.
+/// Encodes a response. `outputs` are in the order of the model's outputs; `parameters` are those that the model gave
+/// its answer.
 ///
 /// # Errors
 ///
 /// `Internal` if the model gave too few outputs, or the message is larger than 4 GiB; the error of classification.
-pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<FramedParts, Error> {
-    write(spec, version, plan, outputs, None)
+pub fn encode(
+    spec: &ModelSpec,
+    version: u64,
+    plan: &ResponsePlan,
+    outputs: Vec<Tensor>,
+    parameters: Option<&Parameters>,
+) -> Result<FramedParts, Error> {
+    write(spec, version, plan, outputs, (parameters, None))
 }
 
 /// Encodes a response of a `ModelStreamInfer`, marked as the last to its request or not.
@@ -56,9 +66,10 @@ pub fn encode_streamed(
     version: u64,
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
+    parameters: Option<&Parameters>,
     is_final: bool,
 ) -> Result<FramedParts, Error> {
-    write(spec, version, plan, outputs, Some(is_final))
+    write(spec, version, plan, outputs, (parameters, Some(is_final)))
 }
 
 /// Encodes the empty final response of a `ModelStreamInfer`: it only says that no more responses follow.
@@ -68,7 +79,7 @@ pub fn encode_streamed(
 /// As [`encode`].
 pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<FramedParts, Error> {
     let plan = ResponsePlan { id: id.to_owned(), ..ResponsePlan::default() };
-    write(spec, version, &plan, Vec::new(), Some(true))
+    write(spec, version, &plan, Vec::new(), (None, Some(true)))
 }
 
 /// Encodes the failure of one request of a `ModelStreamInfer`. It is a message, so that the stream goes on.
@@ -88,22 +99,45 @@ pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
-/// With `is_final` the response is wrapped in a `ModelStreamInferResponse`, and a parameter tells the flag.
+/// Encodes the failure of a request of a `ModelStreamInfer` that its model ran. As in Triton it names the model and says
+/// whether more responses follow.
+///
+/// # Errors
+///
+/// `Internal` if the message is larger than 4 GiB.
+pub fn encode_run_failure(model: &str, id: &str, text: &str, is_final: bool) -> Result<FramedParts, Error> {
+    let flag = flag_parameter("triton_final_response", is_final);
+    let response = str_size(MODEL_NAME, model) + str_size(ID, id) + bytes_size(PARAMETERS, flag.len());
+    let size = str_size(ERROR_MESSAGE, text) + bytes_size(INFER_RESPONSE, response);
+    let prefix = prefix(size).ok_or_else(|| too_large(size))?;
+    let mut out = Vec::with_capacity(PREFIX_SIZE + size);
+    out.extend_from_slice(&prefix);
+    put_str(ERROR_MESSAGE, text, &mut out);
+    put_bytes_head(INFER_RESPONSE, response, &mut out);
+    put_str(MODEL_NAME, model, &mut out);
+    put_str(ID, id, &mut out);
+    put_bytes_head(PARAMETERS, flag.len(), &mut out);
+    out.extend_from_slice(&flag);
+    Ok(FramedParts::from_iter([Bytes::from(out)]))
+}
+
+/// Writes a response with the model's own parameters. With `is_final` it is wrapped in a `ModelStreamInferResponse`,
+/// and a parameter tells the flag.
 fn write(
     spec: &ModelSpec,
     version: u64,
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
-    is_final: Option<bool>,
+    (parameters, is_final): (Option<&Parameters>, Option<bool>),
 ) -> Result<FramedParts, Error> {
-    let outputs = plan.outputs.iter().map(|planned| output(spec, planned, &outputs));
+    let outputs = plan.outputs.iter().filter_map(|planned| output(spec, planned, &outputs).transpose());
     let outputs: SmallVec<[(&str, Tensor); 2]> = outputs.collect::<Result<_, _>>()?;
     let version = version.to_string();
     let texts = [(MODEL_NAME, &*spec.name), (MODEL_VERSION, &*version), (ID, &*plan.id)];
 
     let descriptions_size: usize =
         outputs.iter().map(|(name, tensor)| bytes_size(OUTPUTS, description_size(name, tensor))).sum();
-    let parameters = parameters(plan, is_final);
+    let parameters = entries(plan, parameters, is_final);
     let parameters_size: usize = parameters.iter().map(|entry| bytes_size(PARAMETERS, entry.len())).sum();
     let head_size =
         texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + parameters_size + descriptions_size;
@@ -128,19 +162,33 @@ fn write(
     Ok(parts(head, outputs.into_iter().map(|(_, tensor)| tensor.contents)))
 }
 
-/// The encoded entries of `parameters`: echoed sequence parameters, and whether the response is final.
-fn parameters(plan: &ResponsePlan, is_final: Option<bool>) -> SmallVec<[Vec<u8>; 1]> {
+/// The encoded entries of `parameters`: echoed sequence parameters, the model's own, and whether the response is final.
+/// That comes last, since of two entries with the same name a client sees the last.
+fn entries(plan: &ResponsePlan, own: Option<&Parameters>, is_final: Option<bool>) -> SmallVec<[Vec<u8>; 1]> {
     let mut entries = SmallVec::new();
     if let Some(repeated) = plan.repeated.as_deref() {
         let SequenceParameters { id, is_start, is_end } = repeated;
         entries.push(match id {
-            Some(CorrelationId::Text(text)) => parameter("sequence_id", |value| put_str(STRING_PARAM, text, value)),
-            Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => number_parameter(*number),
-            None => number_parameter(0),
+            Some(CorrelationId::Text(text)) => text_parameter("sequence_id", text),
+            // An int64, even if the client sent a uint64, as in Triton.
+            Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => {
+                number_parameter("sequence_id", INT64_PARAM_KEY, *number)
+            }
+            None => number_parameter("sequence_id", INT64_PARAM_KEY, 0),
         });
         entries.push(flag_parameter("sequence_start", *is_start));
         entries.push(flag_parameter("sequence_end", *is_end));
     }
+    entries.extend(own.into_iter().flat_map(|own| &own.0).map(|(name, value)| match value {
+        ParameterValue::Bool(value) => flag_parameter(name, *value),
+        ParameterValue::Double(number) => parameter(name, |value| {
+            value.push(DOUBLE_PARAM_KEY);
+            value.extend_from_slice(&number.to_le_bytes());
+        }),
+        ParameterValue::Int64(number) => number_parameter(name, INT64_PARAM_KEY, number.cast_unsigned()),
+        ParameterValue::Text(text) => text_parameter(name, text),
+        ParameterValue::Uint64(number) => number_parameter(name, UINT64_PARAM_KEY, *number),
+    }));
     entries.extend(is_final.map(|is_final| flag_parameter("triton_final_response", is_final)));
     entries
 }
@@ -150,11 +198,18 @@ fn flag_parameter(name: &str, is_set: bool) -> Vec<u8> {
     parameter(name, |value| value.extend_from_slice(&[BOOL_PARAM_KEY, u8::from(is_set)]))
 }
 
-/// A numeric `sequence_id`: an int64, even if the client sent a uint64, as in Triton.
-fn number_parameter(number: u64) -> Vec<u8> {
-    parameter("sequence_id", |value| {
-        value.push(INT64_PARAM_KEY);
+fn number_parameter(name: &str, key: u8, number: u64) -> Vec<u8> {
+    parameter(name, |value| {
+        value.push(key);
         put_varint(number, value);
+    })
+}
+
+/// A string parameter, written even if empty.
+fn text_parameter(name: &str, text: &str) -> Vec<u8> {
+    parameter(name, |value| {
+        put_bytes_head(STRING_PARAM, text.len(), value);
+        value.extend_from_slice(text.as_bytes());
     })
 }
 
@@ -172,16 +227,24 @@ fn parameter(name: &str, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 /// Bytes of the key and the length before a tensor's bytes: one, and a varint of up to ten.
 const RAW_HEAD_SIZE_MAX: usize = 11;
 
-/// One planned output and its name, classified if the plan says so.
-fn output<'a>(spec: &'a ModelSpec, planned: &OutputPlan, outputs: &[Tensor]) -> Result<(&'a str, Tensor), Error> {
+/// One planned output and its name, classified if the plan says so; `None` where a Python model, or a step of an
+/// ensemble, left it out.
+fn output<'a>(
+    spec: &'a ModelSpec,
+    planned: &OutputPlan,
+    outputs: &[Tensor],
+) -> Result<Option<(&'a str, Tensor)>, Error> {
     let (Some(known), Some(tensor)) = (spec.outputs.get(planned.index), outputs.get(planned.index)) else {
         return Err(Error::internal("the model gave fewer outputs than its configuration lists"));
     };
+    if tensor.is_missing() && spec.takes_details() {
+        return Ok(None);
+    }
     let tensor = match planned.class_count {
         0 => tensor.clone(),
         count => classify(known, spec.has_batch_axis(), tensor, count)?,
     };
-    Ok((&known.name, tensor))
+    Ok(Some((&known.name, tensor)))
 }
 
 fn description_size(name: &str, tensor: &Tensor) -> usize {
@@ -267,7 +330,7 @@ mod tests {
             tensor(Datatype::Bool, &[], &[1]),
         ];
         for (id, indices) in [("", &[0, 1, 2][..]), ("id", &[2, 0]), ("é", &[1]), ("", &[])] {
-            let parts = encode(&model(), 12, &plan(id, indices), outputs.clone()).unwrap();
+            let parts = encode(&model(), 12, &plan(id, indices), outputs.clone(), None).unwrap();
             let planned = || indices.iter().map(|index| (["X", "Y", "Z"][*index], &outputs[*index]));
             let want = ModelInferResponse {
                 model_name: "m".to_owned(),
@@ -293,7 +356,7 @@ mod tests {
         let check = |id: Option<CorrelationId>, want: ParameterChoice| {
             let repeated = Some(Box::new(SequenceParameters { id, is_start: true, is_end: false }));
             let plan = ResponsePlan { repeated, ..plan("", &[]) };
-            let got = read(&encode(&model(), 1, &plan, Vec::new()).unwrap()).parameters;
+            let got = read(&encode(&model(), 1, &plan, Vec::new(), None).unwrap()).parameters;
             let choice = |key: &str| got[key].parameter_choice.clone().unwrap();
             assert_eq!((got.len(), choice("sequence_id")), (3, want));
             assert_eq!(choice("sequence_start"), ParameterChoice::BoolParam(true));
@@ -306,6 +369,54 @@ mod tests {
     }
 
     #[test]
+    fn the_models_own_parameters_read_back_in_each_type_and_do_not_hide_the_final_flag() {
+        use ParameterChoice::{BoolParam, DoubleParam, Int64Param, StringParam, Uint64Param};
+        let own = [
+            ("b", ParameterValue::Bool(false), BoolParam(false)),
+            ("d", ParameterValue::Double(-0.5), DoubleParam(-0.5)),
+            ("i", ParameterValue::Int64(i64::MIN), Int64Param(i64::MIN)),
+            ("z", ParameterValue::Int64(0), Int64Param(0)),
+            ("t", ParameterValue::Text("é".to_owned()), StringParam("é".to_owned())),
+            ("e", ParameterValue::Text(String::new()), StringParam(String::new())),
+            ("u", ParameterValue::Uint64(u64::MAX), Uint64Param(u64::MAX)),
+        ];
+        let mut parameters = Parameters::default();
+        own.iter().for_each(|(name, value, _)| parameters.set(name, value.clone()));
+        let repeated = Some(Box::new(SequenceParameters { id: None, is_start: true, is_end: false }));
+        for (repeated, count) in [(None, own.len()), (repeated, own.len() + 3)] {
+            let plan = ResponsePlan { repeated, ..plan("", &[]) };
+            let got = read(&encode(&model(), 1, &plan, Vec::new(), Some(&parameters)).unwrap()).parameters;
+            assert_eq!(got.len(), count);
+            own.iter().for_each(|(name, _, want)| assert_eq!(got[*name].parameter_choice.as_ref(), Some(want)));
+        }
+        parameters.set("triton_final_response", ParameterValue::Bool(true));
+        let parts = encode_streamed(&model(), 1, &plan("", &[]), Vec::new(), Some(&parameters), false).unwrap();
+        let response = ModelStreamInferResponse::decode(&parts.concat()[PREFIX_SIZE..]).unwrap();
+        let got = response.infer_response.unwrap().parameters;
+        assert_eq!(got["triton_final_response"].parameter_choice, Some(BoolParam(false)));
+        assert_eq!(got["u"].parameter_choice, Some(Uint64Param(u64::MAX)));
+    }
+
+    #[test]
+    fn an_output_that_a_python_model_left_out_is_not_in_the_response_and_a_scalar_is() {
+        let python = model().run_by("python");
+        let outputs = || {
+            vec![
+                tensor(Datatype::Fp32, &[], &[]),
+                tensor(Datatype::Fp64, &[], &[7; 8]),
+                tensor(Datatype::Fp32, &[0], &[]),
+            ]
+        };
+        let names = |model: &ModelSpec| {
+            let response = read(&encode(model, 1, &plan("", &[0, 1, 2]), outputs(), None).unwrap());
+            let names: Vec<_> = response.outputs.into_iter().map(|output| output.name).collect();
+            (names.concat(), response.raw_output_contents.len())
+        };
+        assert_eq!(names(&python), ("YZ".to_owned(), 2));
+        assert_eq!(names(&model()), ("XYZ".to_owned(), 3));
+    }
+
+    #[test]
     fn streamed_responses_say_whether_they_are_the_last_and_failures_are_in_band() {
         let read = |parts: &FramedParts| {
             let bytes = parts.concat();
@@ -315,7 +426,7 @@ mod tests {
         };
         let outputs = vec![tensor(Datatype::Fp32, &[1], &[1; 4]), tensor(Datatype::Fp32, &[0], &[])];
         for is_final in [true, false] {
-            let parts = encode_streamed(&model(), 3, &plan("é", &[0, 1]), outputs.clone(), is_final).unwrap();
+            let parts = encode_streamed(&model(), 3, &plan("é", &[0, 1]), outputs.clone(), None, is_final).unwrap();
             let response = read(&parts);
             let inner = response.infer_response.unwrap();
             let choice = inner.parameters["triton_final_response"].parameter_choice.clone();
@@ -329,6 +440,13 @@ mod tests {
         let failure = read(&encode_failure("7", "no").unwrap());
         assert_eq!(failure.error_message, "no");
         assert_eq!(failure.infer_response, Some(ModelInferResponse { id: "7".to_owned(), ..Default::default() }));
+        for is_final in [false, true] {
+            let failure = read(&encode_run_failure("m", "7", "no", is_final).unwrap());
+            let response = failure.infer_response.unwrap();
+            let choice = response.parameters["triton_final_response"].parameter_choice.clone();
+            assert_eq!((&*failure.error_message, &*response.model_name, &*response.id), ("no", "m", "7"));
+            assert_eq!(choice, Some(ParameterChoice::BoolParam(is_final)));
+        }
     }
 
     #[test]
@@ -338,7 +456,7 @@ mod tests {
             tensor(Datatype::Fp32, &[0], &[]),
             tensor(Datatype::Fp32, &[1], &[2; 4]),
         ];
-        let parts = encode(&model(), 1, &plan("", &[0, 1, 2]), outputs.clone()).unwrap();
+        let parts = encode(&model(), 1, &plan("", &[0, 1, 2]), outputs.clone(), None).unwrap();
         let [_, first, middle, second] = &parts[..] else { panic!("{parts:?}") };
         assert_eq!((first.as_ptr(), second.as_ptr()), (outputs[0].contents.as_ptr(), outputs[2].contents.as_ptr()));
         assert_eq!(middle[..], [50, 0, 50, 4]); // of the empty tensor and of the next
@@ -349,7 +467,7 @@ mod tests {
         let mut plan = plan("", &[0]);
         plan.outputs[0].class_count = 2;
         let tensor = tensor(Datatype::Uint8, &[3], &[5, 9, 7]);
-        let response = read(&encode(&model(), 1, &plan, vec![tensor]).unwrap());
+        let response = read(&encode(&model(), 1, &plan, vec![tensor], None).unwrap());
         assert_eq!((response.outputs[0].datatype.as_str(), &response.outputs[0].shape[..]), ("BYTES", &[2][..]));
         assert_eq!(response.raw_output_contents[0], &b"\x03\x00\x00\x009:1\x03\x00\x00\x007:2"[..]);
     }
@@ -358,13 +476,13 @@ mod tests {
     fn a_long_tensor_has_a_long_head() {
         let contents = Bytes::from(vec![7; 300]);
         let outputs = vec![Tensor { datatype: Datatype::Uint8, shape: smallvec![300], contents: contents.clone() }];
-        let response = read(&encode(&model(), 1, &plan("", &[0]), outputs).unwrap());
+        let response = read(&encode(&model(), 1, &plan("", &[0]), outputs, None).unwrap());
         assert_eq!(response.raw_output_contents, [contents]);
     }
 
     #[test]
     fn outputs_that_the_model_did_not_give_are_its_failure() {
-        let error = encode(&model(), 1, &plan("", &[1]), vec![tensor(Datatype::Fp32, &[0], &[])]).unwrap_err();
+        let error = encode(&model(), 1, &plan("", &[1]), vec![tensor(Datatype::Fp32, &[0], &[])], None).unwrap_err();
         assert_eq!(error, Error::internal("the model gave fewer outputs than its configuration lists"));
     }
 }

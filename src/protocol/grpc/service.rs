@@ -28,6 +28,8 @@ pub enum Rpc {
     Control(ControlRpc),
     /// `ModelInfer`: unary, answered by a model.
     ModelInfer,
+    /// `ModelReady`: unary, answered by [`ready_answer`] when the model's own code has said so, where it has any.
+    ModelReady,
     /// `ModelStreamInfer`: a stream of requests, each answered by a model with any number of responses.
     ModelStreamInfer,
     /// The model repository: unary, answered by the control thread.
@@ -54,8 +56,6 @@ pub enum ControlRpc {
     ModelConfig,
     /// `ModelMetadata`.
     ModelMetadata,
-    /// `ModelReady`.
-    ModelReady,
     /// `ModelStatistics`.
     ModelStatistics,
     /// `ServerLive`.
@@ -94,7 +94,7 @@ impl Rpc {
             b"/ModelInfer" => Self::ModelInfer,
             b"/ServerLive" => Self::Control(ControlRpc::ServerLive),
             b"/ServerReady" => Self::Control(ControlRpc::ServerReady),
-            b"/ModelReady" => Self::Control(ControlRpc::ModelReady),
+            b"/ModelReady" => Self::ModelReady,
             b"/ServerMetadata" => Self::Control(ControlRpc::ServerMetadata),
             b"/ModelMetadata" => Self::Control(ControlRpc::ModelMetadata),
             b"/ModelConfig" => Self::Control(ControlRpc::ModelConfig),
@@ -184,7 +184,6 @@ pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> 
         ControlRpc::HealthList => read::<HealthListRequest>(message).and_then(|_| health_list(facts)),
         ControlRpc::ModelConfig => model_config(&read(message)?, facts),
         ControlRpc::ModelMetadata => model_metadata(&read(message)?, facts),
-        ControlRpc::ModelReady => model_ready(&read(message)?, facts),
         ControlRpc::ModelStatistics => model_statistics(&read(message)?, facts),
         ControlRpc::ServerLive => {
             read::<proto::ServerLiveRequest>(message)?;
@@ -231,10 +230,24 @@ fn server_metadata(facts: &impl ServerFacts) -> Result<Bytes, Error> {
     })
 }
 
-/// An unknown model is answered as not ready, and not with an error (Triton 2.51 and `tritonclient`).
-fn model_ready(request: &proto::ModelReadyRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
+/// The name and version that a `ModelReady` asks for.
+///
+/// # Errors
+///
+/// `Internal` for bytes that are not the message, `InvalidArgument` for a malformed version.
+pub fn ready_question(message: &[u8]) -> Result<(String, Option<u64>), Error> {
+    let request: proto::ModelReadyRequest = read(message)?;
     let version = version_of(&request.version)?;
-    framed(&proto::ModelReadyResponse { ready: facts.model(&request.name, version).is_ok() })
+    Ok((request.name, version))
+}
+
+/// The framed response of `ModelReady`. An unknown model is not ready, and no error (Triton 2.51 and `tritonclient`).
+///
+/// # Errors
+///
+/// Never: the message is small.
+pub fn ready_answer(is_ready: bool) -> Result<Bytes, Error> {
+    framed(&proto::ModelReadyResponse { ready: is_ready })
 }
 
 fn model_statistics(request: &proto::ModelStatisticsRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
@@ -395,17 +408,21 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_ready_or_not_and_that_is_no_failure() {
-        let check = |name: &str, version: &str, want| {
+    fn a_model_is_asked_for_by_name_and_version_and_is_ready_or_not() {
+        let check = |name: &str, version: &str, want: Result<Option<u64>, Code>| {
             let request = proto::ModelReadyRequest { name: name.to_owned(), version: version.to_owned() };
-            let got = ask::<proto::ModelReadyResponse>(ControlRpc::ModelReady, &request).map(|response| response.ready);
-            assert_eq!(got.map_err(|error| error.code()), want, "{name} {version}");
+            let got = ready_question(&request.encode_to_vec()).map_err(|error| error.code());
+            assert_eq!(got, want.map(|version| (name.to_owned(), version)), "{name} {version}");
         };
-        check("m", "", Ok(true));
-        check("m", "3", Ok(true));
-        check("m", "4", Ok(false));
-        check("nope", "", Ok(false));
+        check("m", "", Ok(None));
+        check("m", "3", Ok(Some(3)));
+        check("", "4", Ok(Some(4)));
         check("m", "abc", Err(Code::InvalidArgument));
+        assert_eq!(ready_question(&[0xff]), Err(Error::internal("Unable to parse request")));
+        for is_ready in [true, false] {
+            let message = ready_answer(is_ready).unwrap().split_off(PREFIX_SIZE);
+            assert_eq!(proto::ModelReadyResponse::decode(message).unwrap().ready, is_ready);
+        }
     }
 
     #[test]
@@ -484,7 +501,6 @@ mod tests {
             ControlRpc::HealthList,
             ControlRpc::ModelConfig,
             ControlRpc::ModelMetadata,
-            ControlRpc::ModelReady,
             ControlRpc::ModelStatistics,
             ControlRpc::ServerLive,
             ControlRpc::ServerMetadata,

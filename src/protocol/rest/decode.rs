@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
+use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
 use crate::protocol::check::{
     self, AskedOutput, NamedTensor, check, check_classes, check_outputs, refusal, shape_overflow, size_mismatch,
@@ -63,13 +64,15 @@ impl HeaderLength {
 
 const FIELD: &str = "Inference-Header-Content-Length";
 
-/// The request's parameters that the server acts on.
+/// The request's parameters: those that the server acts on, and the client's own.
 #[derive(Default)]
 struct RestParameters {
     priority: u64,
     timeout: Duration,
     is_binary: bool,
     sequence: SequenceParameters,
+    /// The others, where the model looks at them.
+    own: Parameters,
 }
 
 /// Decodes and checks the body of an inference request. Binary inputs stay views of the body. `regions` are the
@@ -111,7 +114,9 @@ fn decode_document(
 ) -> Result<InferRequest, Error> {
     let root = document.root();
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
-    let parameters = root.get("parameters").map_or_else(|| Ok(RestParameters::default()), decode_parameters)?;
+    let parameters = root.get("parameters");
+    let parameters =
+        parameters.map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked, memory))?;
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
@@ -134,13 +139,12 @@ fn decode_document(
     check_output_formats(spec, &outputs)?;
     let (tensors, rows) = check(spec, id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
-    let RestParameters { priority, timeout, sequence, .. } = parameters;
+    let RestParameters { priority, timeout, sequence, own: parameters, .. } = parameters;
     let repeated = ResponsePlan::repeated(spec, &sequence);
-    let sequence = sequence.into_mark();
-    check::check_sequence(spec, sequence.as_ref(), rows)?;
+    check::check_sequence(spec, &sequence, rows)?;
     let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, ..ResponsePlan::default() };
     let inputs = tensors;
-    Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
 
 /// Decodes one input; takes its bytes from the front of the binary section if they are there.
@@ -228,8 +232,13 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
 }
 
 /// Decodes the parameters of the request. Unknown ones are the client's own: their type is checked, and they are
-/// ignored.
-fn decode_parameters(parameters: JsonValue<'_, '_>) -> Result<RestParameters, Error> {
+/// kept only for a model that looks at them. Of members with the same name the first counts, as in Triton, whose reader
+/// finds no other.
+fn decode_parameters(
+    spec: &ModelSpec,
+    parameters: JsonValue<'_, '_>,
+    memory: &mut ReceiveReservation,
+) -> Result<RestParameters, Error> {
     if *parameters.kind() != ValueKind::Object {
         return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
     }
@@ -257,10 +266,25 @@ fn decode_parameters(parameters: JsonValue<'_, '_>) -> Result<RestParameters, Er
                     "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
                 )));
             }
+            _ if spec.takes_details() => {
+                memory.grow(name.len().saturating_add(value.as_str().map_or(0, str::len)))?;
+                own_value(value).into_iter().for_each(|value| decoded.own.set(name, value));
+            }
             _ => {}
         }
     }
     Ok(decoded)
+}
+
+/// The value of a parameter of the client's own; `None` for what is no scalar. An integer that 64 bits do not hold is
+/// the nearest double.
+fn own_value(value: JsonValue<'_, '_>) -> Option<ParameterValue> {
+    let flag = value.as_bool().map(ParameterValue::Bool);
+    let text = || value.as_str().map(|text| ParameterValue::Text(text.to_owned()));
+    let signed = || value.as_i64().map(ParameterValue::Int64);
+    let unsigned = || value.as_u64().map(ParameterValue::Uint64);
+    let double = || value.as_f64().map(ParameterValue::Double);
+    flag.or_else(text).or_else(signed).or_else(unsigned).or_else(double)
 }
 
 /// A sequence id: a number or a string.
@@ -313,8 +337,12 @@ fn decode_outputs<'d>(
     Ok(requested)
 }
 
-/// Refuses outputs that could not be encoded, before the model runs.
+/// Refuses outputs that could not be encoded, before the model runs. What a Python model answers need not be as its
+/// configuration says, so that only the encoder knows.
 fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
+    if spec.is_python() {
+        return Ok(());
+    }
     for plan in plans {
         let Some(output) = spec.outputs.get(plan.index) else { continue };
         if plan.class_count > 0 {
@@ -365,10 +393,12 @@ fn decode_raw(spec: &ModelSpec, body: Bytes, memory: &mut ReceiveReservation) ->
     let outputs = check_outputs(spec, "", &[], true)?;
     let mut tensor = NamedTensor::new(&input.name, Some(input.datatype), shape, contents);
     let (inputs, rows) = check(spec, "", std::slice::from_mut(&mut tensor))?;
-    check::check_sequence(spec, None, rows)?;
-    let repeated = ResponsePlan::repeated(spec, &SequenceParameters::default());
+    let sequence = SequenceParameters::default();
+    check::check_sequence(spec, &sequence, rows)?;
+    let repeated = ResponsePlan::repeated(spec, &sequence);
     let plan = ResponsePlan { outputs, repeated, ..ResponsePlan::default() };
-    Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
+    let (timeout, parameters) = (Duration::ZERO, Parameters::default());
+    Ok(InferRequest { inputs, rows, priority: 0, timeout, sequence, parameters, plan })
 }
 
 /// Deduces the shape of a raw body: one row, and along the one variable axis as many elements as the body
@@ -427,4 +457,78 @@ fn boolean(value: JsonValue<'_, '_>, name: &str) -> Result<bool, Error> {
 fn unsigned(value: JsonValue<'_, '_>, name: &str) -> Result<u64, Error> {
     let what = "attempt to access JSON non-unsigned-integer as unsigned-integer";
     value.as_u64().ok_or_else(|| unparsable(name, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::testing::spec;
+
+    /// The client's own parameters of a request for a model of this backend.
+    fn own(backend: &str, parameters: &str) -> Result<Parameters, Error> {
+        let model = spec(0, vec![], vec![]).run_by(backend);
+        let body = Bytes::from(format!("{{\"parameters\":{{{parameters}}},\"inputs\":[]}}"));
+        let decoded = decode(&model, HeaderLength::Absent, body, None, &mut ReceiveReservation::default());
+        decoded.map(|request| request.parameters)
+    }
+
+    #[test]
+    fn the_clients_own_parameters_are_kept_for_a_model_that_looks_at_them() {
+        use ParameterValue::{Bool, Double, Int64, Text, Uint64};
+        let check = |value: &str, want: ParameterValue| {
+            let got = own("python", &format!("\"mine\":{value}"));
+            assert_eq!(got, Ok(Parameters(vec![("mine".to_owned(), want)])), "{value}");
+        };
+        check("true", Bool(true));
+        check("false", Bool(false));
+        check(r#""a\u00e9\n""#, Text("aé\n".to_owned()));
+        check(r#""""#, Text(String::new()));
+        check("0", Int64(0));
+        check("-0", Int64(0));
+        check("9223372036854775807", Int64(i64::MAX));
+        check("-9223372036854775808", Int64(i64::MIN));
+        check("9223372036854775808", Uint64(1 << 63));
+        check("18446744073709551615", Uint64(u64::MAX));
+        check("18446744073709551616", Double(18_446_744_073_709_551_616.0));
+        check("-9223372036854775809", Double(-9_223_372_036_854_775_808.0));
+        check("1.0", Double(1.0));
+        check("-2.5e-3", Double(-0.0025));
+        check("0.1", Double(0.1));
+        check("Infinity", Double(f64::INFINITY));
+    }
+
+    #[test]
+    fn parameters_that_are_kept_take_memory() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let body = Bytes::from(r#"{"parameters":{"abc":"0123456","de":1},"inputs":[]}"#);
+        let check = |backend: &str, size_max: usize, reserved: usize, fits: bool| {
+            let model = spec(0, vec![], vec![]).run_by(backend);
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let decoded = decode(&model, HeaderLength::Absent, body.clone(), None, &mut reservation);
+            assert_eq!((decoded.is_ok(), memory.reserved.get()), (fits, reserved), "{backend} {size_max}");
+        };
+        check("python", 12, 12, true);
+        check("python", 11, 10, false);
+        check("identity", 0, 0, true);
+    }
+
+    #[test]
+    fn what_the_server_acts_on_is_no_parameter_of_the_clients_own() {
+        let all = r#""b":1,"sequence_id":7,"sequence_start":true,"sequence_end":true,"priority":1,"timeout":5,
+                     "binary_data_output":false,"a":2,"b":3"#;
+        let want = [("b", ParameterValue::Int64(1)), ("a", ParameterValue::Int64(2))];
+        let want = want.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(own("python", all), Ok(Parameters(want.into())), "in order, of two the first");
+        for other in ["identity", "onnxruntime"] {
+            assert_eq!(own(other, all), Ok(Parameters::default()), "{other} does not look");
+        }
+        for backend in ["python", "identity"] {
+            let refused = own(backend, "\"x\":null").unwrap_err();
+            let text = "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'string'.";
+            assert_eq!(refused, Error::invalid(text));
+        }
+    }
 }

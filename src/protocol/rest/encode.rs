@@ -6,6 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::{Code, Error};
+use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
 use crate::protocol::classification::classify;
 use crate::protocol::infer::ResponsePlan;
@@ -17,12 +18,19 @@ use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// Encodes a response. `outputs` are in the order of the model's outputs; the plan says which to send, and how.
+/// `parameters` are those that the model gave its answer.
 ///
 /// # Errors
 ///
-/// `Internal` if an output is missing or does not fit its shape; `InvalidArgument` for strings that are not UTF-8, and
-/// as [`classify`].
-pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Reply, Error> {
+/// `Internal` if an output is missing that the model may not leave out, or does not fit its shape; `InvalidArgument`
+/// for strings that are not UTF-8, and as [`classify`].
+pub fn encode(
+    spec: &ModelSpec,
+    version: u64,
+    plan: &ResponsePlan,
+    outputs: Vec<Tensor>,
+    parameters: Option<&Parameters>,
+) -> Result<Reply, Error> {
     let sent = planned_outputs(spec, plan, outputs)?;
     let mut json = Vec::with_capacity(
         sent.iter()
@@ -41,8 +49,8 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     json.extend_from_slice(b",\"model_version\":\"");
     writer::integer(version, &mut json);
     json.push(b'"');
-    if let Some(repeated) = &plan.repeated {
-        write_repeated(repeated, &mut json);
+    if plan.repeated.is_some() || parameters.is_some() {
+        write_parameters(plan.repeated.as_deref(), parameters, &mut json);
     }
     json.extend_from_slice(b",\"outputs\":[");
     let mut parts: SmallVec<[Bytes; 2]> = SmallVec::new();
@@ -67,10 +75,31 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     Ok(reply)
 }
 
+/// Writes the echoed sequence parameters, then the model's own.
+fn write_parameters(repeated: Option<&SequenceParameters>, own: Option<&Parameters>, json: &mut Vec<u8>) {
+    json.extend_from_slice(b",\"parameters\":{");
+    if let Some(repeated) = repeated {
+        write_repeated(repeated, json);
+    }
+    for (index, (name, value)) in own.into_iter().flat_map(|own| &own.0).enumerate() {
+        writer::comma(index.saturating_add(usize::from(repeated.is_some())), json);
+        writer::string(name, json);
+        json.push(b':');
+        match value {
+            ParameterValue::Bool(value) => writer::boolean(*value, json),
+            ParameterValue::Double(value) => writer::float(*value, json),
+            ParameterValue::Int64(value) => writer::integer(*value, json),
+            ParameterValue::Text(value) => writer::string(value, json),
+            ParameterValue::Uint64(value) => writer::integer(*value, json),
+        }
+    }
+    json.push(b'}');
+}
+
 /// Writes the echoed sequence parameters; a numeric id as an int64, as in Triton.
 fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
     let SequenceParameters { id, is_start, is_end } = repeated;
-    json.extend_from_slice(b",\"parameters\":{\"sequence_id\":");
+    json.extend_from_slice(b"\"sequence_id\":");
     match id {
         Some(CorrelationId::Text(text)) => writer::string(text, json),
         Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => {
@@ -82,7 +111,6 @@ fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
         json.extend_from_slice(key);
         writer::boolean(*is_set, json);
     }
-    json.push(b'}');
 }
 
 /// The content type of all replies without binary outputs.
@@ -114,7 +142,8 @@ struct SentOutput<'a> {
     is_shared: bool,
 }
 
-/// The planned outputs, in the plan's order, classified if the plan says so.
+/// The planned outputs, in the plan's order, classified if the plan says so; without those that a Python model, or a
+/// step of an ensemble, left out.
 fn planned_outputs<'a>(
     spec: &'a ModelSpec,
     plan: &ResponsePlan,
@@ -131,6 +160,9 @@ fn planned_outputs<'a>(
                 spec.name
             )));
         };
+        if tensor.is_missing() && spec.takes_details() {
+            continue;
+        }
         let tensor = match planned.class_count {
             0 => tensor,
             count => classify(expected, spec.has_batch_axis(), &tensor, count)?,
@@ -241,5 +273,66 @@ fn write_elements<T: AnyBitPattern>(contents: &[u8], json: &mut Vec<u8>, write: 
     for (index, element) in contents.chunks_exact(size_of::<T>()).enumerate() {
         writer::comma(index, json);
         write(bytemuck::pod_read_unaligned(element), json);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::infer::OutputPlan;
+    use crate::protocol::testing::{output, spec};
+    use crate::tensor::Shape;
+
+    fn model(backend: &str) -> ModelSpec {
+        let outputs = ["X", "Y"].map(|name| output(name, Datatype::Uint8, &[-1]));
+        spec(0, vec![], outputs.into()).run_by(backend)
+    }
+
+    fn tensor(shape: &[i64], contents: &'static [u8]) -> Tensor {
+        Tensor { datatype: Datatype::Uint8, shape: Shape::from_slice(shape), contents: Bytes::from_static(contents) }
+    }
+
+    fn body(reply: &Reply) -> String {
+        String::from_utf8(reply.body.concat()).unwrap()
+    }
+
+    #[test]
+    fn the_models_own_parameters_follow_those_that_the_response_repeats() {
+        use ParameterValue::{Bool, Double, Int64, Text, Uint64};
+        let own = [
+            ("b", Bool(true)),
+            ("d", Double(-0.5)),
+            ("i", Int64(i64::MIN)),
+            ("t\"", Text("\n".to_owned())),
+            ("u", Uint64(u64::MAX)),
+        ];
+        let own = Parameters(own.map(|(name, value)| (name.to_owned(), value)).into());
+        let written = r#""b":true,"d":-0.5,"i":-9223372036854775808,"t\"":"\n","u":18446744073709551615"#;
+        let repeated = Some(Box::new(SequenceParameters { id: None, is_start: true, is_end: false }));
+        for (repeated, before) in
+            [(None, ""), (repeated, r#""sequence_id":0,"sequence_start":true,"sequence_end":false,"#)]
+        {
+            let plan = ResponsePlan { repeated, ..ResponsePlan::default() };
+            let got = body(&encode(&model("python"), 1, &plan, Vec::new(), Some(&own)).unwrap());
+            let head = r#"{"model_name":"m","model_version":"1","parameters":{"#;
+            assert_eq!(got, format!(r#"{head}{before}{written}}},"outputs":[]}}"#));
+        }
+    }
+
+    #[test]
+    fn an_output_that_a_python_model_left_out_is_not_in_the_response_and_a_scalar_is() {
+        let plan = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+        let plan = ResponsePlan { outputs: [plan(0), plan(1)].into_iter().collect(), ..ResponsePlan::default() };
+        let encoded = |backend, outputs| encode(&model(backend), 1, &plan, outputs, None).map(|reply| body(&reply));
+        let with = |outputs: &str| Ok(format!(r#"{{"model_name":"m","model_version":"1","outputs":[{outputs}]}}"#));
+        let scalar = r#"{"name":"Y","datatype":"UINT8","shape":[],"data":[7]}"#;
+        assert_eq!(encoded("python", vec![tensor(&[], &[]), tensor(&[], &[7])]), with(scalar));
+        assert_eq!(encoded("python", vec![tensor(&[], &[]), tensor(&[], &[])]), with(""));
+        let empty = r#"{"name":"X","datatype":"UINT8","shape":[0],"data":[]}"#;
+        assert_eq!(encoded("python", vec![tensor(&[0], &[]), tensor(&[], &[])]), with(empty));
+        let refused = Err(Error::internal("output tensor shape does not match size of output for 'X'"));
+        assert_eq!(encoded("identity", vec![tensor(&[], &[]), tensor(&[], &[7])]), refused);
+        let few = Err(Error::internal("model 'm' did not produce every output that was asked for"));
+        assert_eq!(encoded("python", vec![tensor(&[0], &[])]), few);
     }
 }

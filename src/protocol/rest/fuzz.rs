@@ -71,6 +71,7 @@ fn model() -> ModelSpec {
         outputs: vec![tensor("OUT", Datatype::Fp32, 2, false), tensor("LABELS", Datatype::Bytes, 1, false)],
         batch_inputs: Vec::new(),
         ensemble: None,
+        python: None,
         sequence: None,
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),

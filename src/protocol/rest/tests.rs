@@ -81,7 +81,7 @@ fn a_request_in_json_is_decoded() {
 fn a_sequence_is_named_by_a_number_or_a_string_and_by_neither_zero_nor_nothing() {
     let check = |parameters: &str, want: Option<(CorrelationId, bool, bool)>| {
         let request = json(&model(), &format!("{{\"parameters\":{{{parameters}}},\"inputs\":[{{{GOOD}}}]}}")).unwrap();
-        let got = request.sequence.map(|mark| (mark.id, mark.is_start, mark.is_end));
+        let got = request.sequence.mark().map(|mark| (mark.id, mark.is_start, mark.is_end));
         assert_eq!(got, want, "{parameters}");
     };
     let text = |text: &str| CorrelationId::from_text(text).unwrap();
@@ -496,7 +496,7 @@ fn text(reply: &Reply) -> String {
 fn what_a_response_repeats_of_its_request_lies_before_its_outputs() {
     let written = |id: Option<CorrelationId>, is_start, is_end| {
         let repeated = Some(Box::new(SequenceParameters { id, is_start, is_end }));
-        text(&encode(&model(), 1, &ResponsePlan { repeated, ..plan("7", &[]) }, Vec::new()).unwrap())
+        text(&encode(&model(), 1, &ResponsePlan { repeated, ..plan("7", &[]) }, Vec::new(), None).unwrap())
     };
     let want = |id: &str, start: bool, end: bool| {
         format!(
@@ -513,7 +513,8 @@ fn what_a_response_repeats_of_its_request_lies_before_its_outputs() {
 fn results_are_written_in_tritons_order() {
     let model = model();
     let out = || vec![tensor(Datatype::Fp32, &[1, 4], bytemuck::cast_slice(&[0.1_f32, -1.0, 1e30, f32::NAN]))];
-    let check = |plan: ResponsePlan, want: &str| assert_eq!(text(&encode(&model, 3, &plan, out()).unwrap()), want);
+    let check =
+        |plan: ResponsePlan, want: &str| assert_eq!(text(&encode(&model, 3, &plan, out(), None).unwrap()), want);
     check(
         plan("a\"b", &[(0, false, 0)]),
         "200 Content-Type: application/json {\"id\":\"a\\\"b\",\"model_name\":\"m\",\"model_version\":\"3\",\
@@ -552,14 +553,14 @@ fn binary_outputs_follow_the_json_without_a_copy() {
     };
     let given = tensors();
     let address = given[0].contents.as_ptr();
-    let reply = encode(&model, 1, &plan("", &[(2, true, 0), (1, true, 0), (0, true, 0)]), given).unwrap();
+    let reply = encode(&model, 1, &plan("", &[(2, true, 0), (1, true, 0), (0, true, 0)]), given, None).unwrap();
     assert_eq!(reply.body.len(), 3);
     assert_eq!((&reply.body[1][..], &reply.body[2][..]), (&[9][..], &[1, 0, 255, 255][..]));
     assert_eq!(reply.body[2].as_ptr(), address);
     let length: usize = std::str::from_utf8(&reply.fields[1].1).unwrap().parse().unwrap();
     assert_eq!(length, reply.body[0].len());
     // No binary bytes, no field.
-    let reply = encode(&model, 1, &plan("", &[(1, true, 0), (0, false, 0)]), tensors()).unwrap();
+    let reply = encode(&model, 1, &plan("", &[(1, true, 0), (0, false, 0)]), tensors(), None).unwrap();
     let want = "200 Content-Type: application/json {\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"B\",\
                 \"datatype\":\"UINT8\",\"shape\":[0],\"parameters\":{\"binary_data_size\":0}},{\"name\":\"A\",\"datatype\":\
                 \"INT16\",\"shape\":[2],\"data\":[1,-1]}]}";
@@ -570,7 +571,7 @@ fn binary_outputs_follow_the_json_without_a_copy() {
 fn results_that_do_not_fit_are_errors() {
     let check = |tensor: Tensor, want: &str| {
         let model = any(tensor.datatype);
-        let got = encode(&model, 1, &plan("", &[(0, false, 0)]), vec![tensor]).unwrap_err();
+        let got = encode(&model, 1, &plan("", &[(0, false, 0)]), vec![tensor], None).unwrap_err();
         assert_eq!(format!("{} {}", got.code().on_wire().0, got.text()), want);
     };
     let mismatch = "500 output tensor shape does not match size of output for 'OUT'";
@@ -585,7 +586,7 @@ fn results_that_do_not_fit_are_errors() {
         tensor(Datatype::Bytes, &[1], b"\x01\0\0\0\xff"),
         "400 element 0 of output 'OUT' is not UTF-8, which JSON requires. Please use the binary data format for output",
     );
-    let got = encode(&model(), 1, &plan("", &[(0, false, 0)]), vec![]).unwrap_err();
+    let got = encode(&model(), 1, &plan("", &[(0, false, 0)]), vec![], None).unwrap_err();
     assert_eq!(got.text(), "model 'm' did not produce every output that was asked for");
     assert_eq!(
         text(&error_reply(&Error::unavailable("a \"b\"\n"))),
@@ -621,7 +622,7 @@ fn every_datatype_goes_in_and_comes_out_the_same() {
         let body = with_input(&format!(r#""name":"IN","datatype":"{name}","shape":[{count}],"data":{data}"#));
         let request = json(&any(datatype), &body).unwrap();
         let tensors = request.inputs.clone();
-        let reply = encode(&any(datatype), 1, &request.plan, tensors).unwrap();
+        let reply = encode(&any(datatype), 1, &request.plan, tensors, None).unwrap();
         assert_eq!(data_of(&reply), data, "{name}");
         // Binary in, JSON out.
         let contents = &request.inputs[0].contents;
@@ -638,7 +639,7 @@ fn every_datatype_goes_in_and_comes_out_the_same() {
             datatype.name()
         );
         let request = mixed(&any(datatype), &head, &[1, 2, 3, 4]).unwrap();
-        let reply = encode(&any(datatype), 1, &request.plan, request.inputs).unwrap();
+        let reply = encode(&any(datatype), 1, &request.plan, request.inputs, None).unwrap();
         assert_eq!(reply.body[1], [1, 2, 3, 4][..]);
     }
 }
@@ -730,7 +731,7 @@ fn half_floats_and_strings_may_lie_in_shared_memory_and_are_not_told_in_json() {
         )
         .unwrap();
         let outputs = request.inputs;
-        let reply = encode(&model, 1, &request.plan, outputs).unwrap();
+        let reply = encode(&model, 1, &request.plan, outputs, None).unwrap();
         let want = format!(
             r#"{{"model_name":"m","model_version":"1","outputs":[{{"name":"OUT","datatype":"{name}","shape":[{shape}]}}]}}"#
         );

@@ -55,7 +55,8 @@ impl ModelQueue {
                     let stamps = Stamps { batched, ..waiting.stamps };
                     let mut responder = Responder::new(sink.unwrap_or(waiting.completions), waiting.ticket, stamps);
                     responder.output_needs = waiting.output_needs;
-                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence, details: None }
+                    let QueuedRequest { inputs, rows, details, .. } = waiting;
+                    Request { inputs, rows, responder, sequence, details }
                 }
             };
             request.responder.set_batch(rows, std::mem::take(&mut is_first));

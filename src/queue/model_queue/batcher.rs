@@ -284,7 +284,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::backend::{self, InFlightState};
+    use crate::backend::details::FLAG_SEQUENCE_START;
+    use crate::backend::{self, InFlightState, OutputNeed, OutputNeeds, RequestDetails};
+    use crate::model::parameters::{ParameterValue, Parameters};
     use crate::queue::completions::Completions;
     use crate::queue::model_queue::ModelQueue;
     use crate::queue::model_queue::poll::PollOutcome;
@@ -322,10 +324,15 @@ mod tests {
         }
 
         fn submit(&mut self, id: u64, is_start: bool) {
+            self.submit_told(id, is_start, |_| ());
+        }
+
+        fn submit_told(&mut self, id: u64, is_start: bool, tell: impl FnOnce(&mut QueuedRequest)) {
             let (ticket, completions) =
                 (self.request_slots.open().unwrap(), Arc::clone(self.request_slots.completions()));
             let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
-            let token = QueuedRequest { mark, ..QueuedRequest::plain(ticket, completions) };
+            let mut token = QueuedRequest { mark, ..QueuedRequest::plain(ticket, completions) };
+            tell(&mut token);
             let (shape_key, queued_at) = (ShapeKey::new(), now());
             let (priority, timeout, deadline) = (0, Duration::ZERO, None);
             let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -421,6 +428,28 @@ mod tests {
         assert!(trial.request_slots.completions().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
         assert!(matches!(trial.model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Ended));
         assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Model), 1);
+    }
+
+    #[test]
+    fn a_request_that_runs_again_says_the_same_but_that_it_is_the_first() {
+        let mut trial = Trial::of(1, 2, true);
+        let details = |flags| RequestDetails { id: "7".to_owned(), flags, ..RequestDetails::default() };
+        let needs = OutputNeeds([OutputNeed::Nothing, OutputNeed::Whole].into_iter().collect());
+        trial.submit_told(7, true, |request| {
+            request.details = Some(Arc::new(details(FLAG_SEQUENCE_START)));
+            request.output_needs = needs.clone();
+        });
+        for flags in [FLAG_SEQUENCE_START, 0, 0] {
+            let request = ask(&trial).unwrap().requests.remove(0);
+            assert_eq!(request.details.as_deref(), Some(&details(flags)));
+            assert_eq!(request.responder.output_needs, needs);
+            request.responder.reschedule(Vec::new());
+        }
+        let mut last = ask(&trial).unwrap().requests.remove(0).responder;
+        last.set_parameters(Parameters(vec![("n".to_owned(), ParameterValue::Int64(4))]));
+        last.send(Ok(Vec::new()));
+        let (_, answer) = trial.request_slots.completions().poll_answer().unwrap();
+        assert_eq!(answer.parameters.unwrap().0, [("n".to_owned(), ParameterValue::Int64(4))]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! How an instance waits for work: for its batches in flight and for the queue at the same time. It takes no batch from
 //! the queue while it has no room for one in flight.
 
+use std::os::fd::OwnedFd;
+
 use crate::backend::{Batch, InFlightState};
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::poll::PollOutcome;
@@ -20,22 +22,24 @@ impl ModelQueue {
     /// The next batch for the instance in a parking; sleeps until there is one. `None` once the queue was stopped and
     /// nothing waits.
     pub fn next_batch(&self, instance_index: usize, clock: Clock) -> Option<Batch> {
-        match self.next_beside(instance_index, clock, &mut InFlightState::default) {
+        match self.next_beside(instance_index, clock, &mut InFlightState::default, None) {
             NextWork::Batch(batch) => Some(batch),
             NextWork::Ended | NextWork::Lost => None,
         }
     }
 
     /// The next work of the instance in a parking; sleeps until there is some. `poll_flight` answers what has ended of
-    /// its batches in flight, and says whether there is room for another; the end of one wakes the parking.
+    /// its batches in flight, and says whether there is room for another; the end of one wakes the parking, or makes the
+    /// `file` readable, on which the thread sleeps too.
     pub fn next_beside(
         &self,
         instance_index: usize,
         clock: Clock,
         poll_flight: &mut dyn FnMut() -> InFlightState,
+        file: Option<&OwnedFd>,
     ) -> NextWork {
         let Some(parking) = self.parkings.get(instance_index) else { return NextWork::Ended };
-        parking.take();
+        parking.take(file.is_some());
         loop {
             match self.poll_with_room(instance_index, clock, &poll_flight()) {
                 PollOutcome::Batch(batch) => return NextWork::Batch(batch),
@@ -65,8 +69,8 @@ impl ModelQueue {
                     }
                     return NextWork::Lost;
                 }
-                PollOutcome::Nothing(until) => parking.park(until, clock),
-                PollOutcome::Blocked => parking.park(None, clock),
+                PollOutcome::Nothing(until) => parking.park(until, clock, file),
+                PollOutcome::Blocked => parking.park(None, clock, file),
             }
         }
     }
@@ -74,13 +78,13 @@ impl ModelQueue {
     /// Sleeps in a parking that is given no work, until the queue is stopped.
     pub fn wait_stopped(&self, instance_index: usize, clock: Clock) {
         let Some(parking) = self.parkings.get(instance_index) else { return };
-        parking.take();
+        parking.take(false);
         while !self.is_stopped() {
             parking.announce();
             if self.is_stopped() {
                 parking.set_parked(false);
             }
-            parking.park(None, clock);
+            parking.park(None, clock, None);
         }
     }
 

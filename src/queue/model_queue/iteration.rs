@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use crate::backend::{
-    self, Answer, AnswerPart, OutputNeeds, Request, Responder, SequenceRow, Ticket, is_answering, wake_afterwards,
+    self, Answer, AnswerPart, OutputNeeds, Request, RequestDetails, Responder, SequenceRow, Ticket, is_answering,
+    wake_afterwards,
 };
 use crate::model::SequenceMark;
 use crate::queue::completions::Completions;
@@ -45,6 +46,8 @@ struct IterationSink {
     level: u64,
     mark: Option<SequenceMark>,
     stamps: Stamps,
+    output_needs: OutputNeeds,
+    details: Option<Arc<RequestDetails>>,
     /// The stamps of its first run, if it ran before.
     first: Option<Stamps>,
 }
@@ -87,7 +90,19 @@ impl ModelQueue {
         sink: Option<Arc<dyn backend::AnswerSink>>,
         batched: Instant,
     ) -> Request {
-        let QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
+        let QueuedRequest {
+            completions,
+            ticket,
+            inputs,
+            rows,
+            size,
+            level,
+            mark,
+            stamps,
+            output_needs,
+            details,
+            again,
+        } = waiting;
         debug_assert!(mark.is_some(), "a request that may run again belongs to a sequence");
         let now = Stamps { batched, ..stamps };
         let first = again.as_ref().map(|again| again.stamps);
@@ -96,8 +111,9 @@ impl ModelQueue {
             Responder::new(sink, ticket, now)
         });
         responder.stamps = now;
+        responder.output_needs = output_needs.clone();
         if let Some(sequences) = &self.sequences {
-            let (iterations, inputs) = (Arc::clone(&sequences.iterations), inputs.clone());
+            let (iterations, inputs, details) = (Arc::clone(&sequences.iterations), inputs.clone(), details.clone());
             responder.answer_through(|inner| {
                 Arc::new(IterationSink {
                     iterations,
@@ -110,11 +126,13 @@ impl ModelQueue {
                     level,
                     mark,
                     stamps,
+                    output_needs,
+                    details,
                     first,
                 })
             });
         }
-        Request { inputs, rows, responder, sequence, details: None }
+        Request { inputs, rows, responder, sequence, details }
     }
 }
 
@@ -135,8 +153,9 @@ impl backend::AnswerSink for IterationSink {
                 level: self.level,
                 mark,
                 stamps: self.stamps,
+                output_needs: self.output_needs.clone(),
+                details: self.details.clone().map(RequestDetails::rescheduled),
                 again: Some(again),
-                output_needs: OutputNeeds::default(),
             };
             return self.iterations.release(ReleasedRequest { flight, again: Some(waiting) });
         }

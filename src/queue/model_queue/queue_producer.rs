@@ -50,8 +50,8 @@ impl QueueProducer {
             self.make_room(entry.queued_at);
         }
         // Before the push: an instance may claim the entry as soon as it is in the ring.
-        let inputs = std::mem::take(&mut entry.token.inputs);
-        entry.token.completions.put_inputs(entry.token.ticket, inputs);
+        let (inputs, details) = (std::mem::take(&mut entry.token.inputs), entry.token.details.take());
+        entry.token.completions.put_inputs(entry.token.ticket, inputs, details);
         // A request whose shape the others may not share can end their batch, and a deadline can close it early: count
         // either as enough rows, so that an instance wakes and decides.
         let may_close = !entry.shape_key.is_empty() || entry.deadline.is_some();

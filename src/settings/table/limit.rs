@@ -38,6 +38,14 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
     },
     Flag {
+        names: &["python-memory-bytes-max"],
+        takes: One("BYTES"),
+        default: Text("a quarter of the memory that the process may have"),
+        help: "Bytes of the largest region that an instance of a Python model shares with its process, for inputs and \
+               for outputs each; a batch that needs more fails",
+        apply: |settings, value| set_count(settings.python_memory_bytes_max.get_or_insert_default(), value),
+    },
+    Flag {
         names: &["admission"],
         takes: One("none|deadline"),
         default: Value("none"),

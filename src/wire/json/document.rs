@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 use crate::wire::json::cursor::{Cursor, NumberForm, find};
-use crate::wire::json::{JsonError, JsonFault, RawArray, writer};
+use crate::wire::json::{JsonError, JsonFault, RawArray, number, writer};
 
 /// A parsed document. Nodes are in the order of the text, so that the descendants of an array or object directly
 /// follow it.
@@ -142,6 +142,18 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     pub fn as_u64(self) -> Option<u64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
         if *text == b"-0" { Some(0) } else { std::str::from_utf8(text).ok()?.parse().ok() }
+    }
+
+    /// The value of an integer from `i64::MIN` to `i64::MAX`.
+    pub fn as_i64(self) -> Option<i64> {
+        let ValueKind::Integer(text) = self.kind() else { return None };
+        std::str::from_utf8(text).ok()?.parse().ok()
+    }
+
+    /// The value of any number, as the nearest double.
+    pub fn as_f64(self) -> Option<f64> {
+        let (ValueKind::Integer(text) | ValueKind::Decimal(text)) = self.kind() else { return None };
+        number::read_f64(&mut Cursor::new(text, 0)).ok()
     }
 
     fn node(self) -> Option<&'d DocumentNode<'a>> {

@@ -124,3 +124,12 @@ fn sequence_batching_that_cannot_be_served_is_refused_by_name() {
     let other = "dims: 2 initial_state { name: 'i' data_type: TYPE_FP32 dims: 1 zero_data: true }";
     check(&state(other), "'dims' of the initial state of 's' must fit those of the state for m");
 }
+
+#[test]
+fn the_engine_reads_the_configuration_of_the_user_and_not_the_one_with_controls_as_inputs() {
+    let spec = complete(&control("start", "kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ]"), &[]).unwrap();
+    let engine = &spec.sequence.as_ref().unwrap().engine;
+    assert_eq!(engine.inputs.len(), 2);
+    assert!(engine.config_json.contains("\"sequence_batching\":{"), "{}", engine.config_json);
+    assert_eq!((&engine.config_json, &engine.config_message), (&spec.config_json, &spec.config_message));
+}

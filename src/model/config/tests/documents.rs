@@ -4,8 +4,8 @@
 use super::*;
 
 const TENSORRT: &str = "model 'mymodel': platform 'tensorrt_plan' needs backend 'tensorrt', which this server does not \
-                        have (it has 'identity' and 'onnxruntime'); export the model to ONNX, and give platform: \
-                        \"onnxruntime_onnx\"";
+                        have (it has 'identity', 'onnxruntime' and 'python'); export the model to ONNX, and give \
+                        platform: \"onnxruntime_onnx\", or run it in a model.py, and give backend: \"python\"";
 
 const MINIMAL: &str = r#"name: "mymodel"
 platform: "tensorrt_plan"
@@ -225,6 +225,6 @@ fn configurations_of_other_documents_are_read_or_refused_by_name() {
     check(
         "preprocess",
         "name: \"preprocess\"\nbackend: \"python\"\ninput [ { name: \"IN\" data_type: TYPE_UINT8 dims: [ -1 ] } ]",
-        "model 'preprocess': backend 'python', which this server does not have",
+        "model configuration must contain at least one output, none were specified for preprocess",
     );
 }

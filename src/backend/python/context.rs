@@ -1,0 +1,186 @@
+//! What the instances of one loaded Python model share, and what all Python models share: options, the log, and what is
+//! known of the processes that were lost.
+
+#![expect(clippy::disallowed_types, reason = "taken when an instance is made or lost, never for a batch")]
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backend::Request;
+use crate::backend::custom_metrics::{CustomMetrics, ProcessMetrics};
+use crate::backend::gateway::Gateway;
+use crate::backend::python::BOOT_REFUSAL;
+use crate::backend::python::archive::Archives;
+use crate::backend::python::environment::{Interpreter, refuse_start};
+use crate::backend::python::exit::ExitReason;
+use crate::backend::python::host::LogLine;
+use crate::backend::python::message::LogLevel;
+use crate::backend::python::process::PythonProcess;
+use crate::error::Error;
+use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
+use crate::tensor::Datatype;
+use crate::time::{Clock, Instant};
+
+/// How long the end of a process that could not start is waited for, to say why.
+const START_END_WAIT: Duration = Duration::from_secs(2);
+
+/// What all Python models share.
+pub struct PythonOptions {
+    /// Reads the server's environment.
+    pub variables: fn() -> Vec<(OsString, OsString)>,
+    /// The interpreter of models without an environment of their own (`--backend-config=python,interpreter=PATH`).
+    pub interpreter: Option<PathBuf>,
+    /// Unpacks packed environments.
+    pub archives: Archives,
+    /// Looks up a variable of the server's environment.
+    pub variable: fn(&str) -> Option<OsString>,
+    /// Where models register metrics of their own.
+    pub metrics: Arc<CustomMetrics>,
+    /// Calls of other models.
+    pub gateway: Arc<dyn Gateway>,
+    /// Takes log lines.
+    pub log: LogLine,
+    /// Whether models see that verbose lines are logged.
+    pub is_verbose: bool,
+    /// The clock of the server.
+    pub clock: Clock,
+    /// Bytes of a region at first.
+    pub region_size: u64,
+    /// The most bytes of one region (`--python-memory-bytes-max`).
+    pub region_size_max: u64,
+    /// Where Python-based backends are (`--backend-directory`).
+    pub backend_directory: PathBuf,
+    /// How long finalize may take when the server ends.
+    pub exit_timeout: Duration,
+}
+
+/// One loaded version, as its instances see it.
+pub(super) struct PythonModelContext {
+    pub(super) name: String,
+    pub(super) version: u64,
+    /// Names and datatypes of the outputs.
+    pub(super) outputs: Vec<(String, Datatype)>,
+    pub(super) is_decoupled: bool,
+    pub(super) execute_timeout: Option<Duration>,
+    pub(super) interpreter: Interpreter,
+    pub(super) options: Arc<PythonOptions>,
+    lost: Mutex<HashMap<String, LostProcess>>,
+}
+
+/// What is known of an instance whose process was lost.
+#[derive(Default)]
+struct LostProcess {
+    /// Requests that it had not begun.
+    unbegun: Vec<Request>,
+    /// When the next one was started.
+    restarted: Instant,
+    /// The pause from then until the one after that.
+    pause: Duration,
+}
+
+impl PythonModelContext {
+    /// A model without outputs.
+    pub(super) fn new(
+        (name, version): (&str, u64),
+        interpreter: Interpreter,
+        execute_timeout: Option<Duration>,
+        options: &Arc<PythonOptions>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            version,
+            outputs: Vec::new(),
+            is_decoupled: false,
+            execute_timeout,
+            interpreter,
+            options: Arc::clone(options),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// The same with outputs.
+    pub(super) fn with_outputs(self, outputs: Vec<(String, Datatype)>, is_decoupled: bool) -> Self {
+        Self { outputs, is_decoupled, ..self }
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.options.clock
+    }
+
+    pub(super) fn gateway(&self) -> &dyn Gateway {
+        &*self.options.gateway
+    }
+
+    pub(super) fn finalize_timeout(&self) -> Duration {
+        self.options.exit_timeout.min(PYTHON_FINALIZE_MAX)
+    }
+
+    pub(super) fn log(&self, level: LogLevel, text: &str) {
+        (self.options.log)(level, text);
+    }
+
+    pub(super) fn log_fault(&self, instance: &str, text: &str) {
+        self.log(LogLevel::Error, &format!("{instance}: {text}"));
+    }
+
+    /// The metrics of one process, which go with it.
+    pub(super) fn new_metrics(&self) -> ProcessMetrics {
+        self.options.metrics.for_process()
+    }
+
+    /// A process was lost: keeps the requests that it had not begun for the next one, which starts at once if this one
+    /// has ever answered.
+    pub(super) fn handle_lost(&self, instance: &str, unbegun: Vec<Request>, has_answered: bool) {
+        let mut lost = self.lock();
+        let lost = lost.entry(instance.to_owned()).or_default();
+        if has_answered {
+            lost.pause = Duration::ZERO;
+        }
+        lost.unbegun.extend(unbegun);
+    }
+
+    /// An instance gets another process now.
+    ///
+    /// # Errors
+    /// `Unavailable` where the last one ended soon after its start, and it is too early for the next.
+    pub(super) fn handle_restart(&self, instance: &str) -> Result<(), Error> {
+        let now = self.clock()();
+        let mut lost = self.lock();
+        let lost = lost.entry(instance.to_owned()).or_default();
+        if now < lost.restarted + lost.pause {
+            return Err(Error::unavailable("its process ended soon after its start: the next start is a little later"));
+        }
+        // Taken back when the new process has answered: then the next start need not wait.
+        lost.pause = (lost.pause * 2).clamp(PYTHON_RESTART_PAUSE_MIN, PYTHON_RESTART_PAUSE_MAX);
+        lost.restarted = now;
+        Ok(())
+    }
+
+    /// Takes the requests that the last process of an instance had not begun.
+    pub(super) fn take_unbegun(&self, instance: &str) -> Vec<Request> {
+        self.lock().get_mut(instance).map(|lost| std::mem::take(&mut lost.unbegun)).unwrap_or_default()
+    }
+
+    /// The error of a process that ended before its model was initialized.
+    pub(super) fn early_end(&self, instance: &str, process: &PythonProcess) -> Error {
+        process.kill();
+        let Some(reason) = process.wait_ended(START_END_WAIT) else { return unhealthy(instance) };
+        if reason == ExitReason::Exited(BOOT_REFUSAL) {
+            return refuse_start(&self.interpreter, reason, &process.stderr());
+        }
+        self.log_fault(instance, &format!("its Python process ended while the model was initialized: {reason}"));
+        unhealthy(instance)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, LostProcess>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Triton's error of a request whose process has ended.
+pub(super) fn unhealthy(instance: &str) -> Error {
+    Error::internal(format!("Stub process '{instance}' is not healthy."))
+}

@@ -1,0 +1,216 @@
+//! Which Python interpreter a model runs with, and the environment variables of its processes. Called when a model is loaded.
+//! No interpreter is started here: that would cost every load a tenth of a second. What it lacks, the process itself says
+//! when it starts, and [`refuse_start`] passes on.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backend::python::archive::{Archives, UnpackedArchive};
+use crate::backend::python::exit::ExitReason;
+use crate::error::Error;
+
+/// A Python interpreter.
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    /// The program, with an absolute path.
+    pub path: PathBuf,
+    /// Who named it.
+    pub source: InterpreterSource,
+    /// The directory of the model's own execution environment, if it has one.
+    pub environment: Option<PathBuf>,
+    /// Where that directory was unpacked from an archive: it is there as long as somebody has this.
+    pub archive: Option<Arc<UnpackedArchive>>,
+}
+
+/// Who named an interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterpreterSource {
+    /// The flag `--backend-config=python,interpreter=PATH`.
+    BackendConfig,
+    /// The variable `CONDA_PREFIX`.
+    CondaPrefix,
+    /// The model's parameter `EXECUTION_ENV_PATH`.
+    ExecutionEnvironment,
+    /// The first `python3` of `PATH`.
+    Path,
+    /// The variable `VIRTUAL_ENV`.
+    VirtualEnv,
+}
+
+impl fmt::Display for InterpreterSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BackendConfig => "--backend-config=python,interpreter",
+            Self::CondaPrefix => "CONDA_PREFIX",
+            Self::ExecutionEnvironment => "EXECUTION_ENV_PATH",
+            Self::Path => "python3 in PATH",
+            Self::VirtualEnv => "VIRTUAL_ENV",
+        })
+    }
+}
+
+/// What the choice of an interpreter depends on.
+pub struct InterpreterSearch<'a> {
+    /// The model's parameter `EXECUTION_ENV_PATH`.
+    pub execution_environment: Option<&'a str>,
+    /// The model's directory, for `$$TRITON_MODEL_DIRECTORY`.
+    pub model_directory: &'a Path,
+    /// The flag `--backend-config=python,interpreter=PATH`.
+    pub configured: Option<&'a Path>,
+    /// The variables of the server's environment.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// Unpacks an archive.
+    pub archives: &'a Archives,
+}
+
+impl InterpreterSearch<'_> {
+    /// The interpreter: of the model's execution environment, else that of the flag, else of the active environment, else
+    /// the `python3` of `PATH`.
+    ///
+    /// # Errors
+    ///
+    /// Where what was named is not there, or nothing was named and nothing found.
+    pub fn find(&self) -> Result<Interpreter, Error> {
+        if let Some(parameter) = self.execution_environment.filter(|parameter| !parameter.is_empty()) {
+            return self.in_execution_environment(parameter);
+        }
+        if let Some(path) = self.configured {
+            // As a shell takes it: a bare name is looked for in PATH, another path starts in the server's directory.
+            let is_bare = path.parent() == Some(Path::new(""));
+            let found = if is_bare { self.in_path(path) } else { None };
+            let path = found.unwrap_or_else(|| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+            return Ok(Interpreter {
+                path,
+                source: InterpreterSource::BackendConfig,
+                environment: None,
+                archive: None,
+            });
+        }
+        let in_prefix = |name, source| {
+            let path = python_in(Path::new(&self.variable(name)?))?;
+            Some(Interpreter { path, source, environment: None, archive: None })
+        };
+        let in_path = || {
+            let path = self.in_path(Path::new("python3"))?;
+            Some(Interpreter { path, source: InterpreterSource::Path, environment: None, archive: None })
+        };
+        in_prefix("VIRTUAL_ENV", InterpreterSource::VirtualEnv)
+            .or_else(|| in_prefix("CONDA_PREFIX", InterpreterSource::CondaPrefix))
+            .or_else(in_path)
+            .ok_or_else(|| {
+                Error::internal(format!("no Python interpreter was found: no python3 in PATH. {HOW_TO_NAME}"))
+            })
+    }
+
+    /// A variable that is not empty.
+    fn variable(&self, name: &str) -> Option<OsString> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    /// The first program of this name in `PATH`.
+    fn in_path(&self, name: &Path) -> Option<PathBuf> {
+        std::env::split_paths(&self.variable("PATH")?)
+            .filter(|folder| folder.is_absolute())
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+    }
+
+    fn in_execution_environment(&self, parameter: &str) -> Result<Interpreter, Error> {
+        let named = parameter.replace(MODEL_DIRECTORY, &self.model_directory.to_string_lossy());
+        // Triton's texts (pb_env.cc, stub_launcher.cc).
+        let named = std::fs::canonicalize(&named)
+            .map_err(|_| Error::internal(format!("Failed to get the canonical path for {named}.")))?;
+        let archive = if named.is_dir() { None } else { Some(self.archives.unpack(&named)?) };
+        let root = archive.as_ref().map_or(named.as_path(), |archive| archive.path());
+        if !root.join("bin/activate").exists() {
+            let activate = named.join("bin/activate").display().to_string();
+            return Err(Error::internal(format!(
+                "Path {activate} does not exist. The Python environment should contain an 'activate' script."
+            )));
+        }
+        let path = python_in(root).ok_or_else(|| {
+            let named = named.display();
+            Error::internal(format!("the Python environment {named} (EXECUTION_ENV_PATH) has no program bin/python"))
+        })?;
+        let environment = Some(root.to_owned());
+        Ok(Interpreter { path, source: InterpreterSource::ExecutionEnvironment, environment, archive })
+    }
+}
+
+/// In `EXECUTION_ENV_PATH` it stands for the model's directory.
+const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
+
+/// How another interpreter is named, for refusals.
+const HOW_TO_NAME: &str = "Name a Python 3.8 or later that has numpy with --backend-config=python,interpreter=PATH, or for \
+     one model with its parameter EXECUTION_ENV_PATH";
+
+/// The interpreter of an environment's directory.
+fn python_in(prefix: &Path) -> Option<PathBuf> {
+    ["bin/python", "bin/python3"].iter().map(|name| prefix.join(name)).find(|path| path.is_absolute() && path.is_file())
+}
+
+/// The refusal where an interpreter cannot be started.
+pub(super) fn refuse_spawn(interpreter: &Interpreter, error: &io::Error) -> Error {
+    let Interpreter { path, source, .. } = interpreter;
+    Error::internal(format!(
+        "the Python interpreter '{}' ({source}) could not be started: {error}. {HOW_TO_NAME}",
+        path.display()
+    ))
+}
+
+/// The refusal where a process has ended before its program ran: because of its interpreter, if the last lines of its
+/// standard error say so.
+pub fn refuse_start(interpreter: &Interpreter, reason: ExitReason, stderr: &str) -> Error {
+    let Interpreter { path, source, .. } = interpreter;
+    let last = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let why = last.map_or_else(|| reason.to_string(), |line| format!("{line} ({reason})"));
+    Error::internal(format!(
+        "the Python interpreter '{}' ({source}) did not start: {why}. {HOW_TO_NAME}",
+        path.display()
+    ))
+}
+
+/// The beginnings of variables that are the server's own: its flags may hold secrets.
+const OWN_VARIABLES: &[&str] = &["DEUTERON_"];
+
+/// How many threads the libraries of a process start by themselves. By default all take as many as the machine has cores,
+/// in each process.
+const THREAD_VARIABLES: &[&str] =
+    &["MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"];
+
+/// The variables of a process: the server's, less its own, with what the interpreter and `threads` require.
+pub(super) fn child_variables(
+    server: &[(OsString, OsString)],
+    interpreter: &Interpreter,
+    threads: usize,
+) -> BTreeMap<OsString, OsString> {
+    let is_own = |name: &OsStr| OWN_VARIABLES.iter().any(|own| name.as_encoded_bytes().starts_with(own.as_bytes()));
+    let mut variables: BTreeMap<_, _> = server.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
+    // A line that a model prints appears when it is printed.
+    variables.insert("PYTHONUNBUFFERED".into(), "1".into());
+    for name in THREAD_VARIABLES {
+        variables.entry(name.into()).or_insert_with(|| threads.max(1).to_string().into());
+    }
+    if let Some(root) = &interpreter.environment {
+        // What the script bin/activate would set, which is not run.
+        variables.remove(OsStr::new("PYTHONHOME"));
+        for (name, folder) in [("PATH", "bin"), ("LD_LIBRARY_PATH", "lib")] {
+            let before = variables.get(OsStr::new(name)).filter(|before| !before.is_empty());
+            let mut folders = root.join(folder).into_os_string();
+            if let Some(before) = before {
+                folders.push(":");
+                folders.push(before);
+            }
+            variables.insert(name.into(), folders);
+        }
+        variables.insert("VIRTUAL_ENV".into(), root.into());
+    }
+    variables
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,600 @@
+//! One instance of a Python model: it posts batches to its process, answers them when the process has, and serves the
+//! process's own calls. No thread waits inside Python: the worker's thread sleeps on its queue and on the process at once.
+//!
+//! A process that ends, runs too long or breaks the protocol costs the batch that it ran. A batch that was sent ahead and
+//! not begun is left for the next process of the instance.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::custom_metrics::ProcessMetrics;
+use crate::backend::python::context::{PythonModelContext, unhealthy};
+use crate::backend::python::inbox::InstanceInbox;
+use crate::backend::python::link::PythonLink;
+use crate::backend::python::memory::{NewRegion, OpenedSpan, RequestMemory, ResponseMemory};
+use crate::backend::python::message::{
+    self, Capabilities, ClaimedResponse, ClaimedTensor, ExecuteHead, ExecuteRequest, MainMessage, MessageError,
+    RegionSide, Span, SpanLayout,
+};
+use crate::backend::python::open_calls::OpenCalls;
+use crate::backend::python::process::PythonProcess;
+use crate::backend::python::region::TensorPolicy;
+use crate::backend::{Batch, InFlightState, Instance, Request};
+use crate::error::Error;
+use crate::limits::PYTHON_OPEN_REQUESTS_MAX;
+use crate::tensor::{Datatype, Shape, Tensor};
+use crate::time::{Clock, Instant};
+
+/// The longest time between two polls while something is in flight: how soon a client that left is noticed.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+/// A second batch is sent ahead only while batches take less: behind a long one it would wait where another instance might
+/// run it, or where more requests could still join it.
+const SEND_AHEAD_RUN_MAX: Duration = Duration::from_millis(2);
+/// Batches that the process has at once: one that it runs and one that it finds when it comes back.
+const BATCHES_SENT_MAX: usize = 2;
+
+/// One process and what it was sent.
+pub struct PythonInstance {
+    pub(super) model: Arc<PythonModelContext>,
+    pub(super) name: Arc<str>,
+    pub(super) link: PythonLink,
+    pub(super) process: PythonProcess,
+    pub(super) requests: RequestMemory,
+    pub(super) responses: ResponseMemory,
+    pub(super) inbox: Arc<InstanceInbox>,
+    pub(super) calls: OpenCalls,
+    pub(super) metrics: ProcessMetrics,
+    /// Batches that were sent and not answered, in order.
+    flights: VecDeque<BatchInFlight>,
+    /// Requests whose batch has ended and that a response sender answers later.
+    open: HashMap<u64, SentRequest>,
+    /// What the process said at its start.
+    start: StartState,
+    next_batch: u64,
+    next_request: u64,
+    ended_batch: Option<(u32, Duration)>,
+    /// Whether the process has answered a batch since its start.
+    has_answered: bool,
+    /// How long a batch took, lately.
+    run_time: Duration,
+    is_lost: bool,
+    /// Free slots of the process, on their way to it.
+    released: Vec<u32>,
+    /// Encoded messages, kept for its memory.
+    out: Vec<u8>,
+}
+
+/// How far the process has started.
+enum StartState {
+    Failed(Error),
+    Pending,
+    Ready(Capabilities),
+    /// It was started to complete a configuration only.
+    Completed(String),
+}
+
+/// A batch that the process has.
+struct BatchInFlight {
+    number: u64,
+    /// The number of its first request; the others follow.
+    first: u64,
+    slot: u32,
+    rows: u32,
+    requests: Vec<SentRequest>,
+    /// When the process began it, as far as the server can tell.
+    began: Instant,
+}
+
+/// A request that the process has.
+pub(super) struct SentRequest {
+    /// The request, whose inputs are kept so that it can be sent again; none once it was answered.
+    pub(super) request: Option<Request>,
+    /// A response without the final flag, of a model that is not decoupled: it is sent with the flag.
+    held: Option<Result<Vec<Tensor>, Error>>,
+}
+
+impl PythonInstance {
+    /// Around a process that was just started.
+    pub(super) fn new(
+        model: Arc<PythonModelContext>,
+        name: &str,
+        (link, process): (PythonLink, PythonProcess),
+        (requests, responses): (RequestMemory, ResponseMemory),
+        inbox: Arc<InstanceInbox>,
+    ) -> Self {
+        let metrics = model.new_metrics();
+        Self {
+            model,
+            name: name.into(),
+            link,
+            process,
+            requests,
+            responses,
+            inbox,
+            calls: OpenCalls::default(),
+            metrics,
+            flights: VecDeque::new(),
+            open: HashMap::new(),
+            start: StartState::Pending,
+            next_batch: 1,
+            next_request: 1,
+            ended_batch: None,
+            has_answered: false,
+            run_time: Duration::ZERO,
+            is_lost: false,
+            released: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// What the process said of itself; none while it starts.
+    ///
+    /// # Errors
+    /// Why it could not start.
+    pub(super) fn poll_start(&mut self) -> Result<Option<&Capabilities>, Error> {
+        self.look();
+        match &self.start {
+            StartState::Failed(error) => Err(error.clone()),
+            StartState::Ready(capabilities) => Ok(Some(capabilities)),
+            StartState::Pending | StartState::Completed(_) if self.is_lost => Err(self.start_error()),
+            StartState::Pending | StartState::Completed(_) => Ok(None),
+        }
+    }
+
+    /// The configuration that the process completed; none while it works on it.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub(super) fn poll_completed(&mut self) -> Result<Option<String>, Error> {
+        self.look();
+        match &self.start {
+            StartState::Failed(error) => Err(error.clone()),
+            StartState::Completed(json) => Ok(Some(json.clone())),
+            _ if self.is_lost => Err(self.start_error()),
+            _ => Ok(None),
+        }
+    }
+
+    /// The process ended before it said anything.
+    fn start_error(&self) -> Error {
+        self.model.early_end(&self.name, &self.process)
+    }
+
+    /// Sends requests that an earlier process of the instance had not begun.
+    pub(super) fn resume(&mut self, requests: Vec<Request>) {
+        if !requests.is_empty() {
+            self.post(requests);
+        }
+    }
+
+    /// Reads what came, and handles it.
+    fn look(&mut self) {
+        let events = self.link.poll();
+        let handled = self.handle_main().and_then(|()| self.handle_aux());
+        if events.has_inbox {
+            self.inbox.handle_readable();
+            self.handle_inbox();
+        }
+        if let Err(error) = handled {
+            self.model.log_fault(&self.name, &format!("its Python process broke the protocol and is ended: {error}"));
+            self.process.kill();
+            self.is_lost = true;
+        }
+        self.is_lost |= events.has_ended;
+        self.link.flush();
+    }
+
+    fn handle_main(&mut self) -> Result<(), MessageError> {
+        loop {
+            let Some(frame) = self.link.main.input.poll_frame()? else { return Ok(()) };
+            match message::decode_main(frame)? {
+                MainMessage::Initialized(capabilities) if matches!(self.start, StartState::Pending) => {
+                    self.start = StartState::Ready(capabilities);
+                }
+                MainMessage::Failed(text) if matches!(self.start, StartState::Pending) => {
+                    self.start = StartState::Failed(Error::internal(text));
+                }
+                MainMessage::Completed(json) if matches!(self.start, StartState::Pending) => {
+                    self.start = StartState::Completed(json);
+                }
+                MainMessage::Responses { batch, inputs_free, span, outcome } => {
+                    self.handle_responses(batch, inputs_free, span, outcome)?;
+                }
+                MainMessage::Send { request, is_final, is_closed, span, response } => {
+                    self.handle_send(request, (is_final, is_closed), span, response)?;
+                }
+                MainMessage::Finalized => {}
+                MainMessage::Initialized(_) | MainMessage::Failed(_) | MainMessage::Completed(_) => {
+                    return Err(MessageError::Value("the order of the messages"));
+                }
+            }
+        }
+    }
+
+    /// Sends a batch to the process.
+    fn post(&mut self, requests: Vec<Request>) {
+        if let Err((requests, error)) = self.try_post(requests) {
+            requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+        }
+    }
+
+    fn try_post(&mut self, requests: Vec<Request>) -> Result<(), (Vec<Request>, Error)> {
+        let inputs = || requests.iter().flat_map(|request| &request.inputs);
+        let layout = SpanLayout::of(inputs().map(|input| input.contents.len()));
+        let (span, new) = match self.requests.allocate(layout.size()) {
+            Ok(allocated) => allocated,
+            Err(error) => return Err((requests, error)),
+        };
+        self.announce_region(new);
+        self.requests.write(&span, inputs());
+        self.collect_released();
+        let (number, first) = (self.next_batch, self.next_request);
+        let encoded = requests.iter().enumerate().map(|(index, request)| ExecuteRequest {
+            request: first + index as u64,
+            details: request.details.as_deref(),
+            needs: &request.responder.output_needs,
+            inputs: &request.inputs,
+        });
+        let output_count = u16::try_from(self.model.outputs.len()).unwrap_or(u16::MAX);
+        let head = ExecuteHead { batch: number, span, released: &self.released, output_count };
+        self.out.clear();
+        if let Err(error) = message::put_execute(&head, encoded, &mut self.out) {
+            self.requests.free(span.slot);
+            return Err((requests, Error::invalid(format!("the batch cannot be sent to its Python process: {error}"))));
+        }
+        self.link.main.send(&self.out);
+        self.link.flush();
+        self.released.clear();
+        let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
+        let began = self.model.clock()();
+        let requests: Vec<_> = requests.into_iter().map(|request| SentRequest::new(request, began)).collect();
+        self.next_batch += 1;
+        self.next_request += requests.len() as u64;
+        self.flights.push_back(BatchInFlight { number, first, slot: span.slot, rows, requests, began });
+        Ok(())
+    }
+
+    /// Tells the process of a new request region, before a message names it.
+    pub(super) fn announce_region(&mut self, new: Option<NewRegion>) {
+        let Some(NewRegion { index, size, file }) = new else { return };
+        let mut frame = Vec::new();
+        message::put_region(RegionSide::Request, index, size, &mut frame);
+        self.link.aux.send_file(frame, file);
+    }
+
+    /// Takes the slots of the process that are free.
+    pub(super) fn collect_released(&mut self) {
+        while let Some(slot) = self.responses.poll_released() {
+            self.released.push(slot);
+        }
+    }
+
+    /// The slots of the process that are free, for a message that names them.
+    pub(super) fn take_released(&mut self) -> Vec<u32> {
+        self.collect_released();
+        std::mem::take(&mut self.released)
+    }
+
+    /// The process answers a batch: each of its requests, or all with one error.
+    fn handle_responses(
+        &mut self,
+        number: u64,
+        inputs_free: bool,
+        span: Span,
+        outcome: Result<Vec<ClaimedResponse>, String>,
+    ) -> Result<(), MessageError> {
+        let flight = self.flights.pop_front().ok_or(MessageError::Value("the order of the messages"))?;
+        if flight.number != number {
+            self.flights.push_front(flight);
+            return Err(MessageError::Value("the order of the messages"));
+        }
+        if inputs_free && flight.slot != 0 && !self.requests.free(flight.slot) {
+            self.flights.push_front(flight);
+            return Err(MessageError::Value("a slot"));
+        }
+        let now = self.model.clock()();
+        let took = now.since(flight.began);
+        self.run_time = (self.run_time * 7 + took) / 8;
+        self.ended_batch = Some((flight.rows, took));
+        self.has_answered = true;
+        if let Some(next) = self.flights.front_mut() {
+            next.began = now;
+        }
+        let BatchInFlight { first, requests, .. } = flight;
+        match outcome {
+            Err(text) => {
+                let error = Error::internal(text);
+                requests.into_iter().for_each(|request| request.fail(&error));
+                Ok(())
+            }
+            Ok(responses) if responses.len() != requests.len() => Err(self.fail_all(requests, MessageError::Count)),
+            Ok(responses) => self.answer_batch(first, requests, responses, span, now),
+        }
+    }
+
+    fn answer_batch(
+        &mut self,
+        first: u64,
+        requests: Vec<SentRequest>,
+        responses: Vec<ClaimedResponse>,
+        span: Span,
+        now: Instant,
+    ) -> Result<(), MessageError> {
+        let opened = match self.responses.open(span) {
+            Ok(opened) => opened,
+            Err(error) => return Err(self.fail_all(requests, error)),
+        };
+        let clock = self.model.clock();
+        let mut requests = requests.into_iter();
+        for ((response, mut running), key) in responses.into_iter().zip(requests.by_ref()).zip(first..) {
+            running.stamp(now, clock());
+            let outcome = match response {
+                // Its sender answers, or did already.
+                ClaimedResponse::None if running.request.is_some() => {
+                    self.open.insert(key, running);
+                    continue;
+                }
+                ClaimedResponse::None => continue,
+                ClaimedResponse::Rescheduled { tensors, .. } => {
+                    match self.outputs(&opened, tensors, running.policy()) {
+                        Ok(outputs) => running.reschedule(outputs),
+                        Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
+                    }
+                    continue;
+                }
+                ClaimedResponse::Error(error) => Err(error),
+                ClaimedResponse::Outputs { parameters, tensors } => {
+                    running.set_parameters(parameters);
+                    match self.outputs(&opened, tensors, running.policy()) {
+                        Ok(outputs) => Ok(outputs),
+                        Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
+                    }
+                }
+            };
+            running.answer(outcome);
+        }
+        Ok(())
+    }
+
+    /// The outputs of one response in the order of the model's; those that it lacks are empty.
+    fn outputs(
+        &self,
+        opened: &OpenedSpan,
+        claims: Vec<(u16, ClaimedTensor)>,
+        policy: TensorPolicy,
+    ) -> Result<Vec<Tensor>, MessageError> {
+        let absent = |datatype: Datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
+        let mut outputs: Vec<Tensor> = self.model.outputs.iter().map(|(_, datatype)| absent(*datatype)).collect();
+        for (index, claim) in claims {
+            let place = outputs.get_mut(usize::from(index)).ok_or(MessageError::Value("the index of an output"))?;
+            *place = opened.take(&claim, policy)?;
+        }
+        Ok(outputs)
+    }
+
+    /// A response sender of the process answers a request.
+    fn handle_send(
+        &mut self,
+        key: u64,
+        (is_final, is_closed): (bool, bool),
+        span: Span,
+        response: ClaimedResponse,
+    ) -> Result<(), MessageError> {
+        let opened = self.responses.open(span)?;
+        let policy = self.find(key).map_or(TensorPolicy::Copy, |running| running.policy());
+        let outcome = match response {
+            ClaimedResponse::None => None,
+            ClaimedResponse::Error(error) => Some((Default::default(), Err(error))),
+            ClaimedResponse::Outputs { parameters, tensors } => {
+                Some((parameters, Ok(self.outputs(&opened, tensors, policy)?)))
+            }
+            ClaimedResponse::Rescheduled { .. } => return Err(MessageError::Value("the order of the messages")),
+        };
+        let now = self.model.clock()();
+        let is_decoupled = self.model.is_decoupled;
+        // It is in its batch while execute runs, and among the open ones afterwards. One that was answered is in neither,
+        // which is no fault: its sender may outlive it.
+        let Some(running) = self.find(key) else { return Ok(()) };
+        running.stamp(now, now);
+        if let Some((parameters, outcome)) = outcome {
+            running.set_parameters(parameters);
+            match outcome {
+                outcome if is_final => running.answer(outcome),
+                outcome if is_decoupled => running.send_more(outcome),
+                outcome => running.held = Some(outcome),
+            }
+        }
+        if is_final || is_closed {
+            running.end(is_decoupled);
+        }
+        if self.open.get(&key).is_some_and(|running| running.request.is_none()) {
+            self.open.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// A request that the process has.
+    pub(super) fn find(&mut self, key: u64) -> Option<&mut SentRequest> {
+        let within =
+            |flight: &&mut BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&key);
+        if let Some(flight) = self.flights.iter_mut().find(within) {
+            let index = usize::try_from(key - flight.first).ok()?;
+            return flight.requests.get_mut(index);
+        }
+        self.open.get_mut(&key)
+    }
+
+    /// The requests that the process has.
+    pub(super) fn running(&self) -> impl Iterator<Item = &Request> {
+        let in_batches = self.flights.iter().flat_map(|flight| &flight.requests);
+        in_batches.chain(self.open.values()).filter_map(|running| running.request.as_ref())
+    }
+
+    /// Fails requests that were taken out of their batch, because a message about them does not make sense.
+    fn fail_all(&self, requests: impl IntoIterator<Item = SentRequest>, why: MessageError) -> MessageError {
+        let error = unhealthy(&self.name);
+        requests.into_iter().for_each(|running| running.fail(&error));
+        why
+    }
+
+    /// The process is gone: fails what it ran, and leaves what it had not begun for the next one.
+    fn handle_lost(&mut self) {
+        let error = match self.model.execute_timeout.filter(|_| self.has_timed_out()) {
+            Some(timeout) => Error::internal(format!(
+                "Python model '{}' did not end a batch within {} ms ('execute_timeout_ms') and its process was ended",
+                self.name,
+                timeout.as_millis()
+            )),
+            None => unhealthy(&self.name),
+        };
+        let begun = self.responses.begun_batch();
+        let mut unbegun = Vec::new();
+        for flight in self.flights.drain(..) {
+            match flight.number > begun {
+                true => unbegun.extend(flight.requests.into_iter().filter_map(|running| running.request)),
+                false => flight.requests.into_iter().for_each(|running| running.fail(&error)),
+            }
+        }
+        self.open.drain().for_each(|(_, running)| running.fail(&error));
+        self.calls.cancel_all();
+        self.model.handle_lost(&self.name, unbegun, self.has_answered);
+    }
+
+    /// Whether the batch that runs has run for longer than it may.
+    fn has_timed_out(&self) -> bool {
+        let (Some(timeout), Some(flight)) = (self.model.execute_timeout, self.flights.front()) else { return false };
+        self.model.clock()().since(flight.began) >= timeout
+    }
+
+    /// How long until something must be looked at without an event.
+    fn look_again(&self, now: Instant) -> Option<Duration> {
+        if self.flights.is_empty() && self.open.is_empty() {
+            return None;
+        }
+        let timeout = self.model.execute_timeout.zip(self.flights.front());
+        let timeout = timeout.map(|(timeout, flight)| (flight.began + timeout).since(now));
+        Some(timeout.map_or(LOOK_PAUSE, |timeout| timeout.min(LOOK_PAUSE)))
+    }
+
+    fn has_room(&self) -> bool {
+        let may_send_ahead = self.run_time < SEND_AHEAD_RUN_MAX || self.flights.is_empty();
+        self.flights.len() < BATCHES_SENT_MAX && may_send_ahead && self.open.len() < PYTHON_OPEN_REQUESTS_MAX
+    }
+
+    /// Asks the process to finalize and waits for its end, then ends it.
+    fn finish(&mut self) {
+        if self.is_lost || !matches!(self.start, StartState::Ready(_)) {
+            return self.process.kill();
+        }
+        let mut frame = Vec::new();
+        message::put_finalize(&mut frame);
+        self.link.main.send(&frame);
+        let clock = self.model.clock();
+        let until = clock() + self.model.finalize_timeout();
+        while !self.is_lost && clock() < until {
+            self.link.wait(LOOK_PAUSE);
+            self.look();
+        }
+        if !self.is_lost {
+            self.model.log_fault(&self.name, "finalize takes too long: its Python process is ended");
+            self.process.kill();
+        }
+    }
+}
+
+impl Instance for PythonInstance {
+    fn run(&mut self, batch: Batch) {
+        self.post(batch.requests);
+    }
+
+    fn poll_flight(&mut self, clock: Clock) -> InFlightState {
+        self.look();
+        if self.has_timed_out() {
+            self.process.kill();
+            self.is_lost = true;
+        }
+        if self.is_lost {
+            self.handle_lost();
+            return InFlightState { is_lost: true, ..InFlightState::default() };
+        }
+        self.cancel_calls_of_departed();
+        InFlightState {
+            batches: self.flights.len() + usize::from(!self.open.is_empty()),
+            has_room: self.has_room(),
+            look_again: self.look_again(clock()),
+            ended_batch: self.ended_batch.take(),
+            is_lost: false,
+        }
+    }
+
+    fn event_source(&self) -> Option<Arc<OwnedFd>> {
+        Some(Arc::clone(self.link.event_source()))
+    }
+}
+
+impl Drop for PythonInstance {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl SentRequest {
+    fn new(mut request: Request, sent: Instant) -> Self {
+        request.responder.stamps.input_end = sent;
+        Self { request: Some(request), held: None }
+    }
+
+    /// Outputs of a step of an ensemble may go to another engine, which must not see them change while it reads.
+    fn policy(&self) -> TensorPolicy {
+        let details = self.request.as_ref().and_then(|request| request.details.as_ref());
+        if details.is_some_and(|details| details.is_step) { TensorPolicy::Copy } else { TensorPolicy::View }
+    }
+
+    fn stamp(&mut self, infer_end: Instant, output_end: Instant) {
+        if let Some(request) = &mut self.request {
+            (request.responder.stamps.infer_end, request.responder.stamps.output_end) = (infer_end, output_end);
+        }
+    }
+
+    fn set_parameters(&mut self, parameters: crate::model::parameters::Parameters) {
+        if let Some(request) = &mut self.request {
+            request.responder.set_parameters(parameters);
+        }
+    }
+
+    fn answer(&mut self, outcome: Result<Vec<Tensor>, Error>) {
+        if let Some(request) = self.request.take() {
+            request.responder.send(outcome);
+        }
+    }
+
+    fn send_more(&mut self, outcome: Result<Vec<Tensor>, Error>) {
+        if let Some(request) = &mut self.request {
+            request.responder.send_part(outcome);
+        }
+    }
+
+    fn reschedule(mut self, outputs: Vec<Tensor>) {
+        if let Some(request) = self.request.take() {
+            request.responder.reschedule(outputs);
+        }
+    }
+
+    /// The final flag came, or nothing can come any more.
+    fn end(&mut self, is_decoupled: bool) {
+        match (self.held.take(), self.request.take()) {
+            (Some(outcome), Some(request)) => request.responder.send(outcome),
+            (None, Some(request)) if is_decoupled => request.responder.end(),
+            (None, Some(request)) => request.responder.send(Err(Error::internal(
+                "the model gave no response: its execute returned None and no response sender is left",
+            ))),
+            (_, None) => {}
+        }
+    }
+
+    fn fail(mut self, error: &Error) {
+        self.answer(Err(error.clone()));
+    }
+}

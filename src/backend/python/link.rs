@@ -1,0 +1,246 @@
+//! The connection to one Python process: two Unix sockets, the pidfd, and an epoll over all of them that the instance's
+//! thread sleeps on. Moves bytes and knows frames, not what they mean. Never blocks, but in [`PythonLink::wait`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, IoSlice, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
+    sendmsg, socketpair,
+};
+
+use crate::backend::python::message::FrameBuffer;
+
+/// Bytes that one read of a socket may take.
+const READ_SIZE: usize = 64 * 1024;
+
+const MAIN: u64 = 0;
+const AUX: u64 = 1;
+const INBOX: u64 = 2;
+const END: u64 = 3;
+
+/// The sockets of one process.
+pub struct PythonLink {
+    /// Batches and their answers.
+    pub main: Channel,
+    /// Everything else.
+    pub aux: Channel,
+    epoll: Arc<OwnedFd>,
+    has_ended: bool,
+}
+
+/// One end of a socket pair, not blocking.
+pub struct Channel {
+    socket: OwnedFd,
+    /// What came and was not decoded yet.
+    pub input: FrameBuffer,
+    /// What could not be sent at once, in order.
+    output: VecDeque<UnsentBytes>,
+    is_closed: bool,
+}
+
+struct UnsentBytes {
+    bytes: Vec<u8>,
+    sent: usize,
+    file: Option<OwnedFd>,
+}
+
+/// What a look at the link found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkEvents {
+    /// Bytes came on the main socket.
+    pub has_main: bool,
+    /// Bytes came on the aux socket.
+    pub has_aux: bool,
+    /// Another thread of the server left something in the inbox.
+    pub has_inbox: bool,
+    /// The process has ended, or closed its sockets, and everything that it sent was read.
+    pub has_ended: bool,
+}
+
+/// The ends of the two socket pairs that the process gets.
+pub struct ProcessEnds {
+    /// The main socket.
+    pub main: OwnedFd,
+    /// The aux socket.
+    pub aux: OwnedFd,
+}
+
+impl PythonLink {
+    /// Opens both pairs. `inbox` becomes readable when another thread of the server has something for the instance.
+    ///
+    /// # Errors
+    /// Where the process has as many descriptors as it may.
+    pub fn open(inbox: BorrowedFd<'_>) -> io::Result<(Self, ProcessEnds)> {
+        let pair = || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let ((main, main_end), (aux, aux_end)) = (pair()?, pair()?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &main, EventData::new_u64(MAIN), EventFlags::IN)?;
+        epoll::add(&epoll, &aux, EventData::new_u64(AUX), EventFlags::IN)?;
+        epoll::add(&epoll, inbox, EventData::new_u64(INBOX), EventFlags::IN)?;
+        let (main, aux) = (Channel::new(main), Channel::new(aux));
+        Ok((Self { main, aux, epoll: Arc::new(epoll), has_ended: false }, ProcessEnds { main: main_end, aux: aux_end }))
+    }
+
+    /// Watches for the end of the process as well: its children may keep the sockets open.
+    ///
+    /// # Errors
+    /// Where the kernel has no memory for it.
+    pub fn watch(&self, pidfd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, pidfd, EventData::new_u64(END), EventFlags::IN)?)
+    }
+
+    /// Readable while [`Self::poll`] finds something.
+    pub const fn event_source(&self) -> &Arc<OwnedFd> {
+        &self.epoll
+    }
+
+    /// Sleeps until there is something, or the time is over.
+    pub fn wait(&self, timeout: Duration) {
+        let timeout = Timespec::try_from(timeout).ok();
+        // An interrupted sleep only ends early.
+        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref());
+    }
+
+    /// Reads what came and sends what waits.
+    pub fn poll(&mut self) -> LinkEvents {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); 4];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut found = LinkEvents::default();
+        // It fails only where a signal interrupts it; then the next look finds what is there.
+        let events = epoll::wait(&self.epoll, &mut events, Some(&now)).map_or(&mut [][..], |(events, _)| events);
+        for event in events {
+            match event.data.u64() {
+                MAIN => found.has_main |= self.main.read(),
+                AUX => found.has_aux |= self.aux.read(),
+                INBOX => found.has_inbox = true,
+                _ => self.has_ended = true,
+            }
+        }
+        self.flush();
+        if self.has_ended {
+            // What it sent before its end is still in the sockets.
+            found.has_main |= self.main.read();
+            found.has_aux |= self.aux.read();
+        }
+        found.has_ended = self.has_ended || self.main.is_closed || self.aux.is_closed;
+        found
+    }
+
+    /// Sends what waits, as far as the sockets take it, and has the epoll say when they take more.
+    pub fn flush(&mut self) {
+        for (channel, key) in [(&mut self.main, MAIN), (&mut self.aux, AUX)] {
+            let had_output = !channel.output.is_empty();
+            channel.flush();
+            let has_output = !channel.output.is_empty();
+            if had_output || has_output {
+                let flags = if has_output { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+                // It fails only for a descriptor that is not registered.
+                let _ = epoll::modify(&self.epoll, &channel.socket, EventData::new_u64(key), flags);
+            }
+        }
+    }
+}
+
+impl Channel {
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket, input: FrameBuffer::default(), output: VecDeque::new(), is_closed: false }
+    }
+
+    /// Sends bytes, at once if the socket takes them; the rest goes with the next flush.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let sent = if self.output.is_empty() { self.try_send(bytes, None) } else { 0 };
+        if let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+            self.output.push_back(UnsentBytes { bytes: rest.to_vec(), sent: 0, file: None });
+        }
+    }
+
+    /// Sends bytes and a descriptor, which arrives with the first of them.
+    pub fn send_file(&mut self, bytes: Vec<u8>, file: OwnedFd) {
+        self.output.push_back(UnsentBytes { bytes, sent: 0, file: Some(file) });
+        self.flush();
+    }
+
+    /// Sends bytes with three descriptors: the first message of all, which an empty socket takes.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub fn send_start(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        Ok(sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?)
+    }
+
+    fn flush(&mut self) {
+        while let Some(mut first) = self.output.pop_front() {
+            let file = first.file.take();
+            let sent = self.try_send(first.bytes.get(first.sent..).unwrap_or_default(), file.as_ref());
+            first.sent += sent;
+            if sent == 0 {
+                first.file = file;
+            }
+            if first.sent < first.bytes.len() {
+                if !self.is_closed {
+                    self.output.push_front(first);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Bytes that the socket took.
+    fn try_send(&mut self, bytes: &[u8], file: Option<&OwnedFd>) -> usize {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let files = file.map(|file| [file.as_fd()]);
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if let Some(files) = &files
+            && !ancillary.push(SendAncillaryMessage::ScmRights(files))
+        {
+            return 0;
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match retry_on_intr(|| sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags)) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN) => 0,
+            // The process has closed its end: what it is sent no longer matters.
+            Err(_) => {
+                self.is_closed = true;
+                0
+            }
+        }
+    }
+
+    /// Reads what is there; true if anything was.
+    fn read(&mut self) -> bool {
+        let mut has_read = false;
+        while !self.is_closed {
+            let buffer = self.input.space(READ_SIZE);
+            let room = buffer.len();
+            match retry_on_intr(|| recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT)) {
+                Ok((0, _)) => self.is_closed = true,
+                Ok((size, _)) => {
+                    self.input.commit(size);
+                    has_read = true;
+                    // A short read took all there was: another would only say so.
+                    if size < room {
+                        return true;
+                    }
+                }
+                Err(Errno::AGAIN) => return has_read,
+                Err(_) => self.is_closed = true,
+            }
+        }
+        has_read
+    }
+}

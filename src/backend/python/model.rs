@@ -1,0 +1,242 @@
+//! Loads Python models: starts the processes of all instances of a version, and keeps them until the workers take them. An
+//! instance that is lost gets a new process, at once if it has ever answered, else after pauses that grow.
+
+#![expect(clippy::disallowed_types, reason = "taken when an instance is made, never for a batch")]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use crate::backend::python::context::{PythonModelContext, PythonOptions};
+use crate::backend::python::environment::InterpreterSearch;
+use crate::backend::python::host::PythonHost;
+use crate::backend::python::inbox::{InboxItem, InstanceInbox};
+use crate::backend::python::instance::PythonInstance;
+use crate::backend::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMode};
+use crate::backend::{Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
+use crate::error::Error;
+use crate::model::{ModelSpec, PythonModel, TensorSpec};
+use crate::time::Clock;
+
+/// The backend of Python models. One per server.
+pub struct PythonBackend {
+    options: Arc<PythonOptions>,
+    /// The thread that starts processes, from the first model on.
+    host: OnceLock<Result<Arc<PythonHost>, Error>>,
+}
+
+/// A model whose own code completes its configuration.
+pub struct PythonCompletion<'a> {
+    /// The model's name.
+    pub name: &'a str,
+    /// The number of the version.
+    pub version: u64,
+    /// The directory of the version.
+    pub version_directory: &'a Path,
+    /// The name of its backend.
+    pub backend: &'a str,
+    /// What its process runs.
+    pub python: &'a PythonModel,
+    /// The configuration so far, in JSON.
+    pub config: &'a str,
+}
+
+/// A loaded version.
+struct LoadedPythonModel {
+    starter: ProcessStarter,
+    /// Whether the model has `is_ready`.
+    has_opinion: AtomicBool,
+    instances: Arc<Mutex<InstancePool>>,
+}
+
+/// The instances of a version.
+#[derive(Default)]
+struct InstancePool {
+    /// Those that are made and not taken yet, by name.
+    ready_made: HashMap<String, PythonInstance>,
+    /// The inboxes of those that live.
+    inboxes: Vec<Weak<InstanceInbox>>,
+}
+
+impl PythonBackend {
+    /// With these options.
+    pub fn new(options: PythonOptions) -> Self {
+        Self { options: Arc::new(options), host: OnceLock::new() }
+    }
+
+    /// Has a model complete its configuration (`auto_complete_config`). Takes as long as the model takes.
+    ///
+    /// # Errors
+    /// The model's error.
+    pub fn complete(&self, completion: &PythonCompletion<'_>) -> Result<String, Error> {
+        let PythonCompletion { name, version, version_directory, backend, python, config } = *completion;
+        let place = self.place(python, backend, version, version_directory);
+        let context = self.context((name, version), python, &place)?;
+        let starter = ProcessStarter {
+            context: Arc::new(context),
+            host: self.host()?,
+            place,
+            inputs: Vec::new(),
+            groups: Vec::new(),
+            config: config.into(),
+            mode: StartMode::Complete,
+        };
+        let mut instance = starter.start(name)?;
+        loop {
+            if let Some(completed) = instance.poll_completed()? {
+                return Ok(completed);
+            }
+            instance.link.wait(START_PAUSE);
+        }
+    }
+
+    fn host(&self) -> Result<Arc<PythonHost>, Error> {
+        let PythonOptions { log, clock, variables, .. } = *self.options;
+        self.host.get_or_init(|| PythonHost::start(log, clock, variables())).clone()
+    }
+
+    /// Where the files of a model are. `directory` is that of the version.
+    fn place(&self, python: &PythonModel, backend: &str, version: u64, directory: &Path) -> ModelPlace {
+        // Models see these paths, and may change the directory that they run in.
+        let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        let backend_directory = python.is_backend.then(|| self.options.backend_directory.join(backend));
+        ModelPlace {
+            model_directory: directory.parent().unwrap_or(directory).to_owned(),
+            version_directory: directory.to_owned(),
+            file: backend_directory.as_deref().unwrap_or(directory).join(&python.file),
+            module: python.module_name(version),
+            backend_directory,
+        }
+    }
+
+    fn context(
+        &self,
+        named: (&str, u64),
+        python: &PythonModel,
+        place: &ModelPlace,
+    ) -> Result<PythonModelContext, Error> {
+        let search = InterpreterSearch {
+            execution_environment: python.environment.as_deref(),
+            model_directory: &place.model_directory,
+            configured: self.options.interpreter.as_deref(),
+            variable: &self.options.variable,
+            archives: &self.options.archives,
+        };
+        Ok(PythonModelContext::new(named, search.find()?, python.execute_timeout, &self.options))
+    }
+}
+
+impl Backend for PythonBackend {
+    fn name(&self) -> &str {
+        "python"
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let Some(python) = &spec.python else { return Err(Error::internal("the model is no Python model")) };
+        // Versions are directories with their number as the name.
+        let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let version = version.unwrap_or(1);
+        let place = self.place(python, &spec.backend, version, directory);
+        let tensors =
+            |tensors: &[TensorSpec]| tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect();
+        let context = self.context((&spec.name, version), python, &place)?;
+        let context = context.with_outputs(tensors(&spec.outputs), spec.is_decoupled);
+        let starter = ProcessStarter {
+            context: Arc::new(context),
+            host: self.host()?,
+            place,
+            inputs: tensors(&spec.inputs),
+            groups: spec.instance_groups.clone(),
+            config: Arc::clone(&spec.config_json),
+            mode: StartMode::Serve,
+        };
+        let (started, capabilities) = starter.start_all()?;
+        let mut pool = InstancePool::default();
+        for instance in started {
+            pool.inboxes.push(Arc::downgrade(&instance.inbox));
+            pool.ready_made.insert(instance.name.to_string(), instance);
+        }
+        let has_opinion = AtomicBool::new(capabilities.has_is_ready);
+        Ok(Box::new(LoadedPythonModel { starter, has_opinion, instances: Arc::new(Mutex::new(pool)) }))
+    }
+}
+
+impl LoadedModel for LoadedPythonModel {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let Some(identity) = threads.instance() else { return self.borrow_instance() };
+        let ready_made = lock(&self.instances).ready_made.remove(&identity.name);
+        let instance = match ready_made {
+            Some(instance) => instance,
+            None => self.restart(&identity.name)?,
+        };
+        instance.process.set_cores(&identity.cores);
+        Ok(Box::new(instance))
+    }
+
+    /// The answers come from another process.
+    fn may_run_inline(&self) -> bool {
+        false
+    }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        if !self.has_opinion.load(Ordering::Relaxed) {
+            return Some(reply);
+        }
+        let inbox = lock(&self.instances).inboxes.iter().find_map(Weak::upgrade);
+        match inbox {
+            Some(inbox) => inbox.push(InboxItem::AskReady(reply)),
+            None => reply(false),
+        }
+        None
+    }
+}
+
+impl LoadedPythonModel {
+    fn restart(&self, name: &str) -> Result<PythonInstance, Error> {
+        let instance = self.starter.restart(name)?;
+        let mut pool = lock(&self.instances);
+        pool.inboxes.retain(|inbox| inbox.strong_count() > 0);
+        pool.inboxes.push(Arc::downgrade(&instance.inbox));
+        Ok(instance)
+    }
+
+    /// Any instance, for a trial before the workers take theirs; it goes back when it is dropped.
+    fn borrow_instance(&self) -> Result<Box<dyn Instance>, Error> {
+        let mut pool = lock(&self.instances);
+        let name = pool.ready_made.keys().min().cloned();
+        let instance = name.as_ref().and_then(|name| pool.ready_made.remove(name));
+        let instance = instance.ok_or_else(|| Error::internal("no instance of the model is free for a trial"))?;
+        Ok(Box::new(BorrowedInstance { instance: Some(instance), instances: Arc::clone(&self.instances) }))
+    }
+}
+
+/// An instance that is used before a worker takes it.
+struct BorrowedInstance {
+    instance: Option<PythonInstance>,
+    instances: Arc<Mutex<InstancePool>>,
+}
+
+impl Instance for BorrowedInstance {
+    fn run(&mut self, batch: Batch) {
+        if let Some(instance) = &mut self.instance {
+            instance.run(batch);
+        }
+    }
+
+    fn poll_flight(&mut self, clock: Clock) -> InFlightState {
+        self.instance.as_mut().map_or_else(InFlightState::default, |instance| instance.poll_flight(clock))
+    }
+}
+
+impl Drop for BorrowedInstance {
+    fn drop(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            lock(&self.instances).ready_made.insert(instance.name.to_string(), instance);
+        }
+    }
+}
+
+fn lock(pool: &Mutex<InstancePool>) -> MutexGuard<'_, InstancePool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}

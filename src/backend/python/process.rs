@@ -1,0 +1,229 @@
+//! One Python process, as its instance sees it: whether it has ended, why, and how to end it. The process was started by
+//! the python-host thread ([`crate::backend::python::host`]), which also reads what it prints.
+//!
+//! The process leads a group of its own, and the end of the leader is the end of the group: nobody else would stop
+//! what a model has started. Signals are sent, and the process is reaped, under one lock: an id that was reaped may belong to
+//! another process.
+
+#![expect(clippy::disallowed_types, reason = "taken when a process starts, ends or prints, never for a batch")]
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::backend::python::environment::Interpreter;
+use crate::backend::python::exit::ExitReason;
+use crate::limits::PYTHON_STDERR_KEPT_MAX;
+
+/// A process of a Python interpreter. It is killed when this is dropped, unless [`Self::end`] was called.
+pub struct PythonProcess {
+    state: Arc<ProcessState>,
+    wake: Arc<HostWake>,
+}
+
+impl PythonProcess {
+    pub(super) const fn new(state: Arc<ProcessState>, wake: Arc<HostWake>) -> Self {
+        Self { state, wake }
+    }
+
+    /// Ends it in the background: it has `grace` to end by itself, then SIGTERM and a few more seconds, then SIGKILL.
+    pub fn end(self, grace: Duration) {
+        self.state.lock().grace = Some(EndOrder::Asked(grace));
+        self.wake.wake();
+    }
+
+    /// Kills the process and all that it has started, at once.
+    pub fn kill(&self) {
+        self.state.signal(Signal::KILL);
+    }
+
+    /// Keeps all its threads to these cores. Cores that the server may not use are left out; without any, nothing changes.
+    pub fn set_cores(&self, cores: &[usize]) {
+        let Some(set) = cpu_set(cores) else { return };
+        let end = self.state.lock();
+        if end.reason.is_none() {
+            // The second time for threads that started meanwhile; later ones inherit it.
+            (0..2).for_each(|_| set_affinity(self.state.pid, &set));
+        }
+    }
+
+    /// Why it has ended; none while it runs. Does not wait.
+    pub fn has_ended(&self) -> Option<ExitReason> {
+        self.state.poll_end()
+    }
+
+    /// Waits until it has ended and all that it has printed was logged; none if it still runs after `limit`.
+    pub fn wait_ended(&self, limit: Duration) -> Option<ExitReason> {
+        let wait = self.state.drained.wait_timeout_while(self.state.lock(), limit, |end| !end.is_drained);
+        let (end, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        end.reason.filter(|_| end.is_drained)
+    }
+
+    /// The last lines that it has written to standard error. Complete after [`Self::wait_ended`].
+    pub fn stderr(&self) -> String {
+        self.state.lock().stderr.iter().fold(String::new(), |text, line| text + line + "\n")
+    }
+
+    /// Its id, for the log.
+    pub fn pid(&self) -> u32 {
+        self.state.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Readable once the process has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.state.pidfd.as_fd()
+    }
+
+    /// The interpreter that it runs.
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.state.interpreter
+    }
+}
+
+impl Drop for PythonProcess {
+    fn drop(&mut self) {
+        if self.state.lock().grace.is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// What the instance and the python-host thread share of a process.
+pub(super) struct ProcessState {
+    /// The name of its instance.
+    pub(super) name: String,
+    interpreter: Interpreter,
+    pid: Pid,
+    pidfd: OwnedFd,
+    end: Mutex<ProcessEnd>,
+    /// Signalled when all output was read after the end.
+    drained: Condvar,
+}
+
+/// How far the end of a process has come.
+struct ProcessEnd {
+    child: Child,
+    /// Set when it was reaped: no signal may be sent from then on.
+    reason: Option<ExitReason>,
+    grace: Option<EndOrder>,
+    stderr: VecDeque<String>,
+    /// The bytes of `stderr`.
+    stderr_size: usize,
+    is_drained: bool,
+}
+
+/// An order to end a process.
+#[derive(Clone, Copy)]
+enum EndOrder {
+    /// With this grace; the python-host thread has not seen it.
+    Asked(Duration),
+    Taken,
+}
+
+impl ProcessState {
+    pub(super) fn new(name: String, interpreter: Interpreter, pid: Pid, pidfd: OwnedFd, child: Child) -> Self {
+        let stderr = VecDeque::new();
+        let end = ProcessEnd { child, reason: None, grace: None, stderr, stderr_size: 0, is_drained: false };
+        Self { name, interpreter, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
+    }
+
+    /// Sends a signal to the process and all that it has started.
+    pub(super) fn signal(&self, signal: Signal) {
+        let end = self.lock();
+        if end.reason.is_none() {
+            // Fails only if all of them have ended.
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Reaps the process if it has ended, and ends what is left of its group.
+    pub(super) fn poll_end(&self) -> Option<ExitReason> {
+        let mut end = self.lock();
+        if end.reason.is_none() && self.is_zombie() {
+            // Before it is reaped: until then nobody else can have its id.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+            end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
+        }
+        end.reason
+    }
+
+    /// Kills and reaps a process that nobody will watch.
+    pub(super) fn abandon(&self) {
+        self.signal(Signal::KILL);
+        let mut end = self.lock();
+        if end.reason.is_none() {
+            end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
+        }
+    }
+
+    fn is_zombie(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_)))
+    }
+
+    /// The grace of an order to end it, once.
+    pub(super) fn take_grace(&self) -> Option<Duration> {
+        let mut end = self.lock();
+        let Some(EndOrder::Asked(grace)) = end.grace else { return None };
+        end.grace = Some(EndOrder::Taken);
+        Some(grace)
+    }
+
+    /// A line was written to standard error.
+    pub(super) fn handle_stderr(&self, line: &str) {
+        let mut end = self.lock();
+        end.stderr_size += line.len();
+        end.stderr.push_back(line.to_owned());
+        // A line is at most as long as what is kept.
+        while end.stderr_size > PYTHON_STDERR_KEPT_MAX {
+            let Some(oldest) = end.stderr.pop_front() else { break };
+            end.stderr_size -= oldest.len();
+        }
+    }
+
+    /// All that the process has printed was read.
+    pub(super) fn handle_drained(&self) {
+        self.lock().is_drained = true;
+        self.drained.notify_all();
+    }
+
+    pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ProcessEnd> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes the python-host thread.
+pub(super) struct HostWake(pub(super) OwnedFd);
+
+impl HostWake {
+    pub(super) fn wake(&self) {
+        // Fails only if it was woken very often before: it will wake.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The cores as the kernel takes them; none if there are none.
+pub(super) fn cpu_set(cores: &[usize]) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+    (set.count() > 0).then_some(set)
+}
+
+fn set_affinity(pid: Pid, set: &CpuSet) {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
+    let ids = threads.filter_map(|thread| Pid::from_raw(thread.ok()?.file_name().to_str()?.parse().ok()?));
+    ids.for_each(|id| {
+        // A thread may end meanwhile.
+        let _ = sched_setaffinity(Some(id), set);
+    });
+}

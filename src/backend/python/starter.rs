@@ -1,0 +1,211 @@
+//! Starts the processes of one Python model: at its load all instances at once, later another in the place of one that was
+//! lost.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::python::context::{PythonModelContext, PythonOptions, unhealthy};
+use crate::backend::python::host::PythonHost;
+use crate::backend::python::inbox::InstanceInbox;
+use crate::backend::python::instance::PythonInstance;
+use crate::backend::python::json::JsonItem;
+use crate::backend::python::link::PythonLink;
+use crate::backend::python::memory::{RequestMemory, ResponseMemory};
+use crate::backend::python::message::{self, Capabilities, MessageError};
+use crate::backend::python::{BOOT, MODULES, ProcessCommand};
+use crate::error::Error;
+use crate::model::InstanceGroup;
+use crate::tensor::Datatype;
+
+/// How often a start is looked at beside the events of its process.
+pub(super) const START_PAUSE: Duration = Duration::from_millis(100);
+/// The same where several start at once, and the events of one only wake the thread.
+const STARTS_PAUSE: Duration = Duration::from_millis(5);
+
+/// What the processes of a model are started with.
+pub(super) struct ProcessStarter {
+    pub(super) context: Arc<PythonModelContext>,
+    pub(super) host: Arc<PythonHost>,
+    pub(super) place: ModelPlace,
+    /// Names and datatypes of the inputs.
+    pub(super) inputs: Vec<(String, Datatype)>,
+    pub(super) groups: Vec<InstanceGroup>,
+    /// The configuration, in JSON.
+    pub(super) config: Arc<str>,
+    pub(super) mode: StartMode,
+}
+
+/// Where a model's files are.
+pub(super) struct ModelPlace {
+    pub(super) model_directory: PathBuf,
+    pub(super) version_directory: PathBuf,
+    pub(super) file: PathBuf,
+    pub(super) module: String,
+    pub(super) backend_directory: Option<PathBuf>,
+}
+
+/// What a process is started for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartMode {
+    /// To complete its configuration and end.
+    Complete,
+    /// To run batches.
+    Serve,
+}
+
+impl ProcessStarter {
+    /// Starts the processes of all instances at once: each takes as long as its imports.
+    ///
+    /// # Errors
+    /// The first error of any of them.
+    pub(super) fn start_all(&self) -> Result<(Vec<PythonInstance>, Capabilities), Error> {
+        let names = self.instances().map(|(_, name, _)| name);
+        let mut starting = names.map(|name| self.start(&name)).collect::<Result<Vec<_>, _>>()?;
+        let capabilities = wait_all(&mut starting)?;
+        Ok((starting, capabilities))
+    }
+
+    /// Starts another process in the place of a lost one, unless that ended too soon after its start, and gives it what
+    /// that had not begun.
+    ///
+    /// # Errors
+    /// Why it does not start. Requests that waited for it are answered.
+    pub(super) fn restart(&self, name: &str) -> Result<PythonInstance, Error> {
+        let outcome = self.try_restart(name);
+        let unbegun = self.context.take_unbegun(name);
+        match outcome {
+            Ok(mut instance) => {
+                instance.resume(unbegun);
+                Ok(instance)
+            }
+            Err(error) => {
+                unbegun.into_iter().for_each(|request| request.responder.send(Err(unhealthy(name))));
+                Err(error)
+            }
+        }
+    }
+
+    fn try_restart(&self, name: &str) -> Result<PythonInstance, Error> {
+        self.context.handle_restart(name)?;
+        let mut starting = [self.start(name)?];
+        wait_all(&mut starting)?;
+        let [instance] = starting;
+        Ok(instance)
+    }
+
+    /// The instances: their groups, names and GPUs.
+    fn instances(&self) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
+        self.groups.iter().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
+    }
+
+    /// Starts the process of an instance and sends it what it needs; it initializes meanwhile.
+    pub(super) fn start(&self, name: &str) -> Result<PythonInstance, Error> {
+        let inbox = Arc::new(InstanceInbox::new()?);
+        let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a Python process: {error}"));
+        let (link, ends) = PythonLink::open(inbox.file()).map_err(cannot)?;
+        let PythonOptions { region_size, region_size_max, .. } = *self.context.options;
+        let requests = RequestMemory::new(region_size, region_size_max)?;
+        let responses = ResponseMemory::new(region_size, region_size_max)?;
+        let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
+            return Err(Error::internal("a process has two regions"));
+        };
+        let cores = available_cores();
+        let instances: u64 = self.groups.iter().map(InstanceGroup::instance_count).sum();
+        let threads = cores.len() / usize::try_from(instances.max(1)).unwrap_or(usize::MAX);
+        let too_large = |error| Error::internal(format!("a message to a Python process cannot be written: {error}"));
+        let mut start = Vec::new();
+        message::put_start(MODULES, &mut start).map_err(too_large)?;
+        let files = [ends.aux.as_fd(), request_region.fd(), response_region.fd()];
+        let sent = link.main.send_start(&start, &files).map_err(cannot)?;
+        let process = self.host.spawn(ProcessCommand {
+            name: name.to_owned(),
+            interpreter: self.context.interpreter.clone(),
+            boot: BOOT,
+            main: ends.main,
+            cores,
+            threads: threads.max(1),
+        })?;
+        link.watch(process.pidfd()).map_err(cannot)?;
+        let sizes = [request_region.size(), response_region.size()];
+        let (context, memory) = (Arc::clone(&self.context), (requests, responses));
+        let mut instance = PythonInstance::new(context, name, (link, process), memory, inbox);
+        instance.link.main.send(start.get(sent..).unwrap_or_default());
+        let mut frame = Vec::new();
+        self.put_init(name, sizes, &mut frame).map_err(too_large)?;
+        instance.link.main.send(&frame);
+        instance.link.flush();
+        Ok(instance)
+    }
+
+    /// Appends INIT.
+    fn put_init(&self, name: &str, sizes: [usize; 2], out: &mut Vec<u8>) -> Result<(), MessageError> {
+        use JsonItem::{Array, Bool, Integer, Null, Object, Raw, Text};
+        let instance = self.instances().find(|(_, have, _)| have == name);
+        let kind = instance.as_ref().map_or("CPU", |(group, ..)| group.kind.as_str());
+        let device = instance.as_ref().and_then(|(.., gpu)| *gpu).unwrap_or(0).to_string();
+        let version = self.context.version.to_string();
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let [model, of_version, file] =
+            [&self.place.model_directory, &self.place.version_directory, &self.place.file].map(|each| path(each));
+        let backend = self.place.backend_directory.as_deref().map(path);
+        let args = Object(vec![
+            ("model_config", Text(&self.config)),
+            ("model_instance_kind", Text(kind)),
+            ("model_instance_name", Text(name)),
+            ("model_instance_device_id", Text(&device)),
+            ("model_repository", Text(&model)),
+            ("model_version", Text(&version)),
+            ("model_name", Text(&self.context.name)),
+        ]);
+        let number = |size: usize| Integer(i64::try_from(size).unwrap_or(i64::MAX));
+        let init = Object(vec![
+            ("mode", Text(if self.mode == StartMode::Complete { "complete" } else { "serve" })),
+            ("args", args),
+            ("model_file", Text(&file)),
+            ("model_directory", Text(&model)),
+            ("version_directory", Text(&of_version)),
+            ("module_name", Text(&self.place.module)),
+            ("backend_directory", backend.as_deref().map_or(Null, Text)),
+            ("config", Raw(&self.config)),
+            ("inputs", Array(self.inputs.iter().map(tensor_item).collect())),
+            ("outputs", Array(self.context.outputs.iter().map(tensor_item).collect())),
+            ("decoupled", Bool(self.context.is_decoupled)),
+            ("log_verbose", Bool(self.context.options.is_verbose)),
+            ("region_sizes", Array(sizes.into_iter().map(number).collect())),
+            ("server_version", Text(env!("CARGO_PKG_VERSION"))),
+        ]);
+        message::put_init(&init, out)
+    }
+}
+
+/// Waits until all have initialized, and returns what the last said of itself. They are served meanwhile: a model may call
+/// the server from `initialize`.
+fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
+    let pause = if starting.len() > 1 { STARTS_PAUSE } else { START_PAUSE };
+    loop {
+        let (mut pending, mut capabilities) = (None, Capabilities::default());
+        for instance in &mut *starting {
+            match instance.poll_start()? {
+                Some(found) => capabilities = found.clone(),
+                None => pending = Some(instance),
+            }
+        }
+        match pending {
+            Some(instance) => instance.link.wait(pause),
+            None => return Ok(capabilities),
+        }
+    }
+}
+
+/// A tensor's name and the code of its datatype.
+fn tensor_item((name, datatype): &(String, Datatype)) -> JsonItem<'_> {
+    JsonItem::Array(vec![JsonItem::Text(name), JsonItem::Integer(message::datatype_code(*datatype).into())])
+}
+
+/// The cores that this thread may use.
+fn available_cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}

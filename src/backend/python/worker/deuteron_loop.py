@@ -1,0 +1,56 @@
+"""The asyncio loop of a model whose `execute` or `is_ready` is a coroutine: one loop, in a thread of its own."""
+
+import asyncio
+import threading
+import traceback
+
+import deuteron_channel as channel
+
+# Of deuteron_worker.
+LOG_ERROR = 2
+
+loop = None
+# Coroutines that nobody waits for; the loop itself does not keep them.
+running = set()
+
+
+def _loop():
+    global loop
+    if loop is None:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def run(coroutine):
+    """Runs a coroutine, and waits for what it returns."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
+
+
+def start(coroutine, states):
+    """Runs a coroutine that nobody waits for. The requests of these senders fail if it does."""
+    # Not shared with other threads: a future of the loop itself would go to the log when it is dropped.
+    future = asyncio.run_coroutine_threadsafe(_guard(coroutine, states), _loop())
+    running.add(future)
+    future.add_done_callback(running.discard)
+
+
+async def _guard(coroutine, states):
+    try:
+        await coroutine
+    except BaseException as error:
+        process = channel.process
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        process.log(LOG_ERROR, text, process.settings["model_file"], 0)
+        from deuteron_worker import describe
+
+        failure = process.failure_text(describe(error))
+        for state in states:
+            state.failure = failure
+
+
+def stop():
+    """Stops the loop before `finalize`."""
+    if loop is not None:
+        loop.call_soon_threadsafe(loop.stop)

@@ -1,0 +1,225 @@
+"""The two kinds of shared memory: request regions, which the server fills, and response regions, which this process fills.
+
+Inputs are views of a request region. All views of one message have the same base, its *root*: an array made directly from
+the mapping, since numpy makes the first array that is not made from another array the base of all views. When the root is
+gone, nothing refers to the message any more, and the server may use its slot again.
+
+Outputs are copied once, into a span of the newest response region.
+"""
+
+import _thread
+import gc
+import mmap
+import os
+from bisect import bisect_left
+from weakref import ref
+
+import numpy as np
+
+import deuteron_channel as channel
+from deuteron_channel import U32
+from deuteron_tensor import DeviceMemory
+
+# Alignment of tensors: a cache line, and the widest vector register.
+ALIGNMENT = 64
+# Bytes that the protocol uses at the start of response region 0: the number of the batch that runs.
+PROTOCOL_SIZE = 64
+# Bytes from which a copy is made by numpy, which lets other threads run meanwhile, but takes longer to begin.
+LARGE_SIZE = 256 * 1024
+# Messages that the model keeps, from which garbage is collected once: a cycle of objects may be what keeps them.
+KEPT_ROOTS_MIN = 32
+
+NO_REGION_TEXT = (
+    "Failed to increase the shared memory pool size: {size} bytes of outputs do not fit. Allow more memory with "
+    "--python-memory-bytes-max, or return less at once."
+)
+
+
+class NoRoom(Exception):
+    """The server refused more memory; the text says why."""
+
+
+class KeptRoot(ref):
+    """Watches a root that outlived its batch."""
+
+    __slots__ = ("slot",)
+
+
+class RequestMemory:
+    """All request regions that messages may name."""
+
+    def __init__(self, aux):
+        self.aux = aux
+        self.maps = {}
+        self.kept = {}
+        self.kept_limit = KEPT_ROOTS_MIN
+
+    def add(self, number, size, fd):
+        """Maps a region. The descriptor is not needed any more then."""
+        self.maps[number] = mmap.mmap(fd, size)
+        os.close(fd)
+
+    def root(self, number, offset, size):
+        """The memory of one message. Waits for its region if the aux socket has not brought it yet."""
+        region = self.maps.get(number)
+        if region is None:
+            self.aux.wait_region(0, number, lambda: number in self.maps)
+            region = self.maps[number]
+        return np.ndarray(size, np.uint8, region, offset)
+
+    def forget_before(self, number):
+        """Nothing names older regions any more once a batch came in this one; their mappings go with their last array."""
+        for old in [old for old in list(self.maps) if old < number]:
+            del self.maps[old]
+
+    def keep(self, slot, weak):
+        """Tells the server when the root is gone. Returns whether it already is."""
+        root = weak()
+        if root is None:
+            return True
+        watch = KeptRoot(root, self._handle_gone)
+        watch.slot = slot
+        # Before the root may go: the watch works only while something refers to it.
+        self.kept[slot] = watch
+        if len(self.kept) > self.kept_limit:
+            del root
+            gc.collect()
+            self.kept_limit = max(KEPT_ROOTS_MIN, 2 * len(self.kept))
+        return False
+
+    def release(self, slot):
+        """Tells the server that nothing refers to a message."""
+        self.aux.writer.send_last_word(channel.frame(channel.RELEASE, U32.pack(1), U32.pack(slot)))
+
+    def _handle_gone(self, watch):
+        self.kept.pop(watch.slot, None)
+        self.release(watch.slot)
+
+
+class ResponseRegion:
+    """One response region: its mapping and what is free of it."""
+
+    __slots__ = ("number", "map", "size", "free", "used")
+
+    def __init__(self, number, size, fd):
+        self.number = number
+        self.size = size
+        self.map = mmap.mmap(fd, size)
+        os.close(fd)
+        # Begins and ends, in order; no two touch each other.
+        self.free = [(PROTOCOL_SIZE if number == 0 else 0, size)]
+        self.used = 0
+
+    def take(self, size):
+        """The lowest place that is large enough, so that little of the region is ever touched; None without any."""
+        free = self.free
+        for index, (start, end) in enumerate(free):
+            if end - start >= size:
+                if end - start == size:
+                    del free[index]
+                else:
+                    free[index] = (start + size, end)
+                self.used += 1
+                return start
+        return None
+
+    def give_back(self, start, end):
+        """Frees what was taken, and joins it with what is free beside it."""
+        free = self.free
+        index = bisect_left(free, (start, end))
+        if index < len(free) and free[index][0] == end:
+            end = free.pop(index)[1]
+        if index > 0 and free[index - 1][1] == start:
+            index -= 1
+            start = free.pop(index)[0]
+        free.insert(index, (start, end))
+        self.used -= 1
+
+
+class ResponseMemory:
+    """The response regions: spans for outputs, each with a slot that the server frees."""
+
+    def __init__(self, aux, size, fd):
+        self.aux = aux
+        self.lock = _thread.allocate_lock()
+        self.newest = self.first = ResponseRegion(0, size, fd)
+        self.slots = {}
+        self.last_slot = 0
+
+    def begin(self, batch):
+        """Tells the server that this batch (8 bytes) has begun: from now on it fails if the process ends."""
+        self.first.map[0:8] = batch
+
+    def add(self, number, size, fd):
+        """Takes a new region, from which all new spans come."""
+        region = ResponseRegion(number, size, fd)
+        with self.lock:
+            old, self.newest = self.newest, region
+            self._drop_if_unused(old)
+
+    def allocate(self, size):
+        """A span of so many bytes: its slot, region and offset. Asks the server for more memory if there is no room."""
+        size = (size + ALIGNMENT - 1) & -ALIGNMENT
+        span = self._take(size)
+        return span if span is not None else self._wait_for_room(size)
+
+    def release(self, slots):
+        """The server needs these slots no more."""
+        with self.lock:
+            for slot in slots:
+                taken = self.slots.pop(slot, None)
+                if taken is not None:
+                    region, start, end = taken
+                    region.give_back(start, end)
+                    self._drop_if_unused(region)
+
+    def _take(self, size):
+        with self.lock:
+            region = self.newest
+            start = region.take(size)
+            if start is None:
+                return None
+            slot = self.last_slot + 1
+            while slot in self.slots or slot > 0xFFFFFFFF:
+                slot = slot + 1 if slot < 0xFFFFFFFF else 1
+            self.last_slot = slot
+            self.slots[slot] = (region, start, start + size)
+            return slot, region, start
+
+    def _wait_for_room(self, size):
+        for must_grow in (False, True):
+            if must_grow or size <= self.newest.size:
+                outcome, text = self.aux.ask(
+                    channel.SPACE, channel.U64.pack(size), b"\1" if must_grow else b"\0"
+                )
+                if outcome == 2:
+                    raise NoRoom(text or NO_REGION_TEXT.format(size=size))
+                span = self._take(size)
+                if span is not None:
+                    return span
+        raise NoRoom(NO_REGION_TEXT.format(size=size))
+
+    def _drop_if_unused(self, region):
+        # Region 0 stays for the number of the batch.
+        if region is not self.newest and region.used == 0 and region.number != 0:
+            self.aux.writer.send_last_word(channel.frame(channel.REGION_DROPPED, channel.U16.pack(region.number)))
+
+
+def copy_into(region, base, copies):
+    """Copies outputs (offset, size, source) into a span of a response region that begins at `base`."""
+    target = region.map
+    for offset, size, source in copies:
+        start = base + offset
+        if size < LARGE_SIZE:
+            try:
+                target[start : start + size] = source
+                continue
+            except (BufferError, ValueError, TypeError, IndexError):
+                # Not contiguous, or of a datatype that has no buffer.
+                pass
+        if isinstance(source, np.ndarray):
+            np.copyto(np.ndarray(source.shape, source.dtype, target, start), source)
+        elif isinstance(source, DeviceMemory):
+            source.copy_to(target, start)
+        else:
+            np.ndarray(size, np.uint8, target, start)[:] = np.frombuffer(source, np.uint8)

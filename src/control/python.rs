@@ -1,0 +1,71 @@
+//! What the server gives to Python models: its flags, its environment, its log and its services. The processes are those
+//! of `backend::python`.
+
+use std::sync::Arc;
+
+use crate::backend::gateway::Gateway;
+use crate::backend::python::archive::{self, Archives};
+use crate::backend::python::message::LogLevel;
+use crate::backend::python::{PythonBackend, PythonCompletion, PythonOptions};
+use crate::control::config_completion::{PythonDraft, PythonEngine};
+use crate::control::model_services::ModelServices;
+use crate::control::process_memory;
+use crate::error::Error;
+use crate::limits::PYTHON_REGION_SIZE;
+use crate::log;
+use crate::runtime::clock;
+use crate::settings::Settings;
+
+/// The engine of Python models, as the flags say.
+pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
+    let config = &settings.backend_config.python;
+    match archive::remove_stale(&std::env::temp_dir()) {
+        0 => {}
+        count => log::info(&format!("removed {count} Python environments that another server left behind")),
+    }
+    PythonBackend::new(PythonOptions {
+        variables,
+        interpreter: config.interpreter.clone(),
+        archives: Archives::new(std::env::temp_dir()),
+        variable,
+        metrics: Arc::clone(&services.metrics),
+        gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,
+        log: log_line,
+        is_verbose: settings.log.verbose > 0,
+        clock: clock::now,
+        region_size: config.region_size.unwrap_or(PYTHON_REGION_SIZE) as u64,
+        region_size_max: process_memory::python_region_max(settings) as u64,
+        backend_directory: settings.backend_directory.clone(),
+        exit_timeout: settings.exit_timeout,
+    })
+}
+
+impl PythonEngine for PythonBackend {
+    fn complete_config(&self, model: &PythonDraft<'_>) -> Result<String, Error> {
+        self.complete(&PythonCompletion {
+            name: model.name,
+            version: model.version,
+            version_directory: &model.version_directory,
+            backend: model.backend,
+            python: model.python,
+            config: &model.config,
+        })
+    }
+}
+
+fn log_line(level: LogLevel, text: &str) {
+    match level {
+        LogLevel::Error => log::error(text),
+        LogLevel::Info => log::info(text),
+        LogLevel::Verbose => log::verbose(text),
+        LogLevel::Warning => log::warning(text),
+    }
+}
+
+fn variables() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    std::env::vars_os().collect()
+}
+
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}

@@ -1,0 +1,349 @@
+//! Requests through a whole shard, over models that are written here: what their instances are told beside the tensors,
+//! and what of their answers the clients see.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::*;
+use crate::backend::details::CallChain;
+use crate::backend::{Batch, Instance, LoadedModel, OutputNeed, Request, RequestDetails, answering, threads};
+use crate::error::Error;
+use crate::metrics::{Departure, GpuBoard};
+use crate::model::config::{CompletionRules, ConfigDraft};
+use crate::model::parameters::{ParameterValue, Parameters};
+use crate::model::{CorrelationId, ModelSpec};
+use crate::protocol::grpc;
+use crate::queue::completions::Completions;
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::model_queue::queue_producer::QueueProducer;
+use crate::queue::served_model::{Placement, ServedModel};
+use crate::queue::sync::SegQueue;
+use crate::runtime::executor::{IoPath, Runtime};
+use crate::scheduler::{Policy, QueueBounds};
+use crate::shard::control_request::ControlRequests;
+use crate::shard::infer::Arrival;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::mailbox::{ControlSender, ShardMailbox};
+use crate::shard::model_table::LocalModel;
+use crate::shard::receive_budget::ProcessReceiveBudget;
+use crate::shard::server_context::{
+    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RuntimeOptions, ServiceOptions,
+};
+use crate::tensor::{Datatype, Shape, Tensor};
+use crate::wire::message::{Fields, Message, Method, Reply};
+use crate::wire::proto::inference::infer_parameter::ParameterChoice;
+use crate::wire::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
+
+/// What an instance was told of each request, in order.
+type Told = Arc<SegQueue<(Option<Arc<RequestDetails>>, Vec<OutputNeed>)>>;
+
+/// A model with the outputs `y` and `z`, of which it makes `y` only, with a parameter: the number of its answers so far.
+#[derive(Clone, Default)]
+struct Teller {
+    told: Told,
+    count: i64,
+}
+
+impl LoadedModel for Teller {
+    fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn may_run_inline(&self) -> bool {
+        true
+    }
+}
+
+impl Instance for Teller {
+    fn run(&mut self, batch: Batch) {
+        for Request { inputs, mut responder, details, .. } in batch.requests {
+            self.told.push((details, responder.output_needs.0.to_vec()));
+            self.count += 1;
+            responder.set_parameters(Parameters(vec![("count".to_owned(), ParameterValue::Int64(self.count))]));
+            let missing = Tensor { datatype: Datatype::Int32, shape: Shape::new(), contents: Bytes::new() };
+            responder.send(Ok(inputs.into_iter().chain([missing]).collect()));
+        }
+    }
+}
+
+/// A configuration: `identity` is the backend of its text, `backend` that of the model.
+fn spec(name: &str, text: &str, backend: &str) -> Arc<ModelSpec> {
+    let draft = ConfigDraft::new(name, Some(text.as_bytes()), &[]).unwrap();
+    let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
+    Arc::new(spec.run_by(backend))
+}
+
+fn teller_spec(backend: &str, more: &str) -> Arc<ModelSpec> {
+    let tensor = |side, name| format!("{side} {{ name: '{name}' data_type: TYPE_INT32 dims: 1 }} ");
+    let tensors = [tensor("input", "x"), tensor("output", "y"), tensor("output", "z")].concat();
+    spec("m", &format!("backend: 'identity' {tensors} {more}"), backend)
+}
+
+/// An ensemble `e` around `m`, with an output that `m` leaves out.
+fn ensemble_spec() -> Arc<ModelSpec> {
+    let tensor = |side, name| format!("{side} {{ name: '{name}' data_type: TYPE_INT32 dims: 1 }} ");
+    let map = |side, key, value| format!("{side}_map {{ key: '{key}' value: '{value}' }} ");
+    let maps = [map("input", "x", "x"), map("output", "y", "a"), map("output", "z", "b")].concat();
+    let step = format!("ensemble_scheduling {{ step {{ model_name: 'm' model_version: -1 {maps} }} }}");
+    let tensors = [tensor("input", "x"), tensor("output", "a"), tensor("output", "b")].concat();
+    spec("e", &format!("platform: 'ensemble' {tensors} {step}"), "")
+}
+
+fn no_control() -> ControlSender {
+    Arc::new(|_| ())
+}
+
+fn server_context(cache_size: usize) -> Arc<ServerContext> {
+    let size = 1 << 20;
+    Arc::new(ServerContext {
+        service: ServiceOptions {
+            id: "s".to_owned(),
+            is_controlled: false,
+            strict_readiness: true,
+            tells_timing: false,
+        },
+        connection_limits: ConnectionLimits {
+            connections_max: 1,
+            http_input_size_max: size,
+            grpc_message_size_max: size,
+            http2_streams_max: 1,
+            http2_resets_max: 1,
+            http2_control_frames_max: 1,
+        },
+        runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },
+        memory: MemoryBudgets { receive: Arc::new(ProcessReceiveBudget::new(size, 1)), cache_size },
+        metrics: MetricsSources {
+            shard_cells: vec![Arc::new(ShardCells::default())],
+            gpus: Arc::new(GpuBoard::default()),
+            custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
+        },
+        lifecycle: Lifecycle::new(1),
+        control_link: ControlLink {
+            control: no_control(),
+            requests: ControlRequests::default(),
+            mailboxes: [ShardMailbox::default()].into(),
+        },
+        shared_memory: None,
+        warn: |_| (),
+    })
+}
+
+/// A shard with these models.
+fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -> Rc<Shard> {
+    let models = models
+        .into_iter()
+        .map(|(served, producer)| LocalModel::begin(Arc::new(served), producer, threads, &no_control()).unwrap());
+    let context = server_context(1 << 16);
+    let cells = Arc::clone(&context.metrics.shard_cells[0]);
+    Rc::new(Shard {
+        index: 0,
+        models: ModelTable::new(models, Arc::default(), no_control()),
+        request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
+        connections: Rc::new(Connections::new(1)),
+        threads: threads.clone(),
+        deferred_wakes: DeferredWakes::default(),
+        cache: Some(RefCell::new(ResponseCache::new(context.memory.cache_size))),
+        regions: RefCell::new(None),
+        receive_budget: Rc::new(ShardReceiveBudget::new(Arc::clone(&context.memory.receive), Arc::clone(&cells))),
+        buffers: RefCell::default(),
+        cells,
+        server_context: context,
+    })
+}
+
+fn inline(spec: Arc<ModelSpec>, told: &Told) -> (ServedModel, Option<QueueProducer>) {
+    let teller = Teller { told: Arc::clone(told), count: 0 };
+    (ServedModel::new(spec, 1, Arc::new(teller), Placement::Inline, 1), None)
+}
+
+/// Runs a future on a shard with these models.
+fn on_shard<T: Send + 'static, F: Future<Output = T> + 'static>(
+    models: Vec<(ServedModel, Option<QueueProducer>)>,
+    body: impl FnOnce(Rc<Shard>) -> F + Send,
+) -> T {
+    threads::enter(1, |threads| {
+        let shard = shard(threads, models);
+        Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(body(shard)).unwrap()
+    })
+}
+
+/// The body of the reply to an inference over REST.
+async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
+    let message = Message {
+        method: Method::Post,
+        path: Bytes::from(format!("/v2/models/{model}/infer")),
+        fields: Fields::new(),
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    };
+    let departure = Cell::new(Departure::CallCancelled);
+    let Reply { body, .. } =
+        rest::handle_message(shard, message, ReceiveReservation::default(), clock::now(), &departure).await;
+    String::from_utf8(body.concat()).unwrap()
+}
+
+const INPUTS: &str = r#""inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]"#;
+
+/// A request that says all there is to say.
+fn full() -> String {
+    format!(
+        r#"{{"id":"i","parameters":{{"sequence_id":9,"sequence_end":true,"timeout":5000000,"priority":2,"a":1,"b":"t"}},
+            {INPUTS}}}"#
+    )
+}
+
+/// What an instance is told of it.
+fn full_details() -> RequestDetails {
+    let parameters = [("a", ParameterValue::Int64(1)), ("b", ParameterValue::Text("t".to_owned()))];
+    RequestDetails {
+        id: "i".to_owned(),
+        correlation_id: CorrelationId::from_number(9),
+        flags: 2,
+        timeout: Duration::from_secs(5),
+        priority: 2,
+        parameters: Parameters(parameters.map(|(name, value)| (name.to_owned(), value)).into()),
+        ..RequestDetails::default()
+    }
+}
+
+fn took(told: &Told) -> Vec<Option<RequestDetails>> {
+    std::iter::from_fn(|| told.pop()).map(|(details, _)| details.map(Arc::unwrap_or_clone)).collect()
+}
+
+#[test]
+fn a_python_model_is_told_all_and_its_parameters_and_fewer_outputs_reach_the_client() {
+    let told = Told::default();
+    let models = vec![inline(teller_spec("python", ""), &told)];
+    let [first, second] = on_shard(models, |shard| async move {
+        let first = post(&shard, "m", &full()).await;
+        [first, post(&shard, "m", &format!("{{{INPUTS}}}")).await]
+    });
+    let y = r#"{"name":"y","datatype":"INT32","shape":[1],"data":[7]}"#;
+    let head = r#""model_name":"m","model_version":"1","parameters""#;
+    assert_eq!(first, format!(r#"{{"id":"i",{head}:{{"count":1}},"outputs":[{y}]}}"#));
+    assert_eq!(second, format!(r#"{{{head}:{{"count":2}},"outputs":[{y}]}}"#));
+    assert_eq!(took(&told), [Some(full_details()), None], "what says nothing has no details");
+}
+
+#[test]
+fn other_models_are_told_nothing_and_must_make_every_output() {
+    let told = Told::default();
+    let models = vec![inline(teller_spec("identity", ""), &told)];
+    let reply = on_shard(models, |shard| async move { post(&shard, "m", &full()).await });
+    assert_eq!(reply, r#"{"error":"output tensor shape does not match size of output for 'z'"}"#);
+    assert_eq!(took(&told), [None]);
+}
+
+#[test]
+fn a_grpc_response_has_the_parameters_and_a_called_model_its_callers() {
+    let told = Told::default();
+    let models = vec![inline(teller_spec("python", ""), &told)];
+    let chain = CallChain::default().with("caller".into(), 1, "caller_0_0".into());
+    let deadline = Some(clock::now() + Duration::from_secs(60));
+    let sent = chain.clone();
+    let response = on_shard(models, move |shard| async move {
+        let value = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+        let input = crate::wire::proto::inference::model_infer_request::InferInputTensor {
+            name: "x".to_owned(),
+            datatype: "INT32".to_owned(),
+            shape: vec![1],
+            ..Default::default()
+        };
+        let message = ModelInferRequest {
+            model_name: "m".to_owned(),
+            parameters: [("own".to_owned(), value)].into(),
+            inputs: vec![input],
+            raw_input_contents: vec![Bytes::from_static(&[7, 0, 0, 0])],
+            ..ModelInferRequest::default()
+        };
+        let bytes = Bytes::from(message.encode_to_vec());
+        let model = shard.models.find("m", None).unwrap();
+        let served = Arc::clone(model.served());
+        let message = grpc::InferMessage::read(&bytes).unwrap();
+        let request = grpc::decode::decode(&served.spec, &message, None, &mut ReceiveReservation::default()).unwrap();
+        let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: sent };
+        let has_run = Cell::new(false);
+        let (inferred, _) = shard.infer(&model, request, arrival, None, &has_run).await.unwrap();
+        let parameters = inferred.parameters.as_deref();
+        grpc::encode(&served.spec, 1, &inferred.plan, inferred.outputs, parameters).unwrap().concat()
+    });
+    let response = ModelInferResponse::decode(&response[5..]).unwrap();
+    assert_eq!(response.parameters["count"].parameter_choice, Some(ParameterChoice::Int64Param(1)));
+    assert_eq!((response.outputs.len(), response.outputs[0].name.as_str()), (1, "y"));
+    let parameters = Parameters(vec![("own".to_owned(), ParameterValue::Bool(true))]);
+    assert_eq!(took(&told), [Some(RequestDetails { parameters, deadline, chain, ..RequestDetails::default() })]);
+}
+
+#[test]
+fn the_details_of_a_queued_request_wait_with_it_and_come_with_what_its_client_asked_for() {
+    let told = Told::default();
+    let policy = Policy { rows_max: 1, ..Policy::default() };
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 8, bytes: 1_000 }, 1, 1);
+    let teller = Teller { told: Arc::clone(&told), count: 0 };
+    let placement = Placement::Worker(Arc::clone(&model_queue));
+    let served = ServedModel::new(teller_spec("python", ""), 1, Arc::new(teller.clone()), placement, 1);
+    let models = vec![(served, producers.pop())];
+    let worker_queue = Arc::clone(&model_queue);
+    let worker = std::thread::spawn(move || {
+        let mut teller = teller;
+        while let Some(batch) = worker_queue.next_batch(0, clock::now) {
+            answering(|| teller.run(batch));
+        }
+    });
+    let body = full().replace(r#""inputs""#, r#""outputs":[{"name":"z"}],"inputs""#);
+    let queue = Arc::clone(&model_queue);
+    let replies = on_shard(models, move |shard| async move {
+        let large = format!(r#"{{"parameters":{{"a":"{}"}},{INPUTS}}}"#, "x".repeat(1_000));
+        let both = async { [post(&shard, "m", &body).await, post(&shard, "m", &large).await] };
+        let turn = async {
+            loop {
+                queue.wake();
+                shard.request_slots.drain();
+                executor::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        both.or(turn).await
+    });
+    model_queue.stop();
+    worker.join().unwrap();
+    let [answered, refused] = replies;
+    let want = r#"{"id":"i","model_name":"m","model_version":"1","parameters":{"count":1},"outputs":[]}"#;
+    assert_eq!(answered, want);
+    assert_eq!(refused, r#"{"error":"[request id: <id_unknown>] Exceeds maximum queue size"}"#, "parameters count too");
+    let (details, needs) = told.pop().unwrap();
+    assert_eq!(details.as_deref(), Some(&full_details()));
+    assert_eq!(needs, [OutputNeed::Nothing, OutputNeed::Whole]);
+}
+
+#[test]
+fn the_steps_of_an_ensemble_are_told_what_its_request_says_and_their_parameters_end_there() {
+    let told = Told::default();
+    let ensemble = ServedModel::new(
+        ensemble_spec(),
+        1,
+        Arc::new(crate::backend::EnsembleModel),
+        Placement::Ensemble(Arc::from([])),
+        1,
+    );
+    let models = vec![inline(teller_spec("python", ""), &told), (ensemble, None)];
+    let reply = on_shard(models, |shard| async move { post(&shard, "e", &full()).await });
+    let a = r#"{"name":"a","datatype":"INT32","shape":[1],"data":[7]}"#;
+    let repeated = r#"{"sequence_id":9,"sequence_start":false,"sequence_end":true}"#;
+    let head = r#""id":"i","model_name":"e","model_version":"1""#;
+    assert_eq!(reply, format!(r#"{{{head},"parameters":{repeated},"outputs":[{a}]}}"#), "as in Triton");
+    assert_eq!(took(&told), [Some(full_details())]);
+}
+
+#[test]
+fn answers_with_parameters_are_not_cached() {
+    let told = Told::default();
+    let models = vec![inline(teller_spec("python", "response_cache { enable: true }"), &told)];
+    let replies = on_shard(models, |shard| async move {
+        let body = format!("{{{INPUTS}}}");
+        [post(&shard, "m", &body).await, post(&shard, "m", &body).await]
+    });
+    assert!(replies[0].contains(r#""count":1"#) && replies[1].contains(r#""count":2"#), "{replies:?}");
+}

@@ -1,0 +1,1 @@
+"""Tests of the process of a Python model. See `worker_test.py`."""
