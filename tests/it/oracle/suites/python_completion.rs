@@ -56,7 +56,7 @@ fn write(_: Flavour, repository: &Path) {
     let config = |text: &str| format!("backend: \"python\"\n{text}\n");
     for (name, text) in [
         ("in_part", "max_batch_size: 2 input { name: 'INPUT0' data_type: TYPE_FP32 dims: 4 }"),
-        ("contradicted", "input { name: 'INPUT0' data_type: TYPE_INT32 dims: 4 }"),
+        ("kept", "input { name: 'INPUT0' data_type: TYPE_INT32 dims: 4 }"),
         ("too_large", "max_batch_size: 8"),
         ("with_sequences", "sequence_batching { }"),
     ] {
@@ -77,7 +77,7 @@ fn write(_: Flavour, repository: &Path) {
 
 fn cases() -> Vec<Case> {
     let mut table = Table::new("python_completion");
-    let mut names = vec!["auto_complete", "in_part", "contradicted", "too_large", "with_sequences"];
+    let mut names = vec!["auto_complete", "in_part", "kept", "too_large", "with_sequences"];
     names.extend(FUNCTIONS.iter().map(|(name, _)| *name));
     for name in &names {
         table.post(&format!("load {name}"), &format!("/v2/repository/models/{name}/load"), &[], b"");
