@@ -18,7 +18,7 @@ class Imports(WorkerTest):
         source = model(
             """
 def execute(self, requests):
-    facts = [__name__, __file__, __package__, first.NAME, second.NAME, os.getcwd(), sys.argv, sys.path[-2:]]
+    facts = [__name__, __file__, __package__, first.NAME, second.NAME, os.getcwd(), sys.argv, sys.path[-3:-1]]
     text = np.array([json.dumps(facts).encode()], object)
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)])]
 """

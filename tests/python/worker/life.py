@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import worker.server as ws
-from worker.case import IDENTITY, PREFIX, PYTHON, WorkerTest, X, model
+from worker.case import IDENTITY, IMPORTS, PREFIX, PYTHON, WorkerTest, X, model
 from worker.server import text_tensor
 
 
@@ -200,19 +200,23 @@ def execute(self, requests):
         self.assertFalse(server.received["aux"])
 
     def test_multiprocessing_works(self):
-        source = "def double(x): return 2 * x\n" + model(
+        # The processes of all methods but `fork` import the model anew, and with it the public module.
+        source = IMPORTS + "def double(x): return 2 * x\n" + model(
             """
 def execute(self, requests):
     import multiprocessing
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    method = requests[0].inputs()[0].as_numpy()[0].decode()
+    with multiprocessing.get_context(method).Pool(2) as pool:
         values = pool.map(double, [1, 2, 3])
     output = pb_utils.Tensor("OUT", np.array(values, np.int64))
     return [pb_utils.InferenceResponse([output])]
 """
         )
-        if PYTHON != sys.executable:
-            self.skipTest("once is enough")
-        self.assertEqual(self.serve(source).ask({"IN": X})["OUT"].tolist(), [2, 4, 6])
+        server = self.serve(source, "IN:BYTES")
+        for method in (b"fork", b"spawn", b"forkserver"):
+            with self.subTest(method=method):
+                outputs = server.ask({"IN": text_tensor((1,), method)})
+                self.assertEqual(outputs["OUT"].tolist(), [2, 4, 6])
 
     def test_all_interpreters_of_the_machine(self):
         # The real thing on each python3 that has numpy; WORKER_PYTHONS may name more of them.

@@ -46,6 +46,17 @@ class Requests(WorkerTest):
         found = [response.outputs[0][1][0].decode() for response in server.execute(*requests).responses]
         self.assertEqual(found, [repr("id%d" % n if n % 3 else "") for n in range(9)])
 
+    def test_messages_larger_than_a_buffer_and_several_at_once(self):
+        server = self.evaluator()
+        code = text_tensor((1,), b"len(r.request_id()), len(json.loads(r.parameters())['a'])")
+        sizes = [(200_000, 5), (3, 70_000), (1, 1), (65_500, 0), (10, 1 << 20)]
+        for id_size, parameter_size in sizes:
+            known = details("x" * id_size, parameters=json.dumps({"a": "y" * parameter_size}))
+            server.send_execute(({"CODE": code}, known), ({"CODE": code}, known))
+        for wanted in sizes:
+            responses = server.responses().responses
+            self.assertEqual([response.outputs[0][1][0].decode() for response in responses], [str(wanted)] * 2)
+
     def test_requests_of_different_forms_in_one_batch(self):
         server = self.serve(IDENTITY, "IN:FP32 INB:BYTES INC:INT32", "OUT:FP32 OUTB:BYTES OUTC:INT32")
         forms = [
