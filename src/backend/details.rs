@@ -33,6 +33,8 @@ pub struct RequestDetails {
     pub deadline: Option<Instant>,
     /// The calls between models that led to it; empty for a request of a client.
     pub chain: CallChain,
+    /// It is a step of an ensemble: its outputs may be the inputs of another engine.
+    pub is_step: bool,
 }
 
 impl RequestDetails {

@@ -5,6 +5,7 @@
 //! Bounded in bytes by `--sequence-state-bytes-max`: a sequence whose state does not fit is refused.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::Waker;
@@ -141,8 +142,16 @@ impl Instance for StatefulInstance {
         self.inner.poll_flight(clock)
     }
 
+    fn set_threads(&mut self, threads: &Threads) {
+        self.inner.set_threads(threads);
+    }
+
     fn set_waker(&mut self, waker: Waker) {
         self.inner.set_waker(waker);
+    }
+
+    fn event_source(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.event_source()
     }
 }
 
@@ -386,6 +395,24 @@ mod tests {
             };
             answers.outputs(rows.len() as u32).into_iter().map(shown).collect::<Vec<_>>().join(" ")
         }
+    }
+
+    #[test]
+    fn a_thread_sleeps_on_the_descriptor_of_the_instance_within() {
+        struct Foreign(Arc<OwnedFd>);
+        impl Instance for Foreign {
+            fn run(&mut self, _: Batch) {}
+
+            fn event_source(&self) -> Option<Arc<OwnedFd>> {
+                Some(Arc::clone(&self.0))
+            }
+        }
+        let mut trial = Trial::new(STATE, 1_000);
+        assert!(trial.instance.event_source().is_none(), "one that waits for no other process");
+        let (file, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = Arc::new(OwnedFd::from(file));
+        trial.instance.inner = Box::new(Foreign(Arc::clone(&file)));
+        assert!(trial.instance.event_source().is_some_and(|seen| Arc::ptr_eq(&seen, &file)));
     }
 
     #[test]

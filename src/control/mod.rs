@@ -30,7 +30,7 @@ mod pinned_files;
 pub mod placement;
 pub mod plan;
 pub mod process_memory;
-mod python;
+pub mod python;
 pub mod rate_limit;
 pub mod repositories;
 mod retire;

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use prost::Message;
 
 use crate::control::config_completion::{self, ConfigCompletion};
+use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
+use crate::control::python;
 use crate::error::Error;
 use crate::model::config::write;
 use crate::model::parse::text::Notation;
@@ -49,7 +51,8 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     let labels = config_completion::read_labels(&source, model, &draft)?;
     let versions = model.choose_versions(&draft.version_policy())?.versions;
     let version = versions.first().copied().unwrap_or_default();
-    let completion = ConfigCompletion { settings, python: None };
+    let python = python::engine(settings, &ModelServices::new());
+    let completion = ConfigCompletion { settings, python: Some(&python) };
     let spec = completion.complete(&source, model, version, &draft, &labels)?;
     let config = ModelConfig::decode(&*spec.config_message).map_err(|error| Error::internal(error.to_string()))?;
     let notation = match form {

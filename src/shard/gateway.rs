@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::limits::NESTED_CALLS_MAX;
 use crate::shard::ServerContext;
 use crate::shard::mailbox::ShardMailbox;
-use crate::shard::nested_queue::{NestedRefusal, NestedWork, stopping};
+use crate::shard::nested_queue::{NestedWork, PushOutcome, stopping};
 
 /// The gateway of a server. [`Self::connect`] tells it where the shards are.
 #[derive(Default)]
@@ -36,9 +36,9 @@ impl ShardGateway {
                 return work.refuse(if is_over { stopping() } else { starting() });
             };
             match mailbox.push_nested(work) {
-                Ok(left) => next = left,
-                Err((work, NestedRefusal::Closed)) => next = Some(work),
-                Err((work, NestedRefusal::Full)) => work.refuse(Error::unavailable(format!(
+                PushOutcome::Pushed => {}
+                PushOutcome::Back(work) => next = Some(work),
+                PushOutcome::Full(work) => work.refuse(Error::unavailable(format!(
                     "models have {NESTED_CALLS_MAX} calls in flight on each shard, the most they may; try again later"
                 ))),
             }

@@ -176,8 +176,11 @@ impl Shard {
         }
         let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
-        let details =
-            if spec.takes_details() { take_details(&mut request, arrival.deadline, &arrival.chain) } else { None };
+        let details = if spec.takes_details() {
+            take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain)
+        } else {
+            None
+        };
         let InferRequest { inputs, rows, priority, timeout, sequence, plan, .. } = request;
         let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
         let (sequence, output_needs) = (sequence.mark(), output_needs(spec, &plan));
@@ -195,8 +198,7 @@ impl Shard {
         has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
         let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
-        let outcome = model_metrics.settle(answer);
-        outcome.map(|(outputs, parameters, stamps)| (InferOutcome { outputs, parameters, plan, stamps }, part))
+        model_metrics.settle(answer, plan).map(|outcome| (outcome, part))
     }
 
     /// A free ticket.
@@ -443,10 +445,7 @@ impl ModelMetrics {
         }
     }
 
-    fn settle(
-        mut self,
-        answer: Result<Answer, Error>,
-    ) -> Result<(Vec<Tensor>, Option<Box<Parameters>>, Stamps), Error> {
+    fn settle(mut self, answer: Result<Answer, Error>, plan: ResponsePlan) -> Result<InferOutcome, Error> {
         self.is_settled = true;
         match &answer {
             Ok(Answer { outputs: Ok(_), stamps, .. }) => {
@@ -460,7 +459,7 @@ impl ModelMetrics {
             _ => self.count_failure(FailureReason::Rejected),
         }
         let Answer { outputs, parameters, stamps, .. } = answer?;
-        Ok((outputs?, parameters, stamps))
+        Ok(InferOutcome { outputs: outputs?, parameters, plan, stamps })
     }
 
     fn count_failure(&self, reason: FailureReason) {

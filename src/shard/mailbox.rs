@@ -16,7 +16,7 @@ use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
-use crate::shard::nested_queue::{NestedQueue, NestedRefusal, NestedWork};
+use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
 use crate::shard::shared_memory::PublishedRegions;
 
 /// A change of the models, as one shard receives it.
@@ -87,15 +87,11 @@ impl ShardMailbox {
         self.waker.wake();
     }
 
-    /// Pushes a call or an order of a model, and wakes the shard. Returns what the shard will not see because it has
-    /// closed meanwhile.
-    ///
-    /// # Errors
-    /// As [`NestedQueue::push`].
-    pub fn push_nested(&self, work: NestedWork) -> Result<Option<NestedWork>, (NestedWork, NestedRefusal)> {
-        let pushed = self.nested.push(work);
+    /// Pushes a call or an order of a model, and wakes the shard.
+    pub fn push_nested(&self, work: NestedWork) -> PushOutcome {
+        let outcome = self.nested.push(work);
         self.waker.wake();
-        pushed
+        outcome
     }
 
     /// The calls and orders of models.

@@ -43,13 +43,14 @@ pub struct PendingOrder {
     lease: Option<NestedLease>,
 }
 
-/// Why a shard takes no work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NestedRefusal {
-    /// It does not run yet, or no more.
-    Closed,
+/// What became of work that was given to a shard.
+pub enum PushOutcome {
+    /// The shard does not run, or has closed meanwhile: this needs another one. Perhaps the work of another thread.
+    Back(NestedWork),
     /// [`NESTED_CALLS_MAX`] are in flight.
-    Full,
+    Full(NestedWork),
+    /// The shard has it.
+    Pushed,
 }
 
 /// A place among those in flight, free again when it is dropped.
@@ -84,29 +85,28 @@ impl NestedQueue {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Gives work to the shard, which must be woken then. Returns what the shard will not see because it has closed
-    /// meanwhile, if anything: perhaps the work of another thread.
-    ///
-    /// # Errors
-    /// The work, and why the shard does not take it.
-    pub fn push(&self, mut work: NestedWork) -> Result<Option<NestedWork>, (NestedWork, NestedRefusal)> {
+    /// Gives work to the shard, which must be woken then.
+    pub fn push(&self, mut work: NestedWork) -> PushOutcome {
         if !self.is_open() {
-            return Err((work, NestedRefusal::Closed));
+            return PushOutcome::Back(work);
         }
         let one_more = |count: usize| (count < NESTED_CALLS_MAX).then_some(count + 1);
         if self.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
-            return Err((work, NestedRefusal::Full));
+            return PushOutcome::Full(work);
         }
         work.set_lease(Some(NestedLease(Arc::clone(&self.in_flight))));
         self.waiting.push(work);
         fence(Ordering::SeqCst);
         if self.is_open() {
-            return Ok(None);
+            return PushOutcome::Pushed;
         }
-        Ok(self.waiting.pop().map(|mut work| {
-            work.set_lease(None);
-            work
-        }))
+        match self.waiting.pop() {
+            Some(mut work) => {
+                work.set_lease(None);
+                PushOutcome::Back(work)
+            }
+            None => PushOutcome::Pushed,
+        }
     }
 
     /// The next work, in the order it came.

@@ -13,10 +13,10 @@ use crate::protocol::infer::{InferRequest, SequenceParameters};
 use crate::time::Instant;
 
 /// The details of a request, whose parameters are taken; `None` where it says nothing beside its tensors. `deadline` is
-/// the client's, `chain` has the models whose calls led to the request.
+/// the client's, `is_step` says that an ensemble asks, `chain` has the models whose calls led to the request.
 pub(super) fn take_details(
     request: &mut InferRequest,
-    deadline: Option<Instant>,
+    (deadline, is_step): (Option<Instant>, bool),
     chain: &CallChain,
 ) -> Option<Arc<RequestDetails>> {
     let SequenceParameters { id: correlation_id, is_start, is_end } = request.sequence.clone();
@@ -30,6 +30,7 @@ pub(super) fn take_details(
         trace: None,
         deadline,
         chain: chain.clone(),
+        is_step,
     };
     (details != RequestDetails::default()).then(|| Arc::new(details))
 }
@@ -70,7 +71,9 @@ mod tests {
 
     #[test]
     fn a_request_that_says_nothing_has_no_details() {
-        assert_eq!(take_details(&mut request(), None, &CallChain::default()), None);
+        assert_eq!(take_details(&mut request(), (None, false), &CallChain::default()), None);
+        let step = take_details(&mut request(), (None, true), &CallChain::default());
+        assert!(step.is_some_and(|details| details.is_step), "of a step of an ensemble that is said");
     }
 
     #[test]
@@ -97,9 +100,10 @@ mod tests {
             trace: None,
             deadline,
             chain: chain.clone(),
+            is_step: false,
         };
         let mut request_said = said.clone();
-        assert_eq!(take_details(&mut request_said, deadline, &chain).as_deref(), Some(&want));
+        assert_eq!(take_details(&mut request_said, (deadline, false), &chain).as_deref(), Some(&want));
         assert!(request_said.parameters.is_empty(), "they are taken");
 
         // Each of them is reason enough.
@@ -107,7 +111,7 @@ mod tests {
         let check = |change: fn(&mut InferRequest, &InferRequest), want: RequestDetails| {
             let mut request = request();
             change(&mut request, &said);
-            assert_eq!(take_details(&mut request, None, &none).as_deref(), Some(&want));
+            assert_eq!(take_details(&mut request, (None, false), &none).as_deref(), Some(&want));
         };
         let with = RequestDetails::default;
         check(
@@ -126,9 +130,9 @@ mod tests {
             |request, said| request.parameters.clone_from(&said.parameters),
             RequestDetails { parameters: want.parameters.clone(), ..with() },
         );
-        let late = take_details(&mut request(), deadline, &none);
+        let late = take_details(&mut request(), (deadline, false), &none);
         assert_eq!(late.as_deref(), Some(&RequestDetails { deadline, ..with() }));
-        let called = take_details(&mut request(), None, &chain);
+        let called = take_details(&mut request(), (None, false), &chain);
         assert_eq!(called.as_deref(), Some(&RequestDetails { chain, ..with() }));
     }
 

@@ -325,11 +325,14 @@ impl PipelineHooks for StreamHooks {
     }
 }
 
+/// The model of a request, how its responses are encoded, and what counts them.
+type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
+
 /// Sends all but the last response of a request to a decoupled model.
 struct StreamResponses {
     link: Rc<Http2Link>,
     stream: StreamId,
-    model: RefCell<Option<(Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>)>>,
+    model: RefCell<Option<DecoupledRequest>>,
 }
 
 impl StreamResponses {

@@ -107,7 +107,7 @@ mod tests {
         for range in [64..128, 256..960, 128..256, 0..64] {
             allocator.free(range);
         }
-        assert_eq!((allocator.free_ranges(), allocator.used()), (&[0..960][..], 0));
+        assert_eq!((allocator.free_ranges(), allocator.used()), (std::slice::from_ref(&(0..960)), 0));
         assert_eq!((allocator.allocate(u64::MAX), allocator.allocate(961)), (None, None));
         assert_eq!(RegionAllocator::new(63).allocate(1), None);
     }

@@ -79,8 +79,10 @@ impl InterpreterSearch<'_> {
             return self.in_execution_environment(parameter);
         }
         if let Some(path) = self.configured {
-            // Relative to the server's directory, as the shell would.
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            // As a shell takes it: a bare name is looked for in PATH, another path starts in the server's directory.
+            let is_bare = path.parent() == Some(Path::new(""));
+            let found = if is_bare { self.in_path(path) } else { None };
+            let path = found.unwrap_or_else(|| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
             return Ok(Interpreter {
                 path,
                 source: InterpreterSource::BackendConfig,
@@ -88,16 +90,12 @@ impl InterpreterSearch<'_> {
                 archive: None,
             });
         }
-        let variable = |name| (self.variable)(name).filter(|value| !value.is_empty());
         let in_prefix = |name, source| {
-            let path = python_in(Path::new(&variable(name)?))?;
+            let path = python_in(Path::new(&self.variable(name)?))?;
             Some(Interpreter { path, source, environment: None, archive: None })
         };
         let in_path = || {
-            let path = std::env::split_paths(&variable("PATH")?)
-                .filter(|folder| folder.is_absolute())
-                .map(|folder| folder.join("python3"))
-                .find(|path| path.is_file())?;
+            let path = self.in_path(Path::new("python3"))?;
             Some(Interpreter { path, source: InterpreterSource::Path, environment: None, archive: None })
         };
         in_prefix("VIRTUAL_ENV", InterpreterSource::VirtualEnv)
@@ -106,6 +104,19 @@ impl InterpreterSearch<'_> {
             .ok_or_else(|| {
                 Error::internal(format!("no Python interpreter was found: no python3 in PATH. {HOW_TO_NAME}"))
             })
+    }
+
+    /// A variable that is not empty.
+    fn variable(&self, name: &str) -> Option<OsString> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    /// The first program of this name in `PATH`.
+    fn in_path(&self, name: &Path) -> Option<PathBuf> {
+        std::env::split_paths(&self.variable("PATH")?)
+            .filter(|folder| folder.is_absolute())
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
     }
 
     fn in_execution_environment(&self, parameter: &str) -> Result<Interpreter, Error> {

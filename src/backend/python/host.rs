@@ -93,7 +93,8 @@ struct HostThread {
     processes: BTreeMap<u64, HostedProcess>,
     /// The number of the next process. Never used again: an event of a process that is gone finds nothing.
     next: u64,
-    is_stopping: bool,
+    /// Set when the server stops: from then on none is started, and at that instant the thread ends whatever runs.
+    stop_by: Option<Instant>,
 }
 
 /// One process, until it was reaped.
@@ -133,13 +134,13 @@ impl HostThread {
         let wake = Arc::new(HostWake(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
         let processes = BTreeMap::new();
-        Ok(Self { epoll, wake, orders, log, clock, variables, processes, next: 0, is_stopping: false })
+        Ok(Self { epoll, wake, orders, log, clock, variables, processes, next: 0, stop_by: None })
     }
 
     fn run(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut buffer = vec![0; PYTHON_READ_SIZE];
-        while !self.is_stopping || !self.processes.is_empty() {
+        while self.stop_by.is_none_or(|at| !self.processes.is_empty() && (self.clock)() < at) {
             events.clear();
             let timeout = self.poll_timeout().map(|at| timespec(at.since((self.clock)())));
             // A failure is an interruption: deadlines are looked at, and it waits again.
@@ -164,23 +165,29 @@ impl HostThread {
         let mut count = [0; 8];
         // Before the orders are taken: one that is given afterwards wakes again.
         let _ = rustix::io::read(&self.wake.0, &mut count);
+        let mut is_stopping = false;
         while let Ok(order) = self.orders.try_recv() {
             match order {
-                HostOrder::Spawn(command, reply) if !self.is_stopping => {
+                HostOrder::Spawn(command, reply) if self.stop_by.is_none() => {
                     // Where nobody waits for it any more, the process is dropped, and so killed.
                     let _ = reply.send(self.start(*command));
                 }
                 HostOrder::Spawn(..) => {}
-                HostOrder::Stop => self.is_stopping = true,
+                HostOrder::Stop => is_stopping = true,
             }
         }
         let now = (self.clock)();
         for process in self.processes.values_mut() {
             match process.state.take_grace() {
                 Some(grace) => process.ending = Some((now + grace, Signal::TERM)),
-                None if self.is_stopping && process.ending.is_none() => process.state.signal(Signal::KILL),
+                None if is_stopping && process.ending.is_none() => process.state.signal(Signal::KILL),
                 None => {}
             }
+        }
+        if is_stopping {
+            // What a driver keeps in the kernel does not even end by SIGKILL. It must not keep the server.
+            let latest = self.ends().max().unwrap_or(now).max(now);
+            self.stop_by = Some(latest + 2 * PYTHON_TERMINATE_WAIT);
         }
     }
 
@@ -255,7 +262,12 @@ impl HostThread {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.processes.values().filter_map(|process| Some(process.ending?.0)).min()
+        self.ends().chain(self.stop_by).min()
+    }
+
+    /// When processes that were given a grace get their next signal.
+    fn ends(&self) -> impl Iterator<Item = Instant> {
+        self.processes.values().filter_map(|process| Some(process.ending?.0))
     }
 }
 

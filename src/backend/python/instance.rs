@@ -85,6 +85,8 @@ struct BatchInFlight {
     requests: Vec<SentRequest>,
     /// When the process began it, as far as the server can tell.
     began: Instant,
+    /// An earlier process ended before it began this batch. Another that does so fails it: the batch may be why.
+    is_resumed: bool,
 }
 
 /// A request that the process has.
@@ -166,6 +168,9 @@ impl PythonInstance {
     pub(super) fn resume(&mut self, requests: Vec<Request>) {
         if !requests.is_empty() {
             self.post(requests);
+            if let Some(flight) = self.flights.back_mut() {
+                flight.is_resumed = true;
+            }
         }
     }
 
@@ -252,7 +257,15 @@ impl PythonInstance {
         let requests: Vec<_> = requests.into_iter().map(|request| SentRequest::new(request, began)).collect();
         self.next_batch += 1;
         self.next_request += requests.len() as u64;
-        self.flights.push_back(BatchInFlight { number, first, slot: span.slot, rows, requests, began });
+        self.flights.push_back(BatchInFlight {
+            number,
+            first,
+            slot: span.slot,
+            rows,
+            requests,
+            began,
+            is_resumed: false,
+        });
         Ok(())
     }
 
@@ -338,7 +351,7 @@ impl PythonInstance {
                 }
                 ClaimedResponse::None => continue,
                 ClaimedResponse::Rescheduled { tensors, .. } => {
-                    match self.outputs(&opened, tensors) {
+                    match self.outputs(&opened, tensors, running.policy()) {
                         Ok(outputs) => running.reschedule(outputs),
                         Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
                     }
@@ -347,7 +360,7 @@ impl PythonInstance {
                 ClaimedResponse::Error(error) => Err(error),
                 ClaimedResponse::Outputs { parameters, tensors } => {
                     running.set_parameters(parameters);
-                    match self.outputs(&opened, tensors) {
+                    match self.outputs(&opened, tensors, running.policy()) {
                         Ok(outputs) => Ok(outputs),
                         Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
                     }
@@ -359,12 +372,17 @@ impl PythonInstance {
     }
 
     /// The outputs of one response in the order of the model's; those that it lacks are empty.
-    fn outputs(&self, opened: &OpenedSpan, claims: Vec<(u16, ClaimedTensor)>) -> Result<Vec<Tensor>, MessageError> {
+    fn outputs(
+        &self,
+        opened: &OpenedSpan,
+        claims: Vec<(u16, ClaimedTensor)>,
+        policy: TensorPolicy,
+    ) -> Result<Vec<Tensor>, MessageError> {
         let absent = |datatype: Datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
         let mut outputs: Vec<Tensor> = self.model.outputs.iter().map(|(_, datatype)| absent(*datatype)).collect();
         for (index, claim) in claims {
             let place = outputs.get_mut(usize::from(index)).ok_or(MessageError::Value("the index of an output"))?;
-            *place = opened.take(&claim, TensorPolicy::View)?;
+            *place = opened.take(&claim, policy)?;
         }
         Ok(outputs)
     }
@@ -378,10 +396,13 @@ impl PythonInstance {
         response: ClaimedResponse,
     ) -> Result<(), MessageError> {
         let opened = self.responses.open(span)?;
+        let policy = self.find(key).map_or(TensorPolicy::Copy, |running| running.policy());
         let outcome = match response {
             ClaimedResponse::None => None,
             ClaimedResponse::Error(error) => Some((Default::default(), Err(error))),
-            ClaimedResponse::Outputs { parameters, tensors } => Some((parameters, Ok(self.outputs(&opened, tensors)?))),
+            ClaimedResponse::Outputs { parameters, tensors } => {
+                Some((parameters, Ok(self.outputs(&opened, tensors, policy)?)))
+            }
             ClaimedResponse::Rescheduled { .. } => return Err(MessageError::Value("the order of the messages")),
         };
         let now = self.model.clock()();
@@ -444,9 +465,14 @@ impl PythonInstance {
         let begun = self.responses.begun_batch();
         let mut unbegun = Vec::new();
         for flight in self.flights.drain(..) {
-            match flight.number > begun {
-                true => unbegun.extend(flight.requests.into_iter().filter_map(|running| running.request)),
-                false => flight.requests.into_iter().for_each(|running| running.fail(&error)),
+            let may_resume = flight.number > begun && !flight.is_resumed;
+            for mut running in flight.requests {
+                // One of a sequence came for the state that the process had.
+                let is_free = |request: &mut Request| may_resume && request.sequence.is_none();
+                match running.request.take_if(is_free) {
+                    Some(request) => unbegun.push(request),
+                    None => running.fail(&error),
+                }
             }
         }
         self.open.drain().for_each(|(_, running)| running.fail(&error));
@@ -536,6 +562,12 @@ impl SentRequest {
     fn new(mut request: Request, sent: Instant) -> Self {
         request.responder.stamps.input_end = sent;
         Self { request: Some(request), held: None }
+    }
+
+    /// Outputs of a step of an ensemble may go to another engine, which must not see them change while it reads.
+    fn policy(&self) -> TensorPolicy {
+        let details = self.request.as_ref().and_then(|request| request.details.as_ref());
+        if details.is_some_and(|details| details.is_step) { TensorPolicy::Copy } else { TensorPolicy::View }
     }
 
     fn stamp(&mut self, infer_end: Instant, output_end: Instant) {

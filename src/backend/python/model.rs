@@ -98,6 +98,8 @@ impl PythonBackend {
 
     /// Where the files of a model are. `directory` is that of the version.
     fn place(&self, python: &PythonModel, backend: &str, version: u64, directory: &Path) -> ModelPlace {
+        // Models see these paths, and may change the directory that they run in.
+        let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let backend_directory = python.is_backend.then(|| self.options.backend_directory.join(backend));
         ModelPlace {
             model_directory: directory.parent().unwrap_or(directory).to_owned(),

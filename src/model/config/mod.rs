@@ -5,12 +5,14 @@
 
 mod batch_io;
 pub(in crate::model) mod complete;
-pub mod python;
+mod python;
 mod sequence_batching;
 mod tensors;
 pub(in crate::model) mod validate;
 pub mod warm_up;
 pub mod write;
+
+pub use crate::model::config::python::AnyBackendFile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use prost::Message;
 
 use crate::error::Error;
 use crate::model::PythonModel;
-use crate::model::config::python::{AnyBackendFile, NO_BACKEND_FILES};
+use crate::model::config::python::NO_BACKEND_FILES;
 use crate::model::config::tensors::TensorIo;
 use crate::model::datatype;
 use crate::model::ensemble;

@@ -60,6 +60,11 @@ fn the_first_that_names_an_interpreter_wins() {
     assert_eq!(of(Some("ROOT/env"), Some("/opt/python"), &all), "ROOT/env/bin/python (EXECUTION_ENV_PATH)");
     assert_eq!(of(Some("$$TRITON_MODEL_DIRECTORY/env"), None, &all), "ROOT/model/env/bin/python3 (EXECUTION_ENV_PATH)");
     assert_eq!(of(Some(""), Some("/opt/python"), &all), "/opt/python (--backend-config=python,interpreter)");
+    let configured =
+        |path| of(None, Some(path), &all).replace(std::env::current_dir().unwrap().to_str().unwrap(), "HERE");
+    assert_eq!(configured("python3"), "ROOT/bin/python3 (--backend-config=python,interpreter)");
+    assert_eq!(configured("./python3"), "HERE/python3 (--backend-config=python,interpreter)");
+    assert_eq!(configured("python9"), "HERE/python9 (--backend-config=python,interpreter)");
     assert_eq!(of(None, None, &all), "ROOT/venv/bin/python (VIRTUAL_ENV)");
     assert_eq!(of(None, None, &[conda, path]), "ROOT/conda/bin/python3 (CONDA_PREFIX)");
     assert_eq!(
