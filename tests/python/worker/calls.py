@@ -10,7 +10,7 @@ from worker.server import details, text_tensor
 
 
 class Calls(WorkerTest):
-    """Section 1.6: requests to other models."""
+    """Requests to other models."""
 
     CALL = "pb.InferenceRequest(model_name='other', inputs=[pb.Tensor('A', np.float32([1, 2]))], requested_output_names=['O'])"
 

@@ -8,7 +8,7 @@ from worker.case import WorkerTest, model
 
 
 class Control(WorkerTest):
-    """Section 1.4: other models, and metrics."""
+    """Other models, and metrics."""
 
     def test_load_unload_ready(self):
         server = self.evaluator()
@@ -266,6 +266,7 @@ return config
         tensor = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
         add = "config.add_input(%r)"
         have = {"input": [tensor], "output": [tensor], "max_batch_size": 4}
+        server = self.evaluator()
         for body, config, wanted in [
             (
                 "config.set_max_batch_size(2)",
@@ -345,5 +346,8 @@ return config
                 ),
             ),
         ]:
+            known = {"name": "m", "max_batch_size": 0, "input": [], "output": []}
+            known.update(config)
             with self.subTest(body=body):
-                self.assertEqual(self.complete(body + "\nreturn config", config), "ValueError: " + wanted)
+                code = "config = pb.ModelConfig(json.dumps(%r))\n%s" % (known, body)
+                self.assertEqual(self.evaluate(server, code), "ValueError: " + wanted)

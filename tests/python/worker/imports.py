@@ -12,7 +12,7 @@ from worker.case import IDENTITY, WorkerTest, X, model
 
 
 class Imports(WorkerTest):
-    """Section 1.1 of the contract: where a model is, how it is imported."""
+    """Where a model is, how it is imported."""
 
     def test_the_module_has_tritons_name_and_finds_its_neighbours(self):
         source = model(

@@ -10,12 +10,12 @@ import sys
 import numpy as np
 
 import worker.server as ws
-from worker.case import IDENTITY, IMPORTS, PREFIX, PYTHON, WorkerTest, X, model
+from worker.case import IDENTITY, IMPORTS, PREFIX, WorkerTest, X, model
 from worker.server import text_tensor
 
 
 class Life(WorkerTest):
-    """Section 1.2: the steps of a model's life."""
+    """The steps of a model's life."""
 
     def test_initialize_gets_seven_texts(self):
         server = self.serve(model("def initialize(self, args): print(json.dumps(args))"))
@@ -201,8 +201,11 @@ def execute(self, requests):
 
     def test_multiprocessing_works(self):
         # The processes of all methods but `fork` import the model anew, and with it the public module.
-        source = IMPORTS + "def double(x): return 2 * x\n" + model(
-            """
+        source = (
+            IMPORTS
+            + "def double(x): return 2 * x\n"
+            + model(
+                """
 def execute(self, requests):
     import multiprocessing
     method = requests[0].inputs()[0].as_numpy()[0].decode()
@@ -211,6 +214,7 @@ def execute(self, requests):
     output = pb_utils.Tensor("OUT", np.array(values, np.int64))
     return [pb_utils.InferenceResponse([output])]
 """
+            )
         )
         server = self.serve(source, "IN:BYTES")
         for method in (b"fork", b"spawn", b"forkserver"):

@@ -10,7 +10,7 @@ from worker.server import details, text_tensor
 
 
 class Requests(WorkerTest):
-    """Section 1.4: requests and responses."""
+    """Requests and responses."""
 
     def test_methods_of_a_request_that_says_nothing(self):
         server = self.evaluator()
@@ -260,7 +260,7 @@ def execute(self, requests):
 
 
 class Log(WorkerTest):
-    """Section 1.4: the log."""
+    """The log."""
 
     def test_lines_bear_level_file_and_line(self):
         source = model(

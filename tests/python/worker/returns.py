@@ -4,10 +4,11 @@ import numpy as np
 
 import worker.server as ws
 from worker.case import IMPORTS, PREFIX, WorkerTest, X, model
+from worker.server import text_tensor
 
 
 class Returns(WorkerTest):
-    """Section 1.3: what execute may return, and what the client sees."""
+    """What execute may return, and what the client sees."""
 
     def returned(self, expression, **options):
         return self.serve(model("def execute(self, requests):\n    " + expression), **options)
@@ -61,6 +62,8 @@ def execute(self, requests):
         self.assertFalse(server.slots)
 
     def test_other_exceptions(self):
+        code = "exec(requests[0].inputs()[0].as_numpy()[0].decode())"
+        server = self.returned(code, inputs="CODE:BYTES")
         for statement, wanted in [
             ("sys.exit(3)", "SystemExit: 3"),
             ("raise KeyboardInterrupt()", "KeyboardInterrupt: <EMPTY MESSAGE>"),
@@ -72,14 +75,14 @@ def execute(self, requests):
             ("json.loads('{')", None),
         ]:
             with self.subTest(statement=statement):
-                server = self.returned(statement)
-                text = self.failure(server)
+                request = {"CODE": text_tensor((1,), statement.encode())}
+                text = self.failure(server, request)
                 self.assertTrue(text.startswith(PREFIX + (wanted or "JSONDecodeError: ")), text)
                 self.assertIn("\n\nAt:\n", text)
                 self.assertTrue(text.endswith("/model.py(12): execute\n"), text)
                 self.assertNotIn("deuteron", text)
                 # It goes on.
-                self.assertEqual(self.failure(server), text)
+                self.assertEqual(self.failure(server, request), text)
 
     def test_a_wrong_number_of_responses(self):
         text = self.failure(self.returned("return []"))

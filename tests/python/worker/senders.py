@@ -2,10 +2,11 @@
 
 import worker.server as ws
 from worker.case import PREFIX, WorkerTest, X, model
+from worker.server import text_tensor
 
 
 class Senders(WorkerTest):
-    """Section 1.5: response senders, cancellation, rescheduling."""
+    """Response senders, cancellation, rescheduling."""
 
     def run_model(self, body, decoupled, count=1):
         server = self.serve(
@@ -122,18 +123,32 @@ for request in requests:
         sent = self.run_model(body, True).sent()
         self.assertEqual((sent.flags, sent.response.kind, sent.response.code, sent.response.text), (1, 2, 4, "no"))
 
-    def refused(self, statements, decoupled):
-        body = "s = requests[0].get_response_sender()\nr = %s\ntry:\n" % self.RESPONSE % 1
-        body += "".join("    " + line + "\n" for line in statements)
-        body += "    text = 'fine'\nexcept Exception as error:\n    text = type(error).__name__ + ': ' + str(error)\nself.kept = s\n"
-        body += "pb_utils.Logger.log_info(text)"
-        server = self.run_model(body, decoupled)
+    def judge(self, decoupled):
+        """A server whose model runs the text of its input with a sender and a response, and says what came of it."""
+        source = model(
+            """
+def execute(self, requests):
+    self.kept = s = requests[0].get_response_sender()
+    r = pb_utils.InferenceResponse([])
+    try:
+        exec(requests[0].inputs()[0].as_numpy()[0].decode(), {"s": s, "r": r})
+        text = "fine"
+    except Exception as error:
+        text = type(error).__name__ + ": " + str(error)
+    pb_utils.Logger.log_info(text)
+"""
+        )
+        return self.serve(source, "CODE:BYTES", decoupled=decoupled)
+
+    def refused(self, server, statements):
+        server.send_execute({"CODE": text_tensor((1,), "\n".join(statements).encode())})
         reader = server.expect("aux", ws.LOG)
         reader.take("BI"), reader.str16()
         return reader.str32()
 
     def test_what_may_not_be_sent(self):
         unable = "TritonModelException: Unable to send response. "
+        servers = {decoupled: self.judge(decoupled) for decoupled in (False, True)}
         for statements, decoupled, wanted in [
             (["s.send(r, 2)"], True, unable + "Unsupported flag provided."),
             (
@@ -154,9 +169,10 @@ for request in requests:
             (["s.send(r)", "s.send(flags=1)"], False, "fine"),
         ]:
             with self.subTest(statements=statements):
-                self.assertEqual(self.refused(statements, decoupled), wanted)
+                self.assertEqual(self.refused(servers[decoupled], statements), wanted)
         for statement in ("s.send('text')", "s.send(r, None)", "s.send(r, -1)", "s.send(r, 'x')"):
-            self.assertTrue(self.refused([statement], True).startswith("TypeError: send()"), statement)
+            text = self.refused(servers[True], [statement])
+            self.assertTrue(text.startswith("TypeError: send()"), text)
 
     def test_a_response_both_sent_and_returned(self):
         body = "r = %s\nrequests[0].get_response_sender().send(r, 1)\nreturn [r]" % self.RESPONSE % 1

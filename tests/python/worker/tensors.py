@@ -13,7 +13,7 @@ from worker.server import text_tensor
 
 
 class Tensors(WorkerTest):
-    """Section 1.4: tensors in both directions."""
+    """Tensors in both directions."""
 
     def test_all_datatypes_and_shapes(self):
         names = [name for name in ws.CODES if name != "BF16"]
