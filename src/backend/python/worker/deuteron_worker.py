@@ -317,6 +317,8 @@ class Process:
             except BaseException as error:
                 self.log(LOG_ERROR, describe(error), self.settings["model_file"], 0)
         self.main.send(frame(channel.FINALIZED))
+        # What the model still holds ends with the interpreter: its finalizers have nobody to talk to.
+        self.main.socket = self.aux.writer.socket = None
 
     def _answer_is_ready(self, ask):
         state, text = 1, ""
