@@ -69,7 +69,8 @@ fn a_model_loads_and_unloads_others() {
     assert_eq!(case("unload_unknown"), "unloaded: None");
     assert_eq!(case("unload_with_dependents"), "unloaded: None");
     assert_eq!(case("ready_unknown"), "nope  ready: False");
-    assert!(case("ready_of_a_wrong_version").starts_with("TritonModelException: "));
+    let version = case("ready_of_a_wrong_version");
+    assert!(version.starts_with("TritonModelException: ") || version.ends_with("ready: False"), "{version}");
     assert_eq!(case("itself_ready"), "model_control  ready: True");
     let start = Instant::now();
     while zoo.processes().len() > 1 {
