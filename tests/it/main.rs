@@ -57,4 +57,5 @@ mod sockets;
 mod software_gpu;
 mod statistics;
 mod streams;
+mod text_example;
 mod warm_up;
