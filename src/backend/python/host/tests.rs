@@ -195,11 +195,13 @@ fn an_end_is_asked_for_then_ordered_then_forced() {
     polite.end(hour);
     quick.end(hour);
     drop(main);
-    assert!(is_gone(&pids[2]) && has("quick", "end"));
+    assert!(is_gone(&pids[2]));
+    wait_until(|| has("quick", "end").then_some(()));
     assert!(!has("polite", "bye") && !has("stubborn", "term"));
     skip(hour);
     host.wake.wake();
-    assert!(is_gone(&pids[1]) && has("polite", "bye"));
+    assert!(is_gone(&pids[1]));
+    wait_until(|| has("polite", "bye").then_some(()));
     wait_until(|| has("stubborn", "term").then_some(()));
     assert!(fs::exists(format!("/proc/{}", pids[0])).unwrap());
     skip(PYTHON_TERMINATE_WAIT);
