@@ -127,6 +127,8 @@ fn a_calls_own_timeout_ends_its_wait_in_the_queue() {
         .add("sleeper", &format!("{} {queued}", CASES.replace("dims: -1", "dims: 1")), program)
         .add("caller", CASES, caller)
         .serve(&[]);
+    // From now on it is known that a run takes long: nothing is sent to the process ahead.
+    assert_eq!(zoo.case("caller", "5000000"), Ok(vec!["answered".to_owned()]));
     thread::scope(|scope| {
         let busy = json!({ "inputs": [{ "name": "case", "datatype": "BYTES", "shape": [1, 1], "data": ["x"] }] });
         let busy = scope.spawn({
