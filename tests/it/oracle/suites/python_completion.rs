@@ -132,8 +132,8 @@ const DIFFERENCES: &[Difference] = &[
         on: On::Cases(&["python_completion: load loads"]),
         becomes: Becomes::Answer(
             "400 application/json\n{\"error\":\"load failed for model 'loads': version 1 is at UNAVAILABLE state: Internal: \
-             TritonModelException: Failed to load model: not supported during the 'auto_complete_config' and 'finalize' \
-             functions.\\\\n\\\\nAt:\\\\n  REPOSITORY/loads/1/model.py(7): auto_complete_config\\\\n;\\\\n\"}",
+             TritonModelException: Failed to load model: not supported during the 'auto_complete_config' function\\\\n\\\\nAt:\\\\n  \
+             REPOSITORY/loads/1/model.py(7): auto_complete_config\\\\n;\\\\n\"}",
         ),
     },
     Difference {
