@@ -59,7 +59,9 @@ impl ControlThread {
         match order {
             RepositoryOrder::Index { only_ready } => self.start_listing(only_ready, reply),
             RepositoryOrder::Load(load) => {
-                let is_open = self.context.settings.allows_model_code_upload;
+                // A model that brings code runs here already: it could as well write the files.
+                let is_of_model = reply.lease().and_then(ControlLease::origin).is_some();
+                let is_open = is_of_model || self.context.settings.allows_model_code_upload;
                 match check_without_code(&load).err().filter(|_| !is_open) {
                     Some(refusal) => reply.send(Err(refusal)),
                     None => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),

@@ -93,16 +93,20 @@ mod tests {
     #[test]
     fn holes_between_what_stays_are_given_back() {
         const SIZE: usize = 64 * 1024;
-        let mut pieces: Vec<_> = (0..2_048).map(|_| (vec![1_u8; SIZE], vec![1_u8; 64])).collect();
-        // The small ones stay, so that the end of the heap is not free.
-        let stay: Vec<_> = pieces.iter_mut().map(|(_, small)| std::mem::take(small)).collect();
-        drop(pieces);
-        let before = resident();
-        trim();
-        let after = resident();
-        // Other tests run beside this one.
-        let is_less = after + 64 * 1024 < before;
-        assert!(is_less || cfg!(not(target_env = "gnu")), "128 MiB were free, and {before} became {after} KiB");
-        assert_eq!(stay.len(), 2_048);
+        let freed = || {
+            let mut pieces: Vec<_> = (0..2_048).map(|_| (vec![1_u8; SIZE], vec![1_u8; 64])).collect();
+            // The small ones stay, so that the end of the heap is not free.
+            let stay: Vec<_> = pieces.iter_mut().map(|(_, small)| std::mem::take(small)).collect();
+            drop(pieces);
+            let before = resident();
+            trim();
+            let after = resident();
+            assert_eq!(stay.len(), 2_048);
+            (before, after)
+        };
+        // Other tests run beside this one, and some of them take as much: one time of a few is undisturbed.
+        let is_less = |(before, after): (usize, usize)| after + 64 * 1024 < before;
+        let is_given_back = (0..5).map(|_| freed()).any(is_less);
+        assert!(is_given_back || cfg!(not(target_env = "gnu")), "128 MiB were free, and stayed resident five times");
     }
 }

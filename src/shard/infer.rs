@@ -28,6 +28,7 @@ use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
+use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel};
 use crate::shard::request_details::{in_sequence, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
@@ -174,6 +175,7 @@ impl Shard {
             has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
+        check_free(&arrival.chain, model.served())?;
         let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
         let details = if spec.takes_details() {

@@ -3,6 +3,7 @@
 //! and `scheduler`, which have no sockets and no clock.
 
 pub mod body_buffer;
+mod call_chain;
 pub mod connections;
 pub mod control_request;
 pub mod deferred_wakes;

@@ -2,9 +2,8 @@
 //! in a task of its own, and an order as a client's. A call counts in the statistics of the model that it reaches, not
 //! among the requests of clients. It ends early when its caller cancels it or its deadline passes.
 //!
-//! A call that could only wait for itself is refused: one whose chain of callers already holds every instance of the
-//! model, and one at the end of a chain that is too long. Two chains that each hold what the other wants are not found:
-//! they end by their deadlines.
+//! A call at the end of a chain that is too long is refused here, one that could only wait for itself by
+//! [`Shard::infer`](crate::shard::Shard::infer).
 
 #[cfg(test)]
 mod tests;
@@ -22,16 +21,16 @@ use std::task::Poll;
 use futures_lite::FutureExt;
 use smallvec::SmallVec;
 
-use crate::backend::details::{CallChain, CallLink, FLAG_SEQUENCE_END, FLAG_SEQUENCE_START, RequestDetails};
+use crate::backend::details::{FLAG_SEQUENCE_END, FLAG_SEQUENCE_START, RequestDetails};
 use crate::backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, OrderKind, ReplySink};
 use crate::backend::{Answer, AnswerPart};
 use crate::error::{Code, Error};
 use crate::limits::{NESTED_CALLS_DEPTH_MAX, ORDER_PARAMETERS_MAX};
+use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{self, AskedOutput, NamedTensor};
 use crate::protocol::infer::{InferRequest, ResponsePlan, SequenceParameters};
 use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name, not_explicit};
-use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
 use crate::shard::control_request::OrderOrigin;
@@ -129,33 +128,11 @@ fn prepare(shard: &Shard, call: &mut NestedCall) -> Result<(Rc<LocalModel>, Infe
              decoupled models.'"
         )));
     }
-    let held = shard.reached(&model).into_iter().find(|reached| is_held(&call.details.chain, reached.served()));
-    if let Some(held) = held {
-        let ServedModel { spec, version, .. } = &**held.served();
-        return Err(Error::unavailable(format!(
-            "every instance of model '{}' version {version} already waits for this call, which would wait for ever; \
-             raise 'count' of its instance_group",
-            spec.name
-        )));
-    }
     let (inputs, outputs) = (std::mem::take(&mut call.inputs), std::mem::take(&mut call.outputs));
     // As in Triton, a call that does not fit the model is an internal error: the caller is at fault, and not its client.
     let request =
         request(spec, &call.details, &inputs, &outputs).map_err(|error| Error::internal(error.text().to_owned()));
     Ok((model, request?))
-}
-
-/// Whether a chain of callers holds every instance of a model version.
-fn is_held(chain: &CallChain, served: &ServedModel) -> bool {
-    let Placement::Worker(model_queue) = &served.placement else { return false };
-    let is_instance = |link: &&CallLink| link.version == served.version && *link.model == *served.spec.name;
-    let mut held: SmallVec<[&str; 4]> = chain.links().filter(is_instance).map(|link| &*link.instance).collect();
-    if held.is_empty() {
-        return false;
-    }
-    held.sort_unstable();
-    held.dedup();
-    held.len() >= model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count()
 }
 
 /// The request of a call, checked against its model as a client's.
@@ -187,7 +164,8 @@ fn request(
     };
     check::check_sequence(spec, &sequence, rows)?;
     let plan = ResponsePlan { id: id.clone(), outputs, ..ResponsePlan::default() };
-    let RequestDetails { priority, timeout, parameters, .. } = details.clone();
+    let RequestDetails { priority, timeout, .. } = *details;
+    let parameters = if spec.takes_details() { details.parameters.clone() } else { Parameters::default() };
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
 

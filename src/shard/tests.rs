@@ -334,7 +334,7 @@ fn the_steps_of_an_ensemble_are_told_what_its_request_says_and_their_parameters_
     let repeated = r#"{"sequence_id":9,"sequence_start":false,"sequence_end":true}"#;
     let head = r#""id":"i","model_name":"e","model_version":"1""#;
     assert_eq!(reply, format!(r#"{{{head},"parameters":{repeated},"outputs":[{a}]}}"#), "as in Triton");
-    assert_eq!(took(&told), [Some(full_details())]);
+    assert_eq!(took(&told), [Some(RequestDetails { is_step: true, ..full_details() })]);
 }
 
 #[test]

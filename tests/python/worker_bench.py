@@ -7,7 +7,6 @@ The server's end is `worker/server.py`; it sends the same message again and agai
 
 import argparse
 import os
-import socket
 import struct
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import time
 import numpy as np
 
 import worker.server
-from worker.server import BLS_CALL, Server, text_tensor, wire
+from worker.server import BLS_CALL, Server, text_tensor
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -92,7 +91,14 @@ CASES = [
     ("1 small request", MODEL, "FP32", {"IN": SMALL}, 1, 1),
     ("602 kB in and out", MODEL, "FP32", {"IN": np.zeros((1, 3, 224, 224), np.float32)}, 1, 1),
     ("1000 strings in and out, per string", MODEL, "BYTES", {"IN": text_tensor((1000,), *WORDS)}, 1, 1000),
-    ("1000 strings of one length, per string", MODEL, "BYTES", {"IN": text_tensor((1000,), *[b"12345678"] * 1000)}, 1, 1000),
+    (
+        "1000 strings of one length, per string",
+        MODEL,
+        "BYTES",
+        {"IN": text_tensor((1000,), *[b"12345678"] * 1000)},
+        1,
+        1000,
+    ),
     ("1 string", MODEL, "BYTES", {"IN": text_tensor((1, 1), b"a question")}, 1, 1),
     ("a call to another model", BLS, "FP32", {"IN": SMALL}, 1, 1),
     ("two messages of a response sender", SENDER, "FP32", {"IN": SMALL}, 1, 1),

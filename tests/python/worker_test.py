@@ -16,7 +16,19 @@ from worker.returns import Returns
 from worker.senders import Senders
 from worker.tensors import Tensors
 
-__all__ = ["Calls", "Complete", "Control", "Imports", "Life", "Log", "Memory", "Requests", "Returns", "Senders", "Tensors"]
+__all__ = [
+    "Calls",
+    "Complete",
+    "Control",
+    "Imports",
+    "Life",
+    "Log",
+    "Memory",
+    "Requests",
+    "Returns",
+    "Senders",
+    "Tensors",
+]
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,7 +10,7 @@ pub use builder::{FLOAT, INT64, Onnx};
 /// `elem_type` of FP32 in `onnx.proto`.
 const FP32: i64 = 1;
 /// `elem_type` of INT32 in `onnx.proto`.
-const INT32: i64 = 6;
+pub const INT32: i64 = 6;
 
 /// Two INT32 inputs `[N, 16]`; `OUTPUT0` is their sum, `OUTPUT1` their difference.
 pub fn addsub() -> Vec<u8> {

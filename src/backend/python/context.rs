@@ -166,8 +166,12 @@ impl PythonModelContext {
 
     /// The error of a process that ended before its model was initialized.
     pub(super) fn early_end(&self, instance: &str, process: &PythonProcess) -> Error {
+        // It closes its sockets before it ends, and its own reason is worth a moment.
+        let own_reason = process.wait_ended(START_END_WAIT / 4);
         process.kill();
-        let Some(reason) = process.wait_ended(START_END_WAIT) else { return unhealthy(instance) };
+        let Some(reason) = own_reason.or_else(|| process.wait_ended(START_END_WAIT)) else {
+            return unhealthy(instance);
+        };
         if reason == ExitReason::Exited(BOOT_REFUSAL) {
             return refuse_start(&self.interpreter, reason, &process.stderr());
         }

@@ -85,6 +85,8 @@ struct BatchInFlight {
     requests: Vec<SentRequest>,
     /// When the process began it, as far as the server can tell.
     began: Instant,
+    /// An earlier process ended before it began this batch. Another that does so fails it: the batch may be why.
+    is_resumed: bool,
 }
 
 /// A request that the process has.
@@ -166,6 +168,9 @@ impl PythonInstance {
     pub(super) fn resume(&mut self, requests: Vec<Request>) {
         if !requests.is_empty() {
             self.post(requests);
+            if let Some(flight) = self.flights.back_mut() {
+                flight.is_resumed = true;
+            }
         }
     }
 
@@ -252,7 +257,15 @@ impl PythonInstance {
         let requests: Vec<_> = requests.into_iter().map(|request| SentRequest::new(request, began)).collect();
         self.next_batch += 1;
         self.next_request += requests.len() as u64;
-        self.flights.push_back(BatchInFlight { number, first, slot: span.slot, rows, requests, began });
+        self.flights.push_back(BatchInFlight {
+            number,
+            first,
+            slot: span.slot,
+            rows,
+            requests,
+            began,
+            is_resumed: false,
+        });
         Ok(())
     }
 
@@ -452,9 +465,14 @@ impl PythonInstance {
         let begun = self.responses.begun_batch();
         let mut unbegun = Vec::new();
         for flight in self.flights.drain(..) {
-            match flight.number > begun {
-                true => unbegun.extend(flight.requests.into_iter().filter_map(|running| running.request)),
-                false => flight.requests.into_iter().for_each(|running| running.fail(&error)),
+            let may_resume = flight.number > begun && !flight.is_resumed;
+            for mut running in flight.requests {
+                // One of a sequence came for the state that the process had.
+                let is_free = |request: &mut Request| may_resume && request.sequence.is_none();
+                match running.request.take_if(is_free) {
+                    Some(request) => unbegun.push(request),
+                    None => running.fail(&error),
+                }
             }
         }
         self.open.drain().for_each(|(_, running)| running.fail(&error));

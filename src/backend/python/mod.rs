@@ -35,6 +35,7 @@ const BOOT_REFUSAL: i32 = 78;
 /// The modules of the process.
 const MODULES: &[(&str, &str)] = &[
     ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),
+    ("deuteron_archive", include_str!("worker/deuteron_archive.py")),
     ("deuteron_call", include_str!("worker/deuteron_call.py")),
     ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
     ("deuteron_config", include_str!("worker/deuteron_config.py")),

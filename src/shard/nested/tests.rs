@@ -250,25 +250,60 @@ fn a_call_that_could_only_wait_for_itself_is_refused_at_once() {
         let details = chain(links);
         call(gateway, name, &[1.0], |call| call.details.chain = details).answer().map(|outputs| outputs.len())
     };
-    let text = |name: &str, held: &str| {
+    let text = |within: &str, held: &str| {
         Err(Error::unavailable(format!(
-            "Model {name} - Error when running inference: every instance of model '{held}' version 1 already waits for \
-             this call, which would wait for ever; raise 'count' of its instance_group"
+            "{within}every instance of model '{held}' version 1 already waits for this call, which would wait for ever; \
+             raise 'count' of its instance_group"
         )))
     };
-    assert_eq!(outcome("one", &[("one", 1, "0")]), text("one", "one"));
-    assert_eq!(outcome("one", &[("one", 1, "0"), ("two", 1, "0")]), text("one", "one"), "with others between");
+    assert_eq!(outcome("one", &[("one", 1, "0")]), text("", "one"));
+    assert_eq!(outcome("one", &[("one", 1, "0"), ("two", 1, "0")]), text("", "one"), "with others between");
     assert_eq!(outcome("one", &[("one", 2, "0"), ("other", 1, "0")]), Ok(2), "another version, another model");
     assert_eq!(outcome("two", &[("two", 1, "0"), ("two", 1, "0")]), Ok(2), "one instance is free");
-    assert_eq!(outcome("two", &[("two", 1, "0"), ("one", 1, "0"), ("two", 1, "1")]), text("two", "two"));
+    assert_eq!(outcome("two", &[("two", 1, "0"), ("one", 1, "0"), ("two", 1, "1")]), text("", "two"));
     assert_eq!(outcome("of_one", &[]), Ok(2));
-    assert_eq!(outcome("of_one", &[("one", 1, "0")]), text("of_one", "one"), "a step of an ensemble");
-    assert_eq!(outcome("nested", &[("one", 1, "0")]), text("nested", "one"));
+    assert_eq!(outcome("of_one", &[("one", 1, "0")]), text("in ensemble 'of_one', ", "one"), "a step of an ensemble");
+    let within = "in ensemble 'nested', in ensemble 'of_one', ";
+    assert_eq!(outcome("nested", &[("one", 1, "0")]), text(within, "one"));
     let deep: Vec<_> = (0..=NESTED_CALLS_DEPTH_MAX).map(|_| ("other", 1, "0")).collect();
     assert_eq!(outcome("one", &deep[1..]), Ok(2));
     let error = outcome("one", &deep).unwrap_err();
     assert_eq!(error.code(), Code::Internal);
     assert!(error.text().contains("the call is 17 calls deep, at most 16 are allowed"), "{error}");
+    server.stop();
+}
+
+#[test]
+fn models_that_call_each_other_without_end_are_stopped_when_no_instance_is_free() {
+    let gateway = Arc::new(ShardGateway::default());
+    // Each calls the next, as Python models do: with its own name added to the chain of its request.
+    let caller = |name: &'static str, workers: usize, next: &'static str| {
+        let gateway = Arc::clone(&gateway);
+        let mut model = model(name, workers, move |index, batch| {
+            for request in batch.requests {
+                let chain = request.details.as_ref().map(|details| details.chain.clone()).unwrap_or_default();
+                let chain = chain.with(name.into(), 1, index.to_string().as_str().into());
+                let x = values(&request.inputs[0]);
+                let got = call(&gateway, next, &x, |call| call.details.chain = chain).answer();
+                request.responder.send(got.map(|_| Vec::new()));
+            }
+        });
+        // Others are not told who called them.
+        model.spec = model.spec.run_by("python");
+        model
+    };
+    let models = vec![caller("r", 3, "r"), caller("a", 2, "of_b"), ensemble("of_b", "b"), caller("b", 4, "a")];
+    let server = TrialServer::start(&gateway, models, true);
+    let counted = |name: &str| {
+        let statistics = server.model(name).figures().statistics();
+        statistics.inference.fail.count
+    };
+    let error = call(&gateway, "r", &[1.0], |_| {}).refusal();
+    assert!(error.text().starts_with("every instance of model 'r' version 1 already waits"), "{error}");
+    assert_eq!((error.code(), counted("r")), (Code::Unavailable, 3), "each instance ran it once");
+    let error = call(&gateway, "a", &[1.0], |_| {}).refusal();
+    assert!(error.text().contains("every instance of model 'a' version 1 already waits"), "{error}");
+    assert_eq!((counted("a"), counted("b")), (2, 2), "through an ensemble too");
     server.stop();
 }
 

@@ -40,8 +40,21 @@ impl<'a> Client<'a> {
                 text
             }
         };
-        text.replace(&self.repository, "REPOSITORY")
+        without_module_lines(&text.replace(&self.repository, "REPOSITORY"))
     }
+}
+
+/// The text without where the module `triton_python_backend_utils` is, and at which of its lines an exception arose.
+fn without_module_lines(text: &str) -> String {
+    const MODULE: &str = "triton_python_backend_utils.py(";
+    let mut parts = text.split(MODULE);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        shown.truncate(shown.rfind(' ').map_or(0, |space| space + 1));
+        shown.push_str(MODULE);
+        shown.push_str(part.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+    }
+    shown
 }
 
 fn http_text(response: &http::Response) -> String {
@@ -92,6 +105,14 @@ mod tests {
         let length = "Inference-Header-Content-Length";
         check(&[(length, "2")], b"{}\x00", "200 -\n{}\nbinary 1: \\x00");
         check(&[(length, "4")], b"{}\x00", "200 -\nheader length \"4\" of {}\\x00");
+    }
+
+    #[test]
+    fn the_lines_of_the_module_are_not_shown() {
+        let text = "At:\\n  /a/b/triton_python_backend_utils.py(335): f\\n  /d/model.py(28): g";
+        let want = "At:\\n  triton_python_backend_utils.py(): f\\n  /d/model.py(28): g";
+        assert_eq!(without_module_lines(text), want);
+        assert_eq!(without_module_lines("none of it"), "none of it");
     }
 
     #[test]

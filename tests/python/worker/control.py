@@ -8,7 +8,7 @@ from worker.case import WorkerTest, model
 
 
 class Control(WorkerTest):
-    """Section 1.4: other models, and metrics."""
+    """Other models, and metrics."""
 
     def test_load_unload_ready(self):
         server = self.evaluator()
@@ -33,34 +33,57 @@ class Control(WorkerTest):
 
         server.answers[ws.CONTROL] = answer
         failed = "Failed to process the request for model 'm_0_0', message: no"
-        self.check(server, [
-            ("pb.load_model('a')", "None"),
-            ("pb.load_model(model_name='a', config='{}', files={'file:1/model.onnx': b'content', 'file:1/empty': b''})", "None"),
-            ("pb.load_model('bad')", "TritonModelException: Failed to load model: " + failed),
-            ("pb.unload_model('a', True)", "None"),
-            ("pb.unload_model('bad')", "TritonModelException: Failed to unload model: " + failed),
-            ("pb.is_model_ready('a')", "True"),
-            ("pb.is_model_ready('a', '2')", "True"),
-            ("pb.is_model_ready('bad')", "TritonModelException: Failed to check model readiness: " + failed),
-            ("pb.load_model('a', files=[])", (
-                "TritonModelException: failed to load model 'a', files should be a dictionary of file paths and file contents"
-            )),
-        ])
-        self.assertEqual(seen, [
-            (0, "a", "", 0, "", []),
-            (0, "a", "", 0, "{}", [("file:1/model.onnx", b"content"), ("file:1/empty", b"")]),
-            (0, "bad", "", 0, "", []),
-            (1, "a", "", 1, "", []),
-            (1, "bad", "", 0, "", []),
-            (2, "a", "", 0, "", []),
-            (2, "a", "2", 0, "", []),
-            (2, "bad", "", 0, "", []),
-        ])
-        for code in ["pb.load_model(None)", "pb.load_model('a', None)", "pb.unload_model(None)", "pb.unload_model('a', None)", "pb.is_model_ready(None)", "pb.is_model_ready('a', None)"]:
+        self.check(
+            server,
+            [
+                ("pb.load_model('a')", "None"),
+                (
+                    "pb.load_model(model_name='a', config='{}', files={'file:1/model.onnx': b'content', 'file:1/empty': b''})",
+                    "None",
+                ),
+                ("pb.load_model('bad')", "TritonModelException: Failed to load model: " + failed),
+                ("pb.unload_model('a', True)", "None"),
+                ("pb.unload_model('bad')", "TritonModelException: Failed to unload model: " + failed),
+                ("pb.is_model_ready('a')", "True"),
+                ("pb.is_model_ready('a', '2')", "True"),
+                ("pb.is_model_ready('bad')", "TritonModelException: Failed to check model readiness: " + failed),
+                (
+                    "pb.load_model('a', files=[])",
+                    (
+                        "TritonModelException: failed to load model 'a', files should be a dictionary of file paths and file contents"
+                    ),
+                ),
+            ],
+        )
+        self.assertEqual(
+            seen,
+            [
+                (0, "a", "", 0, "", []),
+                (0, "a", "", 0, "{}", [("file:1/model.onnx", b"content"), ("file:1/empty", b"")]),
+                (0, "bad", "", 0, "", []),
+                (1, "a", "", 1, "", []),
+                (1, "bad", "", 0, "", []),
+                (2, "a", "", 0, "", []),
+                (2, "a", "2", 0, "", []),
+                (2, "bad", "", 0, "", []),
+            ],
+        )
+        for code in [
+            "pb.load_model(None)",
+            "pb.load_model('a', None)",
+            "pb.unload_model(None)",
+            "pb.unload_model('a', None)",
+            "pb.is_model_ready(None)",
+            "pb.is_model_ready('a', None)",
+        ]:
             self.assertTrue(self.evaluate(server, code).startswith("TypeError"), code)
 
     def test_not_while_it_ends(self):
-        server = self.serve(model("def finalize(self):\n    try:\n        pb_utils.unload_model('a')\n    except pb_utils.TritonModelException as e:\n        print(e)"))
+        server = self.serve(
+            model(
+                "def finalize(self):\n    try:\n        pb_utils.unload_model('a')\n    except pb_utils.TritonModelException as e:\n        print(e)"
+            )
+        )
         self.assertIn("Failed to unload model: ", server.finalize()[0])
 
     def test_metrics(self):
@@ -97,12 +120,23 @@ class Control(WorkerTest):
         failed = "Failed to process the request for model 'm_0_0', message: "
         one = family % "COUNTER" + "m = f.Metric(labels={'a': 'b'})\n"
         self.assertEqual(self.evaluate(server, one + "m.increment(2)\nm.value()"), "2.5")
-        self.assertEqual(seen, [
-            ("family", 0, "n", "d"), ("metric", 70, '{"a": "b"}', []), ("update", 5, 0, 2.0), ("value", 5), ("drop", 0, 70),
-        ])
+        self.assertEqual(
+            seen,
+            [
+                ("family", 0, "n", "d"),
+                ("metric", 70, '{"a": "b"}', []),
+                ("update", 5, 0, 2.0),
+                ("value", 5),
+                ("drop", 0, 70),
+            ],
+        )
         seen.clear()
-        self.assertEqual(self.evaluate(server, family % "GAUGE" + "m = f.Metric()\nm.set(-1), m.increment(-2)"), "(None, None)")
-        self.assertEqual(self.evaluate(server, family % "HISTOGRAM" + "m = f.Metric(buckets=[1, 2.5])\nm.observe(3)"), "None")
+        self.assertEqual(
+            self.evaluate(server, family % "GAUGE" + "m = f.Metric()\nm.set(-1), m.increment(-2)"), "(None, None)"
+        )
+        self.assertEqual(
+            self.evaluate(server, family % "HISTOGRAM" + "m = f.Metric(buckets=[1, 2.5])\nm.observe(3)"), "None"
+        )
         self.assertIn(("metric", 72, "{}", [1.0, 2.5]), seen)
         self.assertIn(("update", 5, 2, 3.0), seen)
         create = "TritonModelException: Failed to create metric. "
@@ -112,27 +146,64 @@ class Control(WorkerTest):
             (family % "HISTOGRAM" + "f.Metric(buckets=(1,))", create + "Buckets must be a list."),
             (family % "HISTOGRAM" + "f.Metric()", create + "Missing required buckets."),
             (family % "GAUGE" + "f.Metric(buckets=[1])", create + "Unexpected buckets found."),
-            (one + "m.set(1)", "TritonModelException: Failed to set metric value: " + failed + kinds + "COUNTER does not support Set"),
-            (one + "m.observe(1)", "TritonModelException: Failed to observe metric value: " + failed + kinds + "COUNTER does not support Observe"),
-            (one + "m.increment(-1)", (
-                "TritonModelException: Failed to increment metric value: " + failed + kinds
-                + "COUNTER can only be incremented monotonically by non-negative values."
-            )),
-            (family % "HISTOGRAM" + "f.Metric(buckets=[1]).increment(1)", (
-                "TritonModelException: Failed to increment metric value: " + failed + kinds + "HISTOGRAM does not support Increment"
-            )),
-            (family % "HISTOGRAM" + "f.Metric(buckets=[1]).value()", (
-                "TritonModelException: Failed to get metric value: " + failed + kinds + "HISTOGRAM does not support Value"
-            )),
-            (one + "del f\nm.increment(1)", (
-                "TritonModelException: Failed to increment metric value: Invalid metric operation as the corresponding "
-                "'MetricFamily' has been deleted. The 'MetricFamily' object should be deleted AFTER its corresponding "
-                "'Metric' objects have been deleted."
-            )),
-            ("pb.MetricFamily('bad', 'd', pb.MetricFamily.GAUGE)", "TritonModelException: Error when creating MetricFamily: " + failed + "no"),
+            (
+                one + "m.set(1)",
+                "TritonModelException: Failed to set metric value: " + failed + kinds + "COUNTER does not support Set",
+            ),
+            (
+                one + "m.observe(1)",
+                "TritonModelException: Failed to observe metric value: "
+                + failed
+                + kinds
+                + "COUNTER does not support Observe",
+            ),
+            (
+                one + "m.increment(-1)",
+                (
+                    "TritonModelException: Failed to increment metric value: "
+                    + failed
+                    + kinds
+                    + "COUNTER can only be incremented monotonically by non-negative values."
+                ),
+            ),
+            (
+                family % "HISTOGRAM" + "f.Metric(buckets=[1]).increment(1)",
+                (
+                    "TritonModelException: Failed to increment metric value: "
+                    + failed
+                    + kinds
+                    + "HISTOGRAM does not support Increment"
+                ),
+            ),
+            (
+                family % "HISTOGRAM" + "f.Metric(buckets=[1]).value()",
+                (
+                    "TritonModelException: Failed to get metric value: "
+                    + failed
+                    + kinds
+                    + "HISTOGRAM does not support Value"
+                ),
+            ),
+            (
+                one + "del f\nm.increment(1)",
+                (
+                    "TritonModelException: Failed to increment metric value: Invalid metric operation as the corresponding "
+                    "'MetricFamily' has been deleted. The 'MetricFamily' object should be deleted AFTER its corresponding "
+                    "'Metric' objects have been deleted."
+                ),
+            ),
+            (
+                "pb.MetricFamily('bad', 'd', pb.MetricFamily.GAUGE)",
+                "TritonModelException: Error when creating MetricFamily: " + failed + "no",
+            ),
         ]
         self.check(server, table)
-        for code in ["pb.MetricFamily()", "pb.MetricFamily('n', 'd', 5)", "pb.MetricFamily(None, 'd', pb.MetricFamily.GAUGE)", "pb.MetricFamily('n', None, pb.MetricFamily.GAUGE)"]:
+        for code in [
+            "pb.MetricFamily()",
+            "pb.MetricFamily('n', 'd', 5)",
+            "pb.MetricFamily(None, 'd', pb.MetricFamily.GAUGE)",
+            "pb.MetricFamily('n', None, pb.MetricFamily.GAUGE)",
+        ]:
             self.assertTrue(self.evaluate(server, code).startswith("TypeError"), code)
 
 
@@ -140,7 +211,10 @@ class Complete(WorkerTest):
     """Section 1.4: `auto_complete_config`."""
 
     def complete(self, body, config=None):
-        source = model("@staticmethod\ndef auto_complete_config(config):\n" + "\n".join("    " + line for line in body.strip("\n").split("\n")))
+        source = model(
+            "@staticmethod\ndef auto_complete_config(config):\n"
+            + "\n".join("    " + line for line in body.strip("\n").split("\n"))
+        )
         known = {"name": "m", "max_batch_size": 0, "input": [], "output": []}
         known.update(config or {})
         server = self.serve(source, mode="complete", start=False, config=known)
@@ -161,11 +235,17 @@ assert config.as_dict() is config.as_dict() and pb_utils.get_model_dir()
 assert type(config) is pb_utils.ModelConfig
 return config
 """
-        self.assertEqual(self.complete(body), {
-            "name": "m", "max_batch_size": 4, "dynamic_batching": {}, "model_transaction_policy": {"decoupled": True},
-            "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [1], "optional": True}],
-            "output": [{"name": "B", "data_type": "TYPE_INT32", "dims": [-1]}],
-        })
+        self.assertEqual(
+            self.complete(body),
+            {
+                "name": "m",
+                "max_batch_size": 4,
+                "dynamic_batching": {},
+                "model_transaction_policy": {"decoupled": True},
+                "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [1], "optional": True}],
+                "output": [{"name": "B", "data_type": "TYPE_INT32", "dims": [-1]}],
+            },
+        )
 
     def test_what_is_there_is_merged_by_name(self):
         body = "config.add_input({'name': 'A', 'data_type': 'TYPE_FP32', 'dims': [2]})\nconfig.set_max_batch_size(8)\nreturn config"
@@ -186,38 +266,88 @@ return config
         tensor = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
         add = "config.add_input(%r)"
         have = {"input": [tensor], "output": [tensor], "max_batch_size": 4}
+        server = self.evaluator()
         for body, config, wanted in [
-            ("config.set_max_batch_size(2)", have, (
-                "configuration specified max_batch_size 4, but in auto-complete-config function for model 'm' specified max_batch_size 2"
-            )),
-            ("config.set_dynamic_batching()", {"sequence_batching": {}}, (
-                "Configuration specified scheduling_choice as 'sequence_batching', but auto-complete-config function for "
-                "model 'm' tries to set scheduling_choice as 'dynamic_batching'"
-            )),
-            (add % {"name": "A", "data_type": "TYPE_FP32"}, {}, "input 'A' in auto-complete-config function for model 'm' is missing 'dims' property."),
-            (add % {"name": "A", "dims": [1]}, {}, "input 'A' in auto-complete-config function for model 'm' is missing 'data_type' property."),
-            (add % {"dims": [1]}, {}, "input in auto-complete-config function for model 'm' is missing 'name' property."),
-            (add % dict(tensor, extra=1), {}, (
-                "input 'A' in auto-complete-config function for model 'm' contains property other than 'name', 'data_type', 'dims' and 'optional'."
-            )),
-            ("config.add_output(%r)" % dict(tensor, optional=True), {}, (
-                "output 'A' in auto-complete-config function for model 'm' contains property other than 'name', 'data_type' and 'dims'."
-            )),
-            (add % dict(tensor, data_type="TYPE_FP64"), have, (
-                "unable to load model 'm', configuration expects datatype TYPE_FP32 for input 'A', model provides TYPE_FP64"
-            )),
-            ("config.add_output(%r)" % dict(tensor, dims=[2]), have, (
-                "model 'm', tensor 'A': the model expects dims [2] but the model configuration specifies dims [1]"
-            )),
-            (add % dict(tensor, optional=True), {"input": [dict(tensor, optional=False)]}, (
-                "model 'm', tensor 'A': the model expects optional True but the model configuration specifies optional False"
-            )),
-            ("config.set_model_transaction_policy({'decoupled': True})", {"model_transaction_policy": {"decoupled": False}}, (
-                "trying to change decoupled property in auto-complete-config for model 'm', which is already set to 'False'."
-            )),
-            ("config.set_model_transaction_policy({'x': True})", {}, (
-                "model transaction property in auto-complete-config function for model 'm' contains property other than 'decoupled'."
-            )),
+            (
+                "config.set_max_batch_size(2)",
+                have,
+                (
+                    "configuration specified max_batch_size 4, but in auto-complete-config function for model 'm' specified max_batch_size 2"
+                ),
+            ),
+            (
+                "config.set_dynamic_batching()",
+                {"sequence_batching": {}},
+                (
+                    "Configuration specified scheduling_choice as 'sequence_batching', but auto-complete-config function for "
+                    "model 'm' tries to set scheduling_choice as 'dynamic_batching'"
+                ),
+            ),
+            (
+                add % {"name": "A", "data_type": "TYPE_FP32"},
+                {},
+                "input 'A' in auto-complete-config function for model 'm' is missing 'dims' property.",
+            ),
+            (
+                add % {"name": "A", "dims": [1]},
+                {},
+                "input 'A' in auto-complete-config function for model 'm' is missing 'data_type' property.",
+            ),
+            (
+                add % {"dims": [1]},
+                {},
+                "input in auto-complete-config function for model 'm' is missing 'name' property.",
+            ),
+            (
+                add % dict(tensor, extra=1),
+                {},
+                (
+                    "input 'A' in auto-complete-config function for model 'm' contains property other than 'name', 'data_type', 'dims' and 'optional'."
+                ),
+            ),
+            (
+                "config.add_output(%r)" % dict(tensor, optional=True),
+                {},
+                (
+                    "output 'A' in auto-complete-config function for model 'm' contains property other than 'name', 'data_type' and 'dims'."
+                ),
+            ),
+            (
+                add % dict(tensor, data_type="TYPE_FP64"),
+                have,
+                (
+                    "unable to load model 'm', configuration expects datatype TYPE_FP32 for input 'A', model provides TYPE_FP64"
+                ),
+            ),
+            (
+                "config.add_output(%r)" % dict(tensor, dims=[2]),
+                have,
+                ("model 'm', tensor 'A': the model expects dims [2] but the model configuration specifies dims [1]"),
+            ),
+            (
+                add % dict(tensor, optional=True),
+                {"input": [dict(tensor, optional=False)]},
+                (
+                    "model 'm', tensor 'A': the model expects optional True but the model configuration specifies optional False"
+                ),
+            ),
+            (
+                "config.set_model_transaction_policy({'decoupled': True})",
+                {"model_transaction_policy": {"decoupled": False}},
+                (
+                    "trying to change decoupled property in auto-complete-config for model 'm', which is already set to 'False'."
+                ),
+            ),
+            (
+                "config.set_model_transaction_policy({'x': True})",
+                {},
+                (
+                    "model transaction property in auto-complete-config function for model 'm' contains property other than 'decoupled'."
+                ),
+            ),
         ]:
+            known = {"name": "m", "max_batch_size": 0, "input": [], "output": []}
+            known.update(config)
             with self.subTest(body=body):
-                self.assertEqual(self.complete(body + "\nreturn config", config), "ValueError: " + wanted)
+                code = "config = pb.ModelConfig(json.dumps(%r))\n%s" % (known, body)
+                self.assertEqual(self.evaluate(server, code), "ValueError: " + wanted)

@@ -12,13 +12,13 @@ from worker.case import IDENTITY, WorkerTest, X, model
 
 
 class Imports(WorkerTest):
-    """Section 1.1 of the contract: where a model is, how it is imported."""
+    """Where a model is, how it is imported."""
 
     def test_the_module_has_tritons_name_and_finds_its_neighbours(self):
         source = model(
             """
 def execute(self, requests):
-    facts = [__name__, __file__, __package__, first.NAME, second.NAME, os.getcwd(), sys.argv, sys.path[-2:]]
+    facts = [__name__, __file__, __package__, first.NAME, second.NAME, os.getcwd(), sys.argv, sys.path[-3:-1]]
     text = np.array([json.dumps(facts).encode()], object)
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)])]
 """
@@ -28,7 +28,16 @@ def execute(self, requests):
         server = self.serve(source, "IN:FP32", "OUT:BYTES", files)
         facts = json.loads(server.ask({"IN": X})["OUT"][0])
         path = server.version
-        wanted = ["1.model", path + "/model.py", "1", "1.first", "second", os.getcwd(), [""], [path, os.path.dirname(path)]]
+        wanted = [
+            "1.model",
+            path + "/model.py",
+            "1",
+            "1.first",
+            "second",
+            os.getcwd(),
+            [""],
+            [path, os.path.dirname(path)],
+        ]
         self.assertEqual(facts, wanted)
 
     def test_a_file_of_another_name(self):
@@ -95,12 +104,22 @@ def execute(self, requests):
     def test_the_native_half_can_be_imported(self):
         server = self.evaluator()
         code = "import c_python_backend_utils as c\n[getattr(c, n) is getattr(pb, n) for n in %r]"
-        names = ["Tensor", "InferenceRequest", "InferenceResponse", "MetricFamily", "load_model", "TritonError", "Logger"]
+        names = [
+            "Tensor",
+            "InferenceRequest",
+            "InferenceResponse",
+            "MetricFamily",
+            "load_model",
+            "TritonError",
+            "Logger",
+        ]
         self.assertEqual(self.evaluate(server, code % names), str([True] * len(names)))
-        self.assertEqual(self.evaluate(server, "pb.np, pb.json, pb.struct"), self.evaluate(
-            server, "import numpy, json, struct\nnumpy, json, struct"
-        ))
+        self.assertEqual(
+            self.evaluate(server, "pb.np, pb.json, pb.struct"),
+            self.evaluate(server, "import numpy, json, struct\nnumpy, json, struct"),
+        )
         self.assertEqual(self.evaluate(server, "[n for n in pb.__all__ if not hasattr(pb, n)]"), "[]")
-        self.assertEqual(self.evaluate(server, "pb.nothing"), (
-            "AttributeError: module 'triton_python_backend_utils' has no attribute 'nothing'"
-        ))
+        self.assertEqual(
+            self.evaluate(server, "pb.nothing"),
+            ("AttributeError: module 'triton_python_backend_utils' has no attribute 'nothing'"),
+        )

@@ -6,18 +6,16 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 
 import worker.server as ws
-from worker.case import IDENTITY, PREFIX, PYTHON, WorkerTest, X, model
+from worker.case import IDENTITY, IMPORTS, PREFIX, WorkerTest, X, model
 from worker.server import text_tensor
 
 
 class Life(WorkerTest):
-    """Section 1.2: the steps of a model's life."""
+    """The steps of a model's life."""
 
     def test_initialize_gets_seven_texts(self):
         server = self.serve(model("def initialize(self, args): print(json.dumps(args))"))
@@ -202,28 +200,35 @@ def execute(self, requests):
         self.assertFalse(server.received["aux"])
 
     def test_multiprocessing_works(self):
+        # The processes of all methods but `fork` import the model anew, and with it the public module.
         source = (
-            "def double(x): return 2 * x\n"
+            IMPORTS
+            + "def double(x): return 2 * x\n"
             + model(
                 """
 def execute(self, requests):
     import multiprocessing
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    method = requests[0].inputs()[0].as_numpy()[0].decode()
+    with multiprocessing.get_context(method).Pool(2) as pool:
         values = pool.map(double, [1, 2, 3])
     output = pb_utils.Tensor("OUT", np.array(values, np.int64))
     return [pb_utils.InferenceResponse([output])]
 """
             )
         )
-        if PYTHON != sys.executable:
-            self.skipTest("once is enough")
-        self.assertEqual(self.serve(source).ask({"IN": X})["OUT"].tolist(), [2, 4, 6])
+        server = self.serve(source, "IN:BYTES")
+        for method in (b"fork", b"spawn", b"forkserver"):
+            with self.subTest(method=method):
+                outputs = server.ask({"IN": text_tensor((1,), method)})
+                self.assertEqual(outputs["OUT"].tolist(), [2, 4, 6])
 
     def test_all_interpreters_of_the_machine(self):
         # The real thing on each python3 that has numpy; WORKER_PYTHONS may name more of them.
         found = {sys.executable, *filter(None, os.environ.get("WORKER_PYTHONS", "").split(os.pathsep))}
         for folder in os.environ.get("PATH", "").split(os.pathsep):
-            found.update(os.path.join(folder, name) for name in ["python3"] + ["python3.%d" % minor for minor in range(8, 20)])
+            found.update(
+                os.path.join(folder, name) for name in ["python3"] + ["python3.%d" % minor for minor in range(8, 20)]
+            )
         ran = []
         program = "import sys, numpy; print(sys.version_info >= (3, 8), sys.version.split()[0], numpy.__version__)"
         for path in sorted(filter(os.path.exists, found)):

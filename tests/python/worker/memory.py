@@ -36,9 +36,22 @@ def execute(self, requests):
 
         self.assertTrue(run("").inputs_free)
         for expression in [
-            "x", "x[0]", "x.reshape(-1)[2:]", "x.T", "x.view(np.uint8)", "memoryview(x)", "requests", "requests[0]",
-            "requests[0].inputs()[0]", "requests[0].inputs()", "np.lib.stride_tricks.as_strided(x, (2,), (4,))", "(x[:1], x[1:])[1]",
-            "requests[0].get_response_sender() and requests[0]", "x.ravel()", "np.frombuffer(x, np.float32)", "np.asarray(x, np.float32)",
+            "x",
+            "x[0]",
+            "x.reshape(-1)[2:]",
+            "x.T",
+            "x.view(np.uint8)",
+            "memoryview(x)",
+            "requests",
+            "requests[0]",
+            "requests[0].inputs()[0]",
+            "requests[0].inputs()",
+            "np.lib.stride_tricks.as_strided(x, (2,), (4,))",
+            "(x[:1], x[1:])[1]",
+            "requests[0].get_response_sender() and requests[0]",
+            "x.ravel()",
+            "np.frombuffer(x, np.float32)",
+            "np.asarray(x, np.float32)",
         ]:
             with self.subTest(expression=expression):
                 self.assertFalse(run(expression).inputs_free)
@@ -47,7 +60,15 @@ def execute(self, requests):
                 self.assertTrue(run("", X + 1).inputs_free)
                 self.assertTrue(run("drop").inputs_free)
                 server.wait_until(lambda: not server.slots, 5)
-        for expression in ["x.copy()", "x[0, 0]", "x * 2", "str(x)", "x.tolist()", "requests[0].request_id()", "requests[0].get_response_sender()"]:
+        for expression in [
+            "x.copy()",
+            "x[0, 0]",
+            "x * 2",
+            "str(x)",
+            "x.tolist()",
+            "requests[0].request_id()",
+            "requests[0].get_response_sender()",
+        ]:
             with self.subTest(expression=expression):
                 self.assertTrue(run(expression).inputs_free)
 

@@ -4,10 +4,11 @@ import numpy as np
 
 import worker.server as ws
 from worker.case import IMPORTS, PREFIX, WorkerTest, X, model
+from worker.server import text_tensor
 
 
 class Returns(WorkerTest):
-    """Section 1.3: what execute may return, and what the client sees."""
+    """What execute may return, and what the client sees."""
 
     def returned(self, expression, **options):
         return self.serve(model("def execute(self, requests):\n    " + expression), **options)
@@ -46,7 +47,9 @@ def execute(self, requests):
             " pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1))])]"
         )
         found = server.execute(*[{"IN": X}] * 4).responses
-        self.assertEqual([(r.kind, r.code, r.text) for r in found], [(2, 3, "no"), (2, 7, "no"), (2, 1, "bad"), (1, 0, "")])
+        self.assertEqual(
+            [(r.kind, r.code, r.text) for r in found], [(2, 3, "no"), (2, 7, "no"), (2, 1, "bad"), (1, 0, "")]
+        )
 
     def test_an_exception_fails_the_batch_with_its_frames(self):
         source = IMPORTS + "def deep(x):\n    raise ValueError('boom')\n" + "class TritonPythonModel:\n"
@@ -59,6 +62,8 @@ def execute(self, requests):
         self.assertFalse(server.slots)
 
     def test_other_exceptions(self):
+        code = "exec(requests[0].inputs()[0].as_numpy()[0].decode())"
+        server = self.returned(code, inputs="CODE:BYTES")
         for statement, wanted in [
             ("sys.exit(3)", "SystemExit: 3"),
             ("raise KeyboardInterrupt()", "KeyboardInterrupt: <EMPTY MESSAGE>"),
@@ -70,21 +75,25 @@ def execute(self, requests):
             ("json.loads('{')", None),
         ]:
             with self.subTest(statement=statement):
-                server = self.returned(statement)
-                text = self.failure(server)
+                request = {"CODE": text_tensor((1,), statement.encode())}
+                text = self.failure(server, request)
                 self.assertTrue(text.startswith(PREFIX + (wanted or "JSONDecodeError: ")), text)
                 self.assertIn("\n\nAt:\n", text)
                 self.assertTrue(text.endswith("/model.py(12): execute\n"), text)
                 self.assertNotIn("deuteron", text)
                 # It goes on.
-                self.assertEqual(self.failure(server), text)
+                self.assertEqual(self.failure(server, request), text)
 
     def test_a_wrong_number_of_responses(self):
         text = self.failure(self.returned("return []"))
-        self.assertEqual(text, PREFIX + (
-            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-            "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"
-        ))
+        self.assertEqual(
+            text,
+            PREFIX
+            + (
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"
+            ),
+        )
 
     def test_what_is_no_list(self):
         text = self.failure(self.returned("return ()"))
@@ -92,9 +101,13 @@ def execute(self, requests):
 
     def test_a_wrong_element(self):
         text = self.failure(self.returned("return [5]"))
-        self.assertEqual(text, PREFIX + (
-            "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."
-        ))
+        self.assertEqual(
+            text,
+            PREFIX
+            + (
+                "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'int'>'."
+            ),
+        )
 
     def test_none_without_a_sender_is_an_error(self):
         for expression in ("return None", "return [None]", "requests[0].get_response_sender(); return"):
@@ -114,9 +127,11 @@ def execute(self, requests):
         for value in ("[]", "[None]", "5"):
             server = self.returned("self.kept = requests[0].get_response_sender(); return " + value, decoupled=True)
             text = self.failure(server)
-            self.assertEqual(text, PREFIX + (
-                "Python model 'm_0_0' is using the decoupled mode and the execute function must return None."
-            ))
+            self.assertEqual(
+                text,
+                PREFIX
+                + ("Python model 'm_0_0' is using the decoupled mode and the execute function must return None."),
+            )
 
     def test_all_senders_are_closed_when_a_batch_fails(self):
         source = model(

@@ -1,18 +1,18 @@
 """Response senders, cancellation, rescheduling."""
 
-import numpy as np
-
 import worker.server as ws
 from worker.case import PREFIX, WorkerTest, X, model
+from worker.server import text_tensor
 
 
 class Senders(WorkerTest):
-    """Section 1.5: response senders, cancellation, rescheduling."""
+    """Response senders, cancellation, rescheduling."""
 
     def run_model(self, body, decoupled, count=1):
         server = self.serve(
             model("def execute(self, requests):\n" + "\n".join("    " + line for line in body.strip("\n").split("\n"))),
-            outputs="OUT:FP32 TEXT:BYTES", decoupled=decoupled,
+            outputs="OUT:FP32 TEXT:BYTES",
+            decoupled=decoupled,
         )
         server.send_execute(*[{"IN": X}] * count)
         return server
@@ -30,7 +30,8 @@ class Senders(WorkerTest):
 
     def test_a_response_then_the_end(self):
         server = self.run_model(
-            "s = requests[0].get_response_sender()\ns.send(%s)\ns.send(flags=1)\nreturn [None]" % self.RESPONSE % 7, False
+            "s = requests[0].get_response_sender()\ns.send(%s)\ns.send(flags=1)\nreturn [None]" % self.RESPONSE % 7,
+            False,
         )
         first, second = server.sent(), server.sent()
         self.assertEqual((first.flags, first.response.kind), (0, 1))
@@ -57,18 +58,25 @@ for number, request in enumerate(requests):
             responses = server.responses()
             self.assertEqual([response.kind for response in responses.responses], [0] * 4)
             self.assertTrue(responses.inputs_free)
-            found = sorted((sent.request, sent.flags, sent.response.outputs[0][1].tolist()) for sent in [server.sent() for _ in range(4)])
+            found = sorted(
+                (sent.request, sent.flags, sent.response.outputs[0][1].tolist())
+                for sent in [server.sent() for _ in range(4)]
+            )
             first = found[0][0]
             self.assertEqual(found, [(first + number, 1, [number]) for number in range(4)])
 
     def test_requests_may_be_kept_in_place_of_senders(self):
-        body = """
+        body = (
+            """
 def answer(requests):
     time.sleep(0.05)
     for request in requests:
         request.get_response_sender().send(%s, 1)
 threading.Thread(target=answer, args=(requests,)).start()
-""" % self.RESPONSE % 5
+"""
+            % self.RESPONSE
+            % 5
+        )
         server = self.run_model(body, False, 2)
         self.assertEqual([response.kind for response in server.responses().responses], [0, 0])
         self.assertEqual([server.sent().flags for _ in range(2)], [1, 1])
@@ -97,12 +105,16 @@ for request in requests:
         self.assertEqual(server.sent().flags, 2)
 
     def test_a_sender_that_is_dropped_later(self):
-        server = self.run_model("threading.Timer(0.1, lambda kept: None, (requests[0].get_response_sender(),)).start()", False)
+        server = self.run_model(
+            "threading.Timer(0.1, lambda kept: None, (requests[0].get_response_sender(),)).start()", False
+        )
         self.assertEqual([response.kind for response in server.responses().responses], [0])
         self.assertEqual(server.sent().flags, 2)
 
     def test_outputs_of_senders_are_pruned(self):
-        body = "requests[0].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor('X', np.ones(1))]), 1)"
+        body = (
+            "requests[0].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor('X', np.ones(1))]), 1)"
+        )
         server = self.run_model(body, False)
         self.assertEqual(server.sent().response.outputs, [])
 
@@ -111,40 +123,65 @@ for request in requests:
         sent = self.run_model(body, True).sent()
         self.assertEqual((sent.flags, sent.response.kind, sent.response.code, sent.response.text), (1, 2, 4, "no"))
 
-    def refused(self, statements, decoupled):
-        body = "s = requests[0].get_response_sender()\nr = %s\ntry:\n" % self.RESPONSE % 1
-        body += "".join("    " + line + "\n" for line in statements)
-        body += "    text = 'fine'\nexcept Exception as error:\n    text = type(error).__name__ + ': ' + str(error)\nself.kept = s\n"
-        body += "pb_utils.Logger.log_info(text)"
-        server = self.run_model(body, decoupled)
+    def judge(self, decoupled):
+        """A server whose model runs the text of its input with a sender and a response, and says what came of it."""
+        source = model(
+            """
+def execute(self, requests):
+    self.kept = s = requests[0].get_response_sender()
+    r = pb_utils.InferenceResponse([])
+    try:
+        exec(requests[0].inputs()[0].as_numpy()[0].decode(), {"s": s, "r": r})
+        text = "fine"
+    except Exception as error:
+        text = type(error).__name__ + ": " + str(error)
+    pb_utils.Logger.log_info(text)
+"""
+        )
+        return self.serve(source, "CODE:BYTES", decoupled=decoupled)
+
+    def refused(self, server, statements):
+        server.send_execute({"CODE": text_tensor((1,), "\n".join(statements).encode())})
         reader = server.expect("aux", ws.LOG)
         reader.take("BI"), reader.str16()
         return reader.str32()
 
     def test_what_may_not_be_sent(self):
         unable = "TritonModelException: Unable to send response. "
+        servers = {decoupled: self.judge(decoupled) for decoupled in (False, True)}
         for statements, decoupled, wanted in [
             (["s.send(r, 2)"], True, unable + "Unsupported flag provided."),
-            (["s.send()"], True, "TritonModelException: Inference Response object must be provided when the response flags is set to zero."),
+            (
+                ["s.send()"],
+                True,
+                "TritonModelException: Inference Response object must be provided when the response flags is set to zero.",
+            ),
             (["s.send(flags=1)", "s.send(r)"], True, unable + "Response sender has been closed."),
             (["s.send(r, 1)", "s.send(flags=1)"], True, unable + "Response sender has been closed."),
             (["s.send(r)", "s.send(r)"], False, unable + "Non-decoupled model cannot send more than one response."),
             (["s.send(r, 1)", "s.send(r)"], False, unable + "Non-decoupled model cannot send more than one response."),
-            (["s.send(flags=1)"], False, unable + "Non-decoupled model cannot send complete final before sending a response."),
+            (
+                ["s.send(flags=1)"],
+                False,
+                unable + "Non-decoupled model cannot send complete final before sending a response.",
+            ),
             (["s.send(r, 1)", "s.send(flags=1)"], False, unable + "Response sender has been closed."),
             (["s.send(r)", "s.send(flags=1)"], False, "fine"),
         ]:
             with self.subTest(statements=statements):
-                self.assertEqual(self.refused(statements, decoupled), wanted)
+                self.assertEqual(self.refused(servers[decoupled], statements), wanted)
         for statement in ("s.send('text')", "s.send(r, None)", "s.send(r, -1)", "s.send(r, 'x')"):
-            self.assertTrue(self.refused([statement], True).startswith("TypeError: send()"), statement)
+            text = self.refused(servers[True], [statement])
+            self.assertTrue(text.startswith("TypeError: send()"), text)
 
     def test_a_response_both_sent_and_returned(self):
         body = "r = %s\nrequests[0].get_response_sender().send(r, 1)\nreturn [r]" % self.RESPONSE % 1
         server = self.run_model(body, False)
         server.sent()
         text = server.responses().text
-        self.assertEqual(text, PREFIX + "Unable to send response. Non-decoupled model cannot send more than one response.")
+        self.assertEqual(
+            text, PREFIX + "Unable to send response. Non-decoupled model cannot send more than one response."
+        )
 
     def test_the_sender_of_an_answered_request_is_closed(self):
         source = model(
@@ -163,7 +200,9 @@ def execute(self, requests):
         server = self.serve(source)
         server.execute({"IN": X})
         (response,) = server.execute({"IN": X}).responses
-        self.assertEqual(response.text, "Unable to send response. Non-decoupled model cannot send more than one response.")
+        self.assertEqual(
+            response.text, "Unable to send response. Non-decoupled model cannot send more than one response."
+        )
 
     def test_is_cancelled_asks_until_the_answer_is_yes(self):
         body = """
@@ -180,14 +219,22 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", np.array([str(found)
         self.assertEqual(response.outputs[0][1][0], b"[False, False, True, True]")
 
     def test_rescheduling(self):
-        body = "requests[1].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)\nreturn [%s, None]" % self.RESPONSE % 1
+        body = (
+            "requests[1].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)\nreturn [%s, None]"
+            % self.RESPONSE
+            % 1
+        )
         responses = self.run_model(body, False, 2).responses().responses
         self.assertEqual([response.kind for response in responses], [1, 3])
         body = "requests[0].set_release_flags(2)\nreturn [%s]" % self.RESPONSE % 1
-        self.assertEqual(self.run_model(body, False).responses().text, PREFIX + (
-            "Expected a None object in the execute function return list for reschduled request, found type "
-            "'<class 'c_python_backend_utils.InferenceResponse'>'."
-        ))
+        self.assertEqual(
+            self.run_model(body, False).responses().text,
+            PREFIX
+            + (
+                "Expected a None object in the execute function return list for reschduled request, found type "
+                "'<class 'c_python_backend_utils.InferenceResponse'>'."
+            ),
+        )
         body = "requests[0].get_response_sender().send(%s)\nrequests[0].set_release_flags(2)" % self.RESPONSE % 1
         server = self.run_model(body, True)
         self.assertEqual(server.sent().flags, 0)

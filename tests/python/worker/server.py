@@ -27,12 +27,34 @@ CONTROL, METRIC_FAMILY, METRIC, METRIC_UPDATE, METRIC_VALUE, METRIC_DROP = range
 REGION, SPACE_REPLY, REPLY, BLS_REPLY, IS_READY = range(1, 6)
 
 CODES = {
-    "BOOL": 1, "UINT8": 2, "UINT16": 3, "UINT32": 4, "UINT64": 5, "INT8": 6, "INT16": 7, "INT32": 8, "INT64": 9,
-    "FP16": 10, "FP32": 11, "FP64": 12, "BYTES": 13, "BF16": 14,
+    "BOOL": 1,
+    "UINT8": 2,
+    "UINT16": 3,
+    "UINT32": 4,
+    "UINT64": 5,
+    "INT8": 6,
+    "INT16": 7,
+    "INT32": 8,
+    "INT64": 9,
+    "FP16": 10,
+    "FP32": 11,
+    "FP64": 12,
+    "BYTES": 13,
+    "BF16": 14,
 }
 DTYPES = {
-    1: np.bool_, 2: np.uint8, 3: np.uint16, 4: np.uint32, 5: np.uint64, 6: np.int8, 7: np.int16, 8: np.int32,
-    9: np.int64, 10: np.float16, 11: np.float32, 12: np.float64,
+    1: np.bool_,
+    2: np.uint8,
+    3: np.uint16,
+    4: np.uint32,
+    5: np.uint64,
+    6: np.int8,
+    7: np.int16,
+    8: np.int32,
+    9: np.int64,
+    10: np.float16,
+    11: np.float32,
+    12: np.float64,
 }
 CODE_OF = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
@@ -126,7 +148,16 @@ class Region:
 class Server:
     """A server with one process."""
 
-    def __init__(self, model, config=None, python=sys.executable, region_sizes=(1 << 20, 1 << 20), start=True, environment=(), **settings):
+    def __init__(
+        self,
+        model,
+        config=None,
+        python=sys.executable,
+        region_sizes=(1 << 20, 1 << 20),
+        start=True,
+        environment=(),
+        **settings,
+    ):
         """`model` is the file of the model. Waits for the start of the model, unless `start` is False."""
         config = config or {"name": "m", "max_batch_size": 0, "input": [], "output": []}
         self.main, main = socket.socketpair()
@@ -137,7 +168,11 @@ class Server:
         with open(os.path.join(WORKER, "boot.py")) as boot:
             program = boot.read()
         self.process = subprocess.Popen(
-            [python, "-c", program], stdin=main, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            [python, "-c", program],
+            stdin=main,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
             start_new_session=True,
         )
         main.close()
@@ -157,8 +192,12 @@ class Server:
         self.settings = {
             "mode": "serve",
             "args": {
-                "model_config": json.dumps(config), "model_instance_kind": "CPU", "model_instance_name": "m_0_0",
-                "model_instance_device_id": "0", "model_repository": os.path.dirname(version), "model_version": "1",
+                "model_config": json.dumps(config),
+                "model_instance_kind": "CPU",
+                "model_instance_name": "m_0_0",
+                "model_instance_device_id": "0",
+                "model_repository": os.path.dirname(version),
+                "model_version": "1",
                 "model_name": config["name"],
             },
             "model_file": model,
@@ -238,8 +277,10 @@ class Server:
 
     @staticmethod
     def tensor(head, tensor, offset):
-        return head + struct.pack("<BBQQ", tensor.datatype, len(tensor.shape), offset, len(tensor.data)) + struct.pack(
-            "<" + str(len(tensor.shape)) + "q", *tensor.shape
+        return (
+            head
+            + struct.pack("<BBQQ", tensor.datatype, len(tensor.shape), offset, len(tensor.data))
+            + struct.pack("<" + str(len(tensor.shape)) + "q", *tensor.shape)
         )
 
     def send_execute(self, *requests, region=None):

@@ -13,7 +13,7 @@ from worker.server import text_tensor
 
 
 class Tensors(WorkerTest):
-    """Section 1.4: tensors in both directions."""
+    """Tensors in both directions."""
 
     def test_all_datatypes_and_shapes(self):
         names = [name for name in ws.CODES if name != "BF16"]
@@ -45,7 +45,9 @@ class Tensors(WorkerTest):
     def test_inputs_are_writeable_aligned_views(self):
         server = self.evaluator()
         code = "a = r.inputs()[1].as_numpy()\na[0, 0] = 99\n"
-        code += "a.flags.writeable, a.flags.owndata, a.ctypes.data % 64, type(a).__name__, r.inputs()[1].as_numpy() is a"
+        code += (
+            "a.flags.writeable, a.flags.owndata, a.ctypes.data % 64, type(a).__name__, r.inputs()[1].as_numpy() is a"
+        )
         self.assertEqual(self.evaluate(server, code, A=X), "(True, False, 0, 'ndarray', True)")
         # The memory is the server's own.
         self.assertIn(99.0, np.frombuffer(server.request_regions[0].map, np.float32)[:64].tolist())
@@ -53,16 +55,21 @@ class Tensors(WorkerTest):
     def test_methods_of_a_tensor(self):
         server = self.evaluator()
         tensor = "t = pb.Tensor('T', np.zeros((2, 3), np.int8))\n"
-        self.check(server, [
-            (tensor + "t.name(), t.shape(), type(t.shape()), t.is_cpu(), t.as_numpy().dtype", (
-                "('T', [2, 3], <class 'list'>, True, dtype('int8'))"
-            )),
-            (tensor + "type(t)", "<class 'c_python_backend_utils.Tensor'>"),
-            (tensor + "t.x = 1", "SyntaxError: invalid syntax (<string>, line 1)"),
-            (tensor + "setattr(t, 'x', 1)", self.evaluate(server, tensor + "setattr(t, 'x', 1)")),
-            (tensor + "t.__dlpack_device__()", "(1, 0)"),
-            ("[t.shape() for t in r.inputs()]", "[[1], [2, 3]]"),
-        ], A=X)
+        self.check(
+            server,
+            [
+                (
+                    tensor + "t.name(), t.shape(), type(t.shape()), t.is_cpu(), t.as_numpy().dtype",
+                    ("('T', [2, 3], <class 'list'>, True, dtype('int8'))"),
+                ),
+                (tensor + "type(t)", "<class 'c_python_backend_utils.Tensor'>"),
+                (tensor + "t.x = 1", "SyntaxError: invalid syntax (<string>, line 1)"),
+                (tensor + "setattr(t, 'x', 1)", self.evaluate(server, tensor + "setattr(t, 'x', 1)")),
+                (tensor + "t.__dlpack_device__()", "(1, 0)"),
+                ("[t.shape() for t in r.inputs()]", "[[1], [2, 3]]"),
+            ],
+            A=X,
+        )
         self.assertTrue(self.evaluate(server, tensor + "setattr(t, 'x', 1)").startswith("AttributeError"))
         text = self.evaluate(server, tensor + "t.triton_dtype()")
         self.assertTrue(text.startswith("TypeError: Unable to convert function return value to a Python type!"), text)
@@ -71,21 +78,28 @@ class Tensors(WorkerTest):
         server = self.evaluator()
         refused = "TypeError: __init__(): incompatible constructor arguments."
         for code in [
-            "pb.Tensor('T', [1, 2])", "pb.Tensor('T', None)", "pb.Tensor(None, np.ones(1))", "pb.Tensor(5, np.ones(1))",
-            "pb.Tensor('T', np.float32(1))", "pb.Tensor('T', b'x')",
+            "pb.Tensor('T', [1, 2])",
+            "pb.Tensor('T', None)",
+            "pb.Tensor(None, np.ones(1))",
+            "pb.Tensor(5, np.ones(1))",
+            "pb.Tensor('T', np.float32(1))",
+            "pb.Tensor('T', b'x')",
         ]:
             self.assertTrue(self.evaluate(server, code).startswith(refused), code)
         for code in ["pb.Tensor('T')", "pb.Tensor(name='T', array=np.ones(1))", "pb.Tensor()"]:
             self.assertTrue(self.evaluate(server, code).startswith("TypeError: "), code)
         unsupported = "TritonModelException: NumPy dtype is not supported."
-        self.check(server, [
-            ("pb.Tensor('', np.ones(1))", "TritonModelException: Tensor name cannot be an empty string."),
-            ("pb.Tensor('T', np.array(['text']))", unsupported),
-            ("pb.Tensor('T', np.ones(1, np.complex64))", unsupported),
-            ("pb.Tensor('T', np.ones(1, '>f4'))", unsupported),
-            ("pb.Tensor('T', np.ones(1, 'datetime64[s]'))", unsupported),
-            ("pb.Tensor(b'T', np.ones(1, np.longlong)).name()", "'T'"),
-        ])
+        self.check(
+            server,
+            [
+                ("pb.Tensor('', np.ones(1))", "TritonModelException: Tensor name cannot be an empty string."),
+                ("pb.Tensor('T', np.array(['text']))", unsupported),
+                ("pb.Tensor('T', np.ones(1, np.complex64))", unsupported),
+                ("pb.Tensor('T', np.ones(1, '>f4'))", unsupported),
+                ("pb.Tensor('T', np.ones(1, 'datetime64[s]'))", unsupported),
+                ("pb.Tensor(b'T', np.ones(1, np.longlong)).name()", "'T'"),
+            ],
+        )
 
     def test_strided_outputs(self):
         source = model(
@@ -97,7 +111,9 @@ def execute(self, requests):
     return [pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs])]
 """
         )
-        server = self.serve(source, outputs="OUT:FP32 EVERY:FP32 BACK:FP32 BIG:FP32 SAME:FP32", region_sizes=(1 << 20, 4 << 20))
+        server = self.serve(
+            source, outputs="OUT:FP32 EVERY:FP32 BACK:FP32 BIG:FP32 SAME:FP32", region_sizes=(1 << 20, 4 << 20)
+        )
         outputs = server.ask({"IN": X})
         big = np.arange(4 * 70000, dtype=np.float32).reshape(70000, 4)
         wanted = [X.T, X[:, ::2], X[::-1, ::-1], big.T, np.broadcast_to(X[0], (4, 3))]
@@ -179,35 +195,77 @@ def execute(self, requests):
     def test_dlpack(self):
         server = self.evaluator()
         t = "t = pb.Tensor('T', np.arange(6, dtype=np.%s).reshape(2, 3))\n"
-        for dtype in ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"):
-            code = t % dtype + "u = pb.Tensor.from_dlpack('U', t)\nu.name(), u.as_numpy().tolist(), u.as_numpy().dtype.name"
-            self.assertEqual(self.evaluate(server, code), str(("U", np.arange(6, dtype=dtype).reshape(2, 3).tolist(), dtype)))
-        self.check(server, [
-            ("pb.Tensor.from_dlpack('U', pb.Tensor('T', np.array([True, False]))).as_numpy()", "array([ True, False])"),
-            ("pb.Tensor.from_dlpack('U', pb.Tensor('T', np.array(5, np.float32))).as_numpy()", "array(5., dtype=float32)"),
-            ("pb.Tensor.from_dlpack('U', pb.Tensor('T', np.zeros((0, 3), np.int8)).to_dlpack()).shape()", "[0, 3]"),
-            ("pb.Tensor('T', np.array([b'x'])).to_dlpack()", "TritonModelException: DLPack does not have support for string tensors."),
-            ("pb.Tensor.from_dlpack('', np.ones(1))", "TritonModelException: Tensor name cannot be an empty string."),
-            ("c = pb.Tensor('T', np.ones(1)).to_dlpack()\npb.Tensor.from_dlpack('U', c) and pb.Tensor.from_dlpack('U', c)", (
-                "TritonModelException: The DLPack capsule was used already."
-            )),
-        ])
+        for dtype in (
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "float16",
+            "float32",
+            "float64",
+        ):
+            code = (
+                t % dtype
+                + "u = pb.Tensor.from_dlpack('U', t)\nu.name(), u.as_numpy().tolist(), u.as_numpy().dtype.name"
+            )
+            self.assertEqual(
+                self.evaluate(server, code), str(("U", np.arange(6, dtype=dtype).reshape(2, 3).tolist(), dtype))
+            )
+        self.check(
+            server,
+            [
+                (
+                    "pb.Tensor.from_dlpack('U', pb.Tensor('T', np.array([True, False]))).as_numpy()",
+                    "array([ True, False])",
+                ),
+                (
+                    "pb.Tensor.from_dlpack('U', pb.Tensor('T', np.array(5, np.float32))).as_numpy()",
+                    "array(5., dtype=float32)",
+                ),
+                ("pb.Tensor.from_dlpack('U', pb.Tensor('T', np.zeros((0, 3), np.int8)).to_dlpack()).shape()", "[0, 3]"),
+                (
+                    "pb.Tensor('T', np.array([b'x'])).to_dlpack()",
+                    "TritonModelException: DLPack does not have support for string tensors.",
+                ),
+                (
+                    "pb.Tensor.from_dlpack('', np.ones(1))",
+                    "TritonModelException: Tensor name cannot be an empty string.",
+                ),
+                (
+                    "c = pb.Tensor('T', np.ones(1)).to_dlpack()\npb.Tensor.from_dlpack('U', c) and pb.Tensor.from_dlpack('U', c)",
+                    ("TritonModelException: The DLPack capsule was used already."),
+                ),
+            ],
+        )
         text = self.evaluate(server, "pb.Tensor.from_dlpack('U', [1])")
         self.assertTrue(text.startswith("TritonModelException: Provided tensor is not supported. Tensor must be"), text)
         if self.evaluate(server, "hasattr(np, 'from_dlpack')") == "True":
-            self.check(server, [
-                ("np.from_dlpack(pb.Tensor('T', np.arange(3))).tolist()", "[0, 1, 2]"),
-                ("pb.Tensor.from_dlpack('U', np.arange(3)).as_numpy().tolist()", "[0, 1, 2]"),
-                ("pb.Tensor.from_dlpack('U', np.zeros((3, 0))).shape()", "[3, 0]"),
-                ("type(pb.Tensor.from_dlpack('U', np.arange(4)[::2]))", (
-                    "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
-                    "in C-Order are supported."
-                )),
-                ("pb.Tensor.from_dlpack('U', np.arange(6).reshape(2, 3).T)", (
-                    "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
-                    "in C-Order are supported."
-                )),
-            ])
+            self.check(
+                server,
+                [
+                    ("np.from_dlpack(pb.Tensor('T', np.arange(3))).tolist()", "[0, 1, 2]"),
+                    ("pb.Tensor.from_dlpack('U', np.arange(3)).as_numpy().tolist()", "[0, 1, 2]"),
+                    ("pb.Tensor.from_dlpack('U', np.zeros((3, 0))).shape()", "[3, 0]"),
+                    (
+                        "type(pb.Tensor.from_dlpack('U', np.arange(4)[::2]))",
+                        (
+                            "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
+                            "in C-Order are supported."
+                        ),
+                    ),
+                    (
+                        "pb.Tensor.from_dlpack('U', np.arange(6).reshape(2, 3).T)",
+                        (
+                            "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
+                            "in C-Order are supported."
+                        ),
+                    ),
+                ],
+            )
 
     def test_dlpack_keeps_the_memory_as_long_as_it_is_used(self):
         server = self.evaluator()
@@ -294,31 +352,56 @@ t = pb.Tensor.from_dlpack('OUT', on_gpu(np.arange(6, dtype=np.uint8).reshape(2, 
 
     def test_functions_of_the_module(self):
         server = self.evaluator()
-        config = {"input": [{"name": "A"}], "output": [{"name": "B", "dims": [1]}], "model_transaction_policy": {"decoupled": True}}
-        self.check(server, [
-            ("pb.get_input_config_by_name(%r, 'A'), pb.get_input_config_by_name(%r, 'B')" % (config, config), "({'name': 'A'}, None)"),
-            ("pb.get_output_config_by_name(%r, 'B')" % config, "{'name': 'B', 'dims': [1]}"),
-            ("pb.get_output_config_by_name({}, 'B')", "None"),
-            ("pb.using_decoupled_model_transaction_policy(%r), pb.using_decoupled_model_transaction_policy({})" % config, "(True, False)"),
-            ("pb.triton_string_to_numpy('TYPE_FP32') is np.float32, pb.triton_string_to_numpy('TYPE_BOOL') is bool", "(True, True)"),
-            ("pb.triton_string_to_numpy('TYPE_STRING') is np.object_", "True"),
-            ("pb.triton_string_to_numpy('TYPE_BF16')", "KeyError: 'TYPE_BF16'"),
-            ("[pb.numpy_to_triton_type(pb.triton_to_numpy_type(n)) for n in range(16)]", (
-                "[None, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, None, None]"
-            )),
-            ("pb.numpy_to_triton_type(np.bytes_), pb.numpy_to_triton_type(np.dtype('float32'))", "(13, 11)"),
-            ("pb.serialize_byte_tensor(np.array([b'ab', 'c', 5], object))", "b'\\x02\\x00\\x00\\x00ab\\x01\\x00\\x00\\x00c\\x01\\x00\\x00\\x005'"),
-            ("pb.serialize_byte_tensor(np.array([b'ab']))", "b'\\x02\\x00\\x00\\x00ab'"),
-            ("pb.serialize_byte_tensor(np.array([], object)), pb.serialize_byte_tensor(np.ones(1))", "((), None)"),
-            ("pb.deserialize_bytes_tensor(b'\\2\\0\\0\\0ab\\0\\0\\0\\0')", "array([b'ab', b''], dtype=object)"),
-            ("pb.deserialize_bytes_tensor(b'').shape", "(0,)"),
-            ("pb.deserialize_bytes_tensor(b'\\7\\0\\0\\0ab')", (
-                "TritonModelException: Invalid bytes tensor data: string extends beyond buffer"
-            )),
-            ("pb.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END", "(1, 2)"),
-            ("pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL, pb.TRITONSERVER_REQUEST_RELEASE_ALL", "(1, 1)"),
-            ("pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE", "2"),
-            ("pb.PreferredMemory(pb.TRITONSERVER_MEMORY_GPU, 1) and pb.PreferredMemory(pb.TRITONSERVER_MEMORY_CPU) and 1", "1"),
-        ])
+        config = {
+            "input": [{"name": "A"}],
+            "output": [{"name": "B", "dims": [1]}],
+            "model_transaction_policy": {"decoupled": True},
+        }
+        self.check(
+            server,
+            [
+                (
+                    "pb.get_input_config_by_name(%r, 'A'), pb.get_input_config_by_name(%r, 'B')" % (config, config),
+                    "({'name': 'A'}, None)",
+                ),
+                ("pb.get_output_config_by_name(%r, 'B')" % config, "{'name': 'B', 'dims': [1]}"),
+                ("pb.get_output_config_by_name({}, 'B')", "None"),
+                (
+                    "pb.using_decoupled_model_transaction_policy(%r), pb.using_decoupled_model_transaction_policy({})"
+                    % config,
+                    "(True, False)",
+                ),
+                (
+                    "pb.triton_string_to_numpy('TYPE_FP32') is np.float32, pb.triton_string_to_numpy('TYPE_BOOL') is bool",
+                    "(True, True)",
+                ),
+                ("pb.triton_string_to_numpy('TYPE_STRING') is np.object_", "True"),
+                ("pb.triton_string_to_numpy('TYPE_BF16')", "KeyError: 'TYPE_BF16'"),
+                (
+                    "[pb.numpy_to_triton_type(pb.triton_to_numpy_type(n)) for n in range(16)]",
+                    ("[None, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, None, None]"),
+                ),
+                ("pb.numpy_to_triton_type(np.bytes_), pb.numpy_to_triton_type(np.dtype('float32'))", "(13, 11)"),
+                (
+                    "pb.serialize_byte_tensor(np.array([b'ab', 'c', 5], object))",
+                    "b'\\x02\\x00\\x00\\x00ab\\x01\\x00\\x00\\x00c\\x01\\x00\\x00\\x005'",
+                ),
+                ("pb.serialize_byte_tensor(np.array([b'ab']))", "b'\\x02\\x00\\x00\\x00ab'"),
+                ("pb.serialize_byte_tensor(np.array([], object)), pb.serialize_byte_tensor(np.ones(1))", "((), None)"),
+                ("pb.deserialize_bytes_tensor(b'\\2\\0\\0\\0ab\\0\\0\\0\\0')", "array([b'ab', b''], dtype=object)"),
+                ("pb.deserialize_bytes_tensor(b'').shape", "(0,)"),
+                (
+                    "pb.deserialize_bytes_tensor(b'\\7\\0\\0\\0ab')",
+                    ("TritonModelException: Invalid bytes tensor data: string extends beyond buffer"),
+                ),
+                ("pb.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END", "(1, 2)"),
+                ("pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL, pb.TRITONSERVER_REQUEST_RELEASE_ALL", "(1, 1)"),
+                ("pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE", "2"),
+                (
+                    "pb.PreferredMemory(pb.TRITONSERVER_MEMORY_GPU, 1) and pb.PreferredMemory(pb.TRITONSERVER_MEMORY_CPU) and 1",
+                    "1",
+                ),
+            ],
+        )
         self.assertEqual(self.evaluate(server, "pb.get_model_dir()"), repr(server.version))
         self.assertTrue(self.evaluate(server, "pb.PreferredMemory(None)").startswith("TypeError"))

@@ -6,15 +6,12 @@ import _thread
 import weakref
 from struct import Struct
 
-import numpy as np
-
 import c_python_backend_utils as native
 import deuteron_channel as channel
-from deuteron_channel import U16, U64, frame, read_str32, str16, str32
+from deuteron_channel import U16, U64, frame, read_str32, str16
 from deuteron_request import (
     CORRELATION_SIZE_MAX,
     SPAN,
-    InferenceRequest,
     InferenceResponse,
     InferenceTrace,
     TritonError,

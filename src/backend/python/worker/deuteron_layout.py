@@ -21,8 +21,8 @@ NUMBER = Struct("<Q")
 class RequestLayout:
     """What requests of one form have in common.
 
-    A request is unpacked into a row: its number, `prefix` (that it has no details, and what it wants), then for each input offset, size and dimensions, and between
-    two inputs the index, datatype and rank of the next.
+    A request is unpacked into a row: its number, `prefix` (that it has no details, and what it wants), then for each input
+    offset, size and dimensions, and between two inputs the index, datatype and rank of the next.
     """
 
     # `struct` is that of a whole request without details, `rest` that of what follows `has_details` or the details, which

@@ -1,5 +1,6 @@
 """The asyncio loop of a model whose `execute` or `is_ready` is a coroutine: one loop, in a thread of its own."""
 
+import _thread
 import asyncio
 import threading
 import traceback
@@ -12,14 +13,17 @@ LOG_ERROR = 2
 loop = None
 # Coroutines that nobody waits for; the loop itself does not keep them.
 running = set()
+# The main thread and one that asks `is_ready` may be the first at once.
+lock = _thread.allocate_lock()
 
 
 def _loop():
     global loop
-    if loop is None:
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-        threading.Thread(target=loop.run_forever, daemon=True).start()
+    with lock:
+        if loop is None:
+            loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+            threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
 
@@ -30,7 +34,6 @@ def run(coroutine):
 
 def start(coroutine, states):
     """Runs a coroutine that nobody waits for. The requests of these senders fail if it does."""
-    # Not shared with other threads: a future of the loop itself would go to the log when it is dropped.
     future = asyncio.run_coroutine_threadsafe(_guard(coroutine, states), _loop())
     running.add(future)
     future.add_done_callback(running.discard)

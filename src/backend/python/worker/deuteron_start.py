@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 
+from deuteron_archive import publish
+
 # Flag of the code object of a coroutine function.
 CO_COROUTINE = 0x80
 
@@ -57,7 +59,10 @@ def import_model(settings):
     else:
         sys.path.append(settings["version_directory"])
         sys.path.append(settings["model_directory"])
-    # These exist before the model, so that no package of the same name takes their place.
+    archive = publish(__spec__.loader.sources)
+    if archive is not None:
+        sys.path.append(archive)
+    # It exists before the model, so that no package of the same name takes its place.
     import triton_python_backend_utils  # noqa: F401
 
     sys.meta_path.insert(0, ModelFinder(settings))

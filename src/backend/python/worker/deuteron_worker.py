@@ -388,9 +388,12 @@ def forget_server():
             _signal.signal(number, usual)
     process = channel.process
     for writer in (process.main, process.aux.writer):
+        # A thread that does not exist here may have held it.
+        writer.lock = _thread.RLock()
         if writer.socket is not None:
             writer.socket.close()
             writer.socket = None
+    process.aux.lock = _thread.RLock()
 
 
 def ignore_signal(number, place):

@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Union
 
-    from c_python_backend_utils import Metric, MetricFamily, is_model_ready, load_model, unload_model
+    from c_python_backend_utils import MetricFamily, is_model_ready, load_model, unload_model
     from deuteron_config import ModelConfig
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1

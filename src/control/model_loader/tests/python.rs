@@ -80,7 +80,7 @@ struct Repository {
 
 impl Repository {
     fn new(name: &str, config: &str, files: &[(&str, &str)]) -> Self {
-        let root = std::env::temp_dir().join(format!("deuteron-python-{name}-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("deuteron-load-python-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         let repository = Self { root };
         repository.write("models/m/config.pbtxt", config);

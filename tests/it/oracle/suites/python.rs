@@ -439,4 +439,108 @@ const DIFFERENCES: &[Difference] = &[
         on: On::Cases(&["python: bls, codes"]),
         becomes: Becomes::Replaced("\"False\"", "\"True\""),
     },
+    Difference {
+        decision: "a model that passes on the error of one that it called passes on its code",
+        on: On::Cases(&["python: chain_first, refused by the last"]),
+        becomes: Becomes::Replaced("500 application/json", "400 application/json"),
+    },
+    Difference {
+        decision: "outputs are in the order of the configuration; Triton has them as the model returned them",
+        on: On::Cases(&[
+            "python: all_types, by JSON",
+            "python: pruned_outputs, none asked",
+            "python: pruned_outputs, two asked",
+        ]),
+        becomes: Becomes::Rewritten(in_order),
+    },
+    Difference {
+        decision: "outputs of a stream are in the order of the configuration too",
+        on: On::Cases(&["python: late_answers, two"]),
+        becomes: Becomes::Rewritten(swapped),
+    },
+    Difference {
+        decision: "an output is sent once, also where the model returns it twice",
+        on: On::Cases(&["python: wrong_returns, the_same_name_twice"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n{\"model_name\":\"wrong_returns\",\"model_version\":\"1\",\"outputs\":[{\"name\":\
+             \"result\",\"datatype\":\"BYTES\",\"shape\":[1],\"data\":[\"fine\"]}]}",
+        ),
+    },
+    Difference {
+        decision: "the end of a stream's responses names the version as the others do",
+        on: On::Every(|_, answer| answer.contains("message\n2 {\n")),
+        becomes: Becomes::Rewritten(with_version),
+    },
+    Difference {
+        decision: "numpy 2 has another name for the type of booleans",
+        on: On::Cases(&["python: utils_functions, types"]),
+        becomes: Becomes::Replaced("numpy.bool_", "numpy.bool"),
+    },
+    Difference {
+        decision: "BYTES that are cut off are refused as by later Tritons, in words",
+        on: On::Cases(&["python: utils_functions, strings"]),
+        becomes: Becomes::Replaced("cut off: error", "cut off: TritonModelException"),
+    },
+    Difference {
+        decision: "classes are those of Python, which say their own names only",
+        on: On::Cases(&["python: argument_validation, tensors", "python: argument_validation, requests"]),
+        becomes: Becomes::Replaced("'c_python_backend_utils.", "'"),
+    },
+    Difference {
+        decision: "a correlation id out of range is the caller's mistake and no failure of a cast",
+        on: On::Cases(&["python: argument_validation, requests"]),
+        becomes: Becomes::Replaced(
+            "RuntimeError: Unable to cast Python instance to C++ type (#define PYBIND11_DETAILED_ERROR_MESSAGES or \
+             compile in debug mode for details)",
+            "TypeError",
+        ),
+    },
 ];
+
+/// The outputs of a JSON answer in the order of their model's configuration.
+fn in_order(answer: &str) -> String {
+    const ORDER: &[&str] =
+        &["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64", "BYTES"];
+    let Some((head, outputs)) = answer.split_once("\"outputs\":[{") else { return answer.to_owned() };
+    let Some(outputs) = outputs.strip_suffix("}]}") else { return answer.to_owned() };
+    let mut outputs: Vec<&str> = outputs.split("},{").collect();
+    let is_of_types = outputs.iter().any(|output| output.contains("\"OUT_"));
+    if is_of_types {
+        let place = |output: &&str| ORDER.iter().position(|kind| output.contains(&format!("\"OUT_{kind}\"")));
+        outputs.sort_by_key(place);
+    } else {
+        // sum, difference, asked
+        outputs.sort_by(|one, other| other.cmp(one));
+    }
+    format!("{head}\"outputs\":[{{{}}}]}}", outputs.join("},{"))
+}
+
+/// The two outputs of each message, the other way round.
+fn swapped(answer: &str) -> String {
+    let (idx, out) = (
+        "  5 {\n    1: \"IDX\"\n    2: \"UINT32\"\n    3: bytes \"\\x01\"\n  }\n",
+        "  5 {\n    1: \"OUT\"\n    2: \"INT32\"\n    3: bytes \"\\x01\"\n  }\n",
+    );
+    let contents = |number: u8| format!("  6: bytes \"\\x0{number}\\x00\\x00\\x00\"\n");
+    let mut swapped = answer.replace(&format!("{idx}{out}"), &format!("{out}{idx}"));
+    for (index, value) in [(0, 4), (1, 5)] {
+        let (index, value) = (contents(index), contents(value));
+        swapped = swapped.replace(&format!("{index}{value}"), &format!("{value}{index}"));
+    }
+    swapped
+}
+
+/// With the version in each message that is no error.
+fn with_version(answer: &str) -> String {
+    let lines: Vec<&str> = answer.lines().collect();
+    let mut out = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        out.push(*line);
+        let before = index.checked_sub(2).and_then(|at| lines.get(at..index));
+        let next = lines.get(index + 1).copied().unwrap_or_default();
+        if before == Some(&["message", "2 {"][..]) && line.starts_with("  1: ") && !next.starts_with("  2: ") {
+            out.push("  2: \"1\"");
+        }
+    }
+    out.join("\n")
+}

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::{
     oracle::{
         case::{Case, Table},
-        compare::Difference,
+        compare::{Becomes, Difference, On},
         suites::{
             Suite,
             python::{models, one, own_flags},
@@ -56,7 +56,7 @@ fn write(_: Flavour, repository: &Path) {
     let config = |text: &str| format!("backend: \"python\"\n{text}\n");
     for (name, text) in [
         ("in_part", "max_batch_size: 2 input { name: 'INPUT0' data_type: TYPE_FP32 dims: 4 }"),
-        ("contradicted", "input { name: 'INPUT0' data_type: TYPE_INT32 dims: 4 }"),
+        ("kept", "input { name: 'INPUT0' data_type: TYPE_INT32 dims: 4 }"),
         ("too_large", "max_batch_size: 8"),
         ("with_sequences", "sequence_batching { }"),
     ] {
@@ -77,7 +77,7 @@ fn write(_: Flavour, repository: &Path) {
 
 fn cases() -> Vec<Case> {
     let mut table = Table::new("python_completion");
-    let mut names = vec!["auto_complete", "in_part", "contradicted", "too_large", "with_sequences"];
+    let mut names = vec!["auto_complete", "in_part", "kept", "too_large", "with_sequences"];
     names.extend(FUNCTIONS.iter().map(|(name, _)| *name));
     for name in &names {
         table.post(&format!("load {name}"), &format!("/v2/repository/models/{name}/load"), &[], b"");
@@ -98,4 +98,55 @@ fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-const DIFFERENCES: &[Difference] = &[];
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        decision: "where a model's function went wrong is told, and not where in the server's own module",
+        on: On::Cases(&[
+            "python_completion: load too_large",
+            "python_completion: load with_sequences",
+            "python_completion: load adds_a_wrong_key",
+        ]),
+        becomes: Becomes::Rewritten(without_utils),
+    },
+    Difference {
+        decision: "a configuration that cannot be served is refused when it is loaded",
+        on: On::Cases(&["python_completion: load adds_no_outputs"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"load failed for model 'adds_no_outputs': version 1 is at UNAVAILABLE state: \
+             Invalid argument: model configuration must contain at least one output, none were specified for \
+             adds_no_outputs;\\\\n\"}",
+        ),
+    },
+    Difference {
+        decision: "a configuration that makes no sense is refused when it is loaded",
+        on: On::Cases(&["python_completion: load adds_a_wrong_type"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"load failed for model 'adds_a_wrong_type': version 1 is at UNAVAILABLE state: \
+             Invalid argument: what its auto_complete_config returned: config.json:1:192: unknown value \\\\\"INT32\\\\\" for \
+             \\\\\"data_type\\\\\", expected one of TYPE_INVALID, TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, TYPE_UINT32, TYPE_UINT64, \
+             TYPE_INT8, TYPE_INT16, TYPE_INT32, TYPE_INT64, TYPE_FP16, TYPE_FP32, TYPE_FP64, TYPE_STRING, TYPE_BF16;\\\\n\"}",
+        ),
+    },
+    Difference {
+        decision: "a model may not load another while it completes its configuration; Triton hangs",
+        on: On::Cases(&["python_completion: load loads"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"load failed for model 'loads': version 1 is at UNAVAILABLE state: Internal: \
+             TritonModelException: Failed to load model: not supported during the 'auto_complete_config' and 'finalize' \
+             functions.\\\\n\\\\nAt:\\\\n  REPOSITORY/loads/1/model.py(7): auto_complete_config\\\\n;\\\\n\"}",
+        ),
+    },
+    Difference {
+        decision: "the effective configuration shows where the model runs",
+        on: On::Every(|_, answer| answer.contains("\"parameters\":{}")),
+        becomes: Becomes::Replaced("\"parameters\":{}", "\"parameters\":{\"placement\":{\"string_value\":\"worker\"}}"),
+    },
+];
+
+/// Without the frames of Triton's own module.
+fn without_utils(answer: &str) -> String {
+    let mut parts = answer.split("\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let others = parts.filter(|part| !part.contains("triton_python_backend_utils.py("));
+    others.fold(first, |text, part| text + "\\n" + part)
+}

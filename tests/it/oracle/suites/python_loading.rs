@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use crate::{
     oracle::{
         case::{Case, Table},
-        compare::Difference,
+        compare::{Becomes, Difference, On},
         suites::{
             Suite,
             python::{models, one, own_flags},
@@ -106,4 +106,38 @@ fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-const DIFFERENCES: &[Difference] = &[];
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        decision: "an error's body is JSON, and its type says so",
+        on: On::Every(|_, answer| answer.contains(" text/plain\n{\"error\":")),
+        becomes: Becomes::Replaced("text/plain", "application/json"),
+    },
+    Difference {
+        decision: "a load that cannot be is refused; Triton leaves its client waiting",
+        on: On::Cases(&["python_loading: load no_file", "python_loading: load another_file_that_is_missing"]),
+        becomes: Becomes::Asked(|case| {
+            let (name, file) = match case.name.ends_with("no_file") {
+                true => ("no_file", "model.py"),
+                false => ("another_file_that_is_missing", "other.py"),
+            };
+            format!(
+                "400 application/json\n{{\"error\":\"load failed for model '{name}': version 1 is at UNAVAILABLE state: \
+                 Invalid argument: Python model file not found in '{name}/1/{file}';\\\\n\"}}"
+            )
+        }),
+    },
+    Difference {
+        decision: "a configuration that names no Python file is the mistake of who wrote it",
+        on: On::Cases(&["python_loading: load a_file_that_is_no_python"]),
+        becomes: Becomes::Replaced("Internal:", "Invalid argument:"),
+    },
+    Difference {
+        decision: "a request that nobody can answer any more fails; Triton leaves its client waiting for ever",
+        on: On::Cases(&["python_loading: infer raises_in_finalize"]),
+        becomes: Becomes::Answer(
+            "500 application/json\n{\"error\":\"Failed to process the request(s) for model 'raises_in_finalize_0_0', message: \
+             the model gave no response: execute returned None for the request, and no response sender is left that could \
+             send one\"}",
+        ),
+    },
+];

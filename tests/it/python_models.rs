@@ -1,0 +1,12 @@
+//! Python models on the server as a process: `model.py` files as they are in Triton repositories, those of
+//! `tests/python_models` and some that are only for a test.
+
+mod acceptance;
+mod beyond;
+mod calls;
+mod clients;
+mod environments;
+mod faults;
+mod life;
+mod readiness;
+mod zoo;
