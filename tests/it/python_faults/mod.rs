@@ -111,7 +111,8 @@ impl<'a> Deed<'a> {
         }
         let tensors = "input { name: 'CODE' data_type: TYPE_STRING dims: 1 }
             output { name: 'RESULT' data_type: TYPE_STRING dims: 1 }";
-        write(repository, self.name, &format!("{tensors}\n{}", self.config), &code);
+        let group = if self.config.contains("instance_group") { "" } else { "instance_group { kind: KIND_CPU }" };
+        write(repository, self.name, &format!("{tensors}\n{group}\n{}", self.config), &code);
     }
 }
 
