@@ -260,6 +260,9 @@ pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
 /// Bytes of one message between the server and a Python process: tensors are in shared memory, what is left is text.
 pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes that may wait until a Python process reads them: two of the largest messages. One that asks on without reading the
+/// replies is ended.
+pub const PYTHON_UNSENT_SIZE_MAX: usize = 2 * PYTHON_FRAME_SIZE_MAX;
 /// Bytes that the read buffer of a Python process keeps after a large message.
 pub const PYTHON_BUFFER_KEPT: usize = 1024 * 1024;
 /// Bytes of an error's text that a Python process is told; the rest is cut off.

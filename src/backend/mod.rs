@@ -106,6 +106,10 @@ pub trait LoadedModel: Send + Sync {
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         Some(reply)
     }
+
+    /// The model is unloaded: an instance that is being made, or made anew, should not be waited for much longer. Never
+    /// blocks.
+    fn handle_unload(&self) {}
 }
 
 /// Takes the answer of a model that was asked whether it is ready.

@@ -38,7 +38,7 @@ pub struct ThreadHooks {
 
 /// The worker threads of one model version. Dropping it tells them to end.
 pub struct WorkerGroup {
-    model_queue: Option<Arc<ModelQueue>>,
+    served: Arc<ServedModel>,
     workers: Vec<JoinHandle<()>>,
     running: Arc<AtomicUsize>,
     ready: mpsc::Receiver<Result<(), Error>>,
@@ -93,9 +93,8 @@ impl WorkerGroup {
         thread_hooks: &ThreadHooks,
     ) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
-        let mut worker_group = Self { model_queue: None, workers: Vec::new(), running: Arc::default(), ready };
+        let mut worker_group = Self { served: Arc::clone(served), workers: Vec::new(), running: Arc::default(), ready };
         let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
-        worker_group.model_queue = Some(Arc::clone(model_queue));
         for placement in placements {
             worker_group.running.fetch_add(1, Ordering::SeqCst);
             let exit = WorkerExit { running: Arc::clone(&worker_group.running), thread_hooks: thread_hooks.clone() };
@@ -120,8 +119,9 @@ impl WorkerGroup {
 
     /// Stops the queue: the workers run what waits in it and end.
     pub fn stop(&self) {
-        if let Some(model_queue) = &self.model_queue {
+        if let Placement::Worker(model_queue) = &self.served.placement {
             model_queue.stop();
+            self.served.loaded.handle_unload();
         }
     }
 

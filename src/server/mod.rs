@@ -6,11 +6,13 @@ pub mod show;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::exit;
 
 use crate::control::initial_load::InitialLoad;
 use crate::control::load_job::LoadContext;
@@ -51,7 +53,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Before any thread starts: until the handlers are in place, a signal kills the process.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
     let (messages, receiver) = mpsc::channel();
-    forward_signals(signals, &messages)?;
+    let are_loaded = Arc::new(AtomicBool::new(false));
+    forward_signals(signals, &messages, &are_loaded)?;
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
     claim_addresses(settings)?;
@@ -66,6 +69,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    are_loaded.store(true, Ordering::SeqCst);
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let sender = messages.clone();
@@ -115,11 +119,21 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Starts the thread that forwards signals to the control thread.
-fn forward_signals(mut signals: Signals, messages: &mpsc::Sender<ControlMessage>) -> Result<(), Error> {
-    let messages = messages.clone();
+/// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server at
+/// once: nobody is served yet, and a model's own code may take for ever.
+fn forward_signals(
+    mut signals: Signals,
+    messages: &mpsc::Sender<ControlMessage>,
+    are_loaded: &Arc<AtomicBool>,
+) -> Result<(), Error> {
+    let (messages, are_loaded) = (messages.clone(), Arc::clone(are_loaded));
     let body = move || {
         for signal in signals.forever() {
+            if !are_loaded.load(Ordering::SeqCst) {
+                log::info(&format!("ended by signal {signal} before the models were loaded"));
+                // As a shell names an end by a signal, which the first process of a container could not have otherwise.
+                exit(128 + signal);
+            }
             if messages.send(ControlMessage::Signal(signal)).is_err() {
                 return;
             }

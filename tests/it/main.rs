@@ -36,6 +36,7 @@ mod models;
 mod onnxruntime;
 mod oracle;
 mod perf_analyzer;
+mod python_faults;
 mod python_models;
 mod python_worker;
 mod queue;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::backend::Request;
@@ -66,13 +66,15 @@ pub(super) struct PythonModelContext {
     pub(super) interpreter: Interpreter,
     pub(super) options: Arc<PythonOptions>,
     lost: Mutex<HashMap<String, LostProcess>>,
+    /// When the version was unloaded.
+    unloaded: OnceLock<Instant>,
 }
 
 /// What is known of an instance whose process was lost.
 #[derive(Default)]
 struct LostProcess {
-    /// Requests that it had not begun.
-    unbegun: Vec<Request>,
+    /// The requests of each batch that it had not begun.
+    unbegun: Vec<Vec<Request>>,
     /// When the next one was started.
     restarted: Instant,
     /// The pause from then until the one after that.
@@ -96,6 +98,7 @@ impl PythonModelContext {
             interpreter,
             options: Arc::clone(options),
             lost: Mutex::default(),
+            unloaded: OnceLock::new(),
         }
     }
 
@@ -131,7 +134,7 @@ impl PythonModelContext {
 
     /// A process was lost: keeps the requests that it had not begun for the next one, which starts at once if this one
     /// has ever answered.
-    pub(super) fn handle_lost(&self, instance: &str, unbegun: Vec<Request>, has_answered: bool) {
+    pub(super) fn handle_lost(&self, instance: &str, unbegun: Vec<Vec<Request>>, has_answered: bool) {
         let mut lost = self.lock();
         let lost = lost.entry(instance.to_owned()).or_default();
         if has_answered {
@@ -157,8 +160,25 @@ impl PythonModelContext {
         Ok(())
     }
 
-    /// Takes the requests that the last process of an instance had not begun.
-    pub(super) fn take_unbegun(&self, instance: &str) -> Vec<Request> {
+    /// The version was unloaded: what starts now has as long as what finalizes.
+    pub(super) fn handle_unload(&self) {
+        self.unloaded.get_or_init(self.clock());
+    }
+
+    /// Whether a start is of no use any more.
+    ///
+    /// # Errors
+    /// `Unavailable` where the version was unloaded, and what it waits for takes too long.
+    pub(super) fn check_wanted(&self) -> Result<(), Error> {
+        let Some(unloaded) = self.unloaded.get() else { return Ok(()) };
+        if self.clock()() < *unloaded + self.finalize_timeout() {
+            return Ok(());
+        }
+        Err(Error::unavailable("the model was unloaded before its process had started"))
+    }
+
+    /// Takes the batches that the last process of an instance had not begun.
+    pub(super) fn take_unbegun(&self, instance: &str) -> Vec<Vec<Request>> {
         self.lock().get_mut(instance).map(|lost| std::mem::take(&mut lost.unbegun)).unwrap_or_default()
     }
 

@@ -35,6 +35,9 @@ const SEND_AHEAD_RUN_MAX: Duration = Duration::from_millis(2);
 /// Batches that the process has at once: one that it runs and one that it finds when it comes back.
 const BATCHES_SENT_MAX: usize = 2;
 
+/// How long the reason of an end is waited for, to log it: a process closes its sockets a little before it ends.
+const END_REASON_WAIT: Duration = Duration::from_millis(100);
+
 /// One process and what it was sent.
 pub struct PythonInstance {
     pub(super) model: Arc<PythonModelContext>,
@@ -60,6 +63,8 @@ pub struct PythonInstance {
     /// How long a batch took, lately.
     run_time: Duration,
     is_lost: bool,
+    /// Whether it is lost because it was ended, for a reason that is in the log.
+    is_ended_by_us: bool,
     /// Free slots of the process, on their way to it.
     released: Vec<u32>,
     /// Encoded messages, kept for its memory.
@@ -126,6 +131,7 @@ impl PythonInstance {
             has_answered: false,
             run_time: Duration::ZERO,
             is_lost: false,
+            is_ended_by_us: false,
             released: Vec::new(),
             out: Vec::new(),
         }
@@ -164,11 +170,12 @@ impl PythonInstance {
         self.model.early_end(&self.name, &self.process, self.responses.has_program())
     }
 
-    /// Sends requests that an earlier process of the instance had not begun.
-    pub(super) fn resume(&mut self, requests: Vec<Request>) {
-        if !requests.is_empty() {
+    /// Sends batches that an earlier process of the instance had not begun.
+    pub(super) fn resume(&mut self, batches: Vec<Vec<Request>>) {
+        for requests in batches {
+            let number = self.next_batch;
             self.post(requests);
-            if let Some(flight) = self.flights.back_mut() {
+            if let Some(flight) = self.flights.back_mut().filter(|flight| flight.number == number) {
                 flight.is_resumed = true;
             }
         }
@@ -183,12 +190,20 @@ impl PythonInstance {
             self.handle_inbox();
         }
         if let Err(error) = handled {
-            self.model.log_fault(&self.name, &format!("its Python process broke the protocol and is ended: {error}"));
-            self.process.kill();
-            self.is_lost = true;
+            self.end_process(&format!("its Python process broke the protocol and is ended: {error}"));
         }
         self.is_lost |= events.has_ended;
         self.link.flush();
+        if !self.is_lost && self.link.is_stuffed() {
+            self.end_process("its Python process does not read the replies to what it asks, and is ended");
+        }
+    }
+
+    /// Ends a process that is of no more use.
+    fn end_process(&mut self, why: &str) {
+        self.model.log_fault(&self.name, why);
+        self.process.kill();
+        (self.is_lost, self.is_ended_by_us) = (true, true);
     }
 
     fn handle_main(&mut self) -> Result<(), MessageError> {
@@ -467,18 +482,33 @@ impl PythonInstance {
         let mut unbegun = Vec::new();
         for flight in self.flights.drain(..) {
             let may_resume = flight.number > begun && !flight.is_resumed;
+            let mut again = Vec::new();
             for mut running in flight.requests {
                 // One of a sequence came for the state that the process had.
                 let is_free = |request: &mut Request| may_resume && request.sequence.is_none();
                 match running.request.take_if(is_free) {
-                    Some(request) => unbegun.push(request),
+                    Some(request) => again.push(request),
                     None => running.fail(&error),
                 }
+            }
+            if !again.is_empty() {
+                unbegun.push(again);
             }
         }
         self.open.drain().for_each(|(_, running)| running.fail(&error));
         self.calls.cancel_all();
+        self.log_lost();
         self.model.handle_lost(&self.name, unbegun, self.has_answered);
+    }
+
+    /// Says why the process is gone, where that was not said yet. After the answers: it may take a moment.
+    fn log_lost(&self) {
+        if self.is_ended_by_us {
+            return;
+        }
+        let reason = self.process.wait_ended(END_REASON_WAIT);
+        let text = reason.map_or_else(|| "has closed its sockets".into(), |reason| format!("has ended: {reason}"));
+        self.model.log_fault(&self.name, &format!("its Python process {text}"));
     }
 
     /// Whether the batch that runs has run for longer than it may.
@@ -530,9 +560,8 @@ impl Instance for PythonInstance {
 
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         self.look();
-        if self.has_timed_out() {
-            self.process.kill();
-            self.is_lost = true;
+        if !self.is_lost && self.has_timed_out() {
+            self.end_process("a batch takes longer than 'execute_timeout_ms': its Python process is ended");
         }
         if self.is_lost {
             self.handle_lost();

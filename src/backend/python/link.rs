@@ -17,9 +17,13 @@ use rustix::net::{
 };
 
 use crate::backend::python::message::FrameBuffer;
+use crate::limits::PYTHON_UNSENT_SIZE_MAX;
 
 /// Bytes that one read of a socket may take.
 const READ_SIZE: usize = 64 * 1024;
+
+/// Reads of one socket in a row: what a process sends without end must be handled, not only kept.
+const READS_MAX: usize = 16;
 
 const MAIN: u64 = 0;
 const AUX: u64 = 1;
@@ -43,6 +47,8 @@ pub struct Channel {
     pub input: FrameBuffer,
     /// What could not be sent at once, in order.
     output: VecDeque<UnsentBytes>,
+    /// The bytes of `output`.
+    unsent: usize,
     is_closed: bool,
 }
 
@@ -134,6 +140,11 @@ impl PythonLink {
         found
     }
 
+    /// Whether more waits for the process than any that reads would let wait.
+    pub fn is_stuffed(&self) -> bool {
+        self.main.unsent.max(self.aux.unsent) > PYTHON_UNSENT_SIZE_MAX
+    }
+
     /// Sends what waits, as far as the sockets take it, and has the epoll say when they take more.
     pub fn flush(&mut self) {
         for (channel, key) in [(&mut self.main, MAIN), (&mut self.aux, AUX)] {
@@ -151,19 +162,21 @@ impl PythonLink {
 
 impl Channel {
     fn new(socket: OwnedFd) -> Self {
-        Self { socket, input: FrameBuffer::default(), output: VecDeque::new(), is_closed: false }
+        Self { socket, input: FrameBuffer::default(), output: VecDeque::new(), unsent: 0, is_closed: false }
     }
 
     /// Sends bytes, at once if the socket takes them; the rest goes with the next flush.
     pub fn send(&mut self, bytes: &[u8]) {
         let sent = if self.output.is_empty() { self.try_send(bytes, None) } else { 0 };
         if let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+            self.unsent += rest.len();
             self.output.push_back(UnsentBytes { bytes: rest.to_vec(), sent: 0, file: None });
         }
     }
 
     /// Sends bytes and a descriptor, which arrives with the first of them.
     pub fn send_file(&mut self, bytes: Vec<u8>, file: OwnedFd) {
+        self.unsent += bytes.len();
         self.output.push_back(UnsentBytes { bytes, sent: 0, file: Some(file) });
         self.flush();
     }
@@ -187,6 +200,7 @@ impl Channel {
             let file = first.file.take();
             let sent = self.try_send(first.bytes.get(first.sent..).unwrap_or_default(), file.as_ref());
             first.sent += sent;
+            self.unsent -= sent;
             if sent == 0 {
                 first.file = file;
             }
@@ -224,7 +238,10 @@ impl Channel {
     /// Reads what is there; true if anything was.
     fn read(&mut self) -> bool {
         let mut has_read = false;
-        while !self.is_closed {
+        for _ in 0..READS_MAX {
+            if self.is_closed {
+                break;
+            }
             let buffer = self.input.space(READ_SIZE);
             let room = buffer.len();
             match retry_on_intr(|| recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT)) {
@@ -242,5 +259,54 @@ impl Channel {
             }
         }
         has_read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::backend::python::inbox::InstanceInbox;
+
+    #[test]
+    fn a_process_that_does_not_read_is_known_by_what_waits_for_it() {
+        let inbox = InstanceInbox::new().unwrap();
+        let (mut link, ends) = PythonLink::open(inbox.file()).unwrap();
+        let part = vec![7; 16 * 1024 * 1024];
+        let count = PYTHON_UNSENT_SIZE_MAX / part.len();
+        (0..count).for_each(|_| link.aux.send(&part));
+        assert!(!link.is_stuffed(), "the socket took some of it");
+        link.aux.send(&part);
+        assert!(link.is_stuffed());
+        let mut process = UnixStream::from(ends.aux);
+        let reader = std::thread::spawn(move || {
+            let mut all = vec![0; (count + 1) * 16 * 1024 * 1024];
+            process.read_exact(&mut all).map(|()| all.iter().all(|byte| *byte == 7))
+        });
+        while !link.aux.output.is_empty() {
+            link.wait(Duration::from_secs(1));
+            link.poll();
+        }
+        assert!(reader.join().unwrap().unwrap());
+        assert_eq!((link.is_stuffed(), link.aux.unsent), (false, 0));
+    }
+
+    #[test]
+    fn what_a_process_sends_without_end_is_read_in_parts() {
+        let inbox = InstanceInbox::new().unwrap();
+        let (mut link, ends) = PythonLink::open(inbox.file()).unwrap();
+        let mut process = UnixStream::from(ends.main);
+        let writer = std::thread::spawn(move || while process.write_all(&[1; READ_SIZE]).is_ok() {});
+        for _ in 0..100 {
+            link.wait(Duration::from_secs(1));
+            link.poll();
+            let held = link.main.input.held_size();
+            assert!(held <= 2 * (READS_MAX + 1) * READ_SIZE, "{held}");
+            link.main.input = FrameBuffer::default();
+        }
+        drop(link);
+        writer.join().unwrap();
     }
 }

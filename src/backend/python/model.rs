@@ -198,6 +198,10 @@ impl LoadedModel for LoadedPythonModel {
         }
         None
     }
+
+    fn handle_unload(&self) {
+        self.starter.context.handle_unload();
+    }
 }
 
 impl LoadedPythonModel {

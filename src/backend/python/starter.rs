@@ -81,7 +81,8 @@ impl ProcessStarter {
                 Ok(instance)
             }
             Err(error) => {
-                unbegun.into_iter().for_each(|request| request.responder.send(Err(unhealthy(name))));
+                let requests = unbegun.into_iter().flatten();
+                requests.for_each(|request| request.responder.send(Err(unhealthy(name))));
                 Err(error)
             }
         }
@@ -89,10 +90,14 @@ impl ProcessStarter {
 
     fn try_restart(&self, name: &str) -> Result<PythonInstance, Error> {
         self.context.handle_restart(name)?;
-        let mut starting = [self.start(name)?];
-        wait_all(&mut starting)?;
-        let [instance] = starting;
-        Ok(instance)
+        let started = self.start(name).and_then(|instance| {
+            let mut starting = [instance];
+            wait_all(&mut starting)?;
+            let [instance] = starting;
+            Ok(instance)
+        });
+        // Nobody asked for this start, so that nobody else is told.
+        started.inspect_err(|error| self.context.log_fault(name, &format!("cannot be started again: {error}")))
     }
 
     /// The instances: their groups, names and GPUs.
@@ -193,7 +198,10 @@ fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
             }
         }
         match pending {
-            Some(instance) => instance.link.wait(pause),
+            Some(instance) => {
+                instance.model.check_wanted()?;
+                instance.link.wait(pause);
+            }
             None => return Ok(capabilities),
         }
     }

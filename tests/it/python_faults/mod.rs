@@ -1,0 +1,258 @@
+//! What goes wrong in and around the process of a Python model, on the server as a process: ends, hangs, corruption, floods,
+//! memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do not.
+//!
+//! Most models here do what a request tells them: its input is a piece of Python.
+
+mod bounds;
+mod corruption;
+mod death;
+mod hang;
+mod output;
+mod reload;
+mod restart;
+mod server_end;
+mod start;
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::folder::Folder;
+use crate::support::http;
+use crate::support::python::Environment;
+use crate::support::server::Server;
+use serde_json::{Value, json};
+
+/// A model that runs its input `CODE`, and answers what that leaves in `result`. Its parameters are run as well: `import`,
+/// `initialize`, `is_ready` and `finalize`.
+const DEED: &str = r#"
+import ctypes, json, os, signal, socket, stat, sys, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def crash():
+    ctypes.string_at(0)
+
+def sockets():
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+exec(IMPORT)
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.args = args
+        self.kept = []
+        exec(INITIALIZE)
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            code = pb_utils.get_input_tensor_by_name(request, "CODE").as_numpy()[0].decode()
+            scope = {**globals(), "model": self, "requests": requests, "request": request, "result": ""}
+            exec(code, scope)
+            text = np.array([str(scope["result"])], dtype=object)
+            outputs = [pb_utils.Tensor("RESULT", text)] + scope.get("more", [])
+            answers.append(pb_utils.InferenceResponse(outputs))
+        return answers
+
+    def finalize(self):
+        exec(FINALIZE)
+"#;
+
+/// Joined to [`DEED`] where the model has `is_ready`.
+const DEED_IS_READY: &str = "
+    def is_ready(self):
+        scope = {**globals(), 'model': self, 'result': True}
+        exec(IS_READY, scope)
+        return scope['result']
+";
+
+/// One model of a repository.
+#[derive(Clone, Copy, Default)]
+struct Deed<'a> {
+    name: &'a str,
+    /// Lines of its configuration, behind the usual ones.
+    config: &'a str,
+    import: &'a str,
+    initialize: &'a str,
+    is_ready: Option<&'a str>,
+    finalize: &'a str,
+}
+
+impl<'a> Deed<'a> {
+    fn named(name: &'a str) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    fn write(&self, repository: &Path) {
+        let quoted = |text: &str| serde_json::to_string(text).unwrap();
+        let mut code = String::new();
+        let parts = [
+            ("IMPORT", self.import),
+            ("INITIALIZE", self.initialize),
+            ("IS_READY", self.is_ready.unwrap_or_default()),
+            ("FINALIZE", self.finalize),
+        ];
+        for (name, text) in parts {
+            code += &format!("{name} = {}\n", quoted(text));
+        }
+        code += DEED;
+        if self.is_ready.is_some() {
+            code += DEED_IS_READY;
+        }
+        let tensors = "input { name: 'CODE' data_type: TYPE_STRING dims: 1 }
+            output { name: 'RESULT' data_type: TYPE_STRING dims: 1 }";
+        let group = if self.config.contains("instance_group") { "" } else { "instance_group { kind: KIND_CPU }" };
+        write(repository, self.name, &format!("{tensors}\n{group}\n{}", self.config), &code);
+    }
+}
+
+/// Writes a Python model of any kind. The file is replaced in one step: a server may be reading it.
+fn write(repository: &Path, name: &str, config: &str, code: &str) {
+    let version = repository.join(name).join("1");
+    fs::create_dir_all(&version).unwrap();
+    let config = format!("backend: 'python' {config}");
+    for (place, text) in [(version.with_file_name("config.pbtxt"), config.as_str()), (version.join("model.py"), code)] {
+        fs::write(place.with_extension("new"), text).unwrap();
+        fs::rename(place.with_extension("new"), place).unwrap();
+    }
+}
+
+/// A server of Python models.
+struct PythonServer {
+    server: Server,
+    folder: Folder,
+}
+
+impl PythonServer {
+    /// Serves these models; `None` where there is no interpreter with numpy.
+    fn start(deeds: &[Deed<'_>], flags: &[&str]) -> Option<Self> {
+        let folder = Folder::new("faults");
+        deeds.iter().for_each(|deed| deed.write(folder.path()));
+        Self::on(folder, flags)
+    }
+
+    fn on(folder: Folder, flags: &[&str]) -> Option<Self> {
+        let interpreter = interpreter()?;
+        let flags = [flags, &[&interpreter]].concat();
+        let server = Server::deuteron(folder.path(), &flags);
+        Some(Self { server, folder })
+    }
+
+    /// Has a model run a piece of code; what it leaves in `result`, or the status and text of the error.
+    fn run(&self, model: &str, code: &str) -> Result<String, (u16, String)> {
+        run(self.server.http(), model, code)
+    }
+
+    /// The same, which must be well.
+    fn well(&self, model: &str, code: &str) -> String {
+        self.run(model, code).unwrap_or_else(|error| panic!("{model}: {code}: {error:?}\n{}", self.server.log()))
+    }
+
+    /// The id of a model's process.
+    fn pid(&self, model: &str) -> u32 {
+        self.well(model, "result = os.getpid()").parse().unwrap()
+    }
+
+    fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let answer = http::post(self.server.http(), path, body.as_bytes()).unwrap();
+        (answer.status, String::from_utf8(answer.body).unwrap())
+    }
+
+    fn load(&self, model: &str) -> (u16, String) {
+        self.post(&format!("/v2/repository/models/{model}/load"), "")
+    }
+
+    fn unload(&self, model: &str) -> (u16, String) {
+        self.post(&format!("/v2/repository/models/{model}/unload"), "")
+    }
+
+    fn is_ready(&self, model: &str) -> bool {
+        http::get(self.server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
+    }
+
+    /// The Python processes of this server: their ids and their states.
+    fn children(&self) -> Vec<u32> {
+        children(self.server.id())
+    }
+
+    /// Descriptors and threads of the server.
+    fn resources(&self) -> (usize, usize) {
+        let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", self.server.id())).unwrap().count();
+        (count("fd"), count("task"))
+    }
+
+    /// Lines of the log with all of these words.
+    fn log_count(&self, words: &[&str]) -> usize {
+        self.server.log().lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+}
+
+/// `--backend-config` with an interpreter that has numpy; `None` where none can be made.
+fn interpreter() -> Option<String> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        let python = Environment::shared()?.python();
+        Some(format!("--backend-config=python,interpreter={}", python.display()))
+    };
+    FOUND.get_or_init(find).clone()
+}
+
+/// Has a model run a piece of code.
+fn run(server: std::net::SocketAddr, model: &str, code: &str) -> Result<String, (u16, String)> {
+    let body = json!({"inputs": [{"name": "CODE", "datatype": "BYTES", "shape": [1], "data": [code]}]}).to_string();
+    let answer = http::post(server, &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
+    let text = String::from_utf8(answer.body).unwrap();
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+    if answer.status == 200 {
+        return Ok(value["outputs"][0]["data"][0].as_str().unwrap_or_else(|| panic!("{text}")).to_owned());
+    }
+    Err((answer.status, value["error"].as_str().unwrap_or_else(|| panic!("{text}")).to_owned()))
+}
+
+/// The error of a batch whose process has ended.
+fn unhealthy(instance: &str) -> Result<String, (u16, String)> {
+    Err((500, format!("Stub process '{instance}' is not healthy.")))
+}
+
+/// The direct children of a process that run, or were not reaped.
+fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    processes.filter(|id| stat(*id).is_some_and(|(_, of)| of == parent)).collect()
+}
+
+/// The state letter and the parent of a process; `None` if there is none.
+fn stat(id: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+/// Whether a process runs: one that nobody has reaped does not.
+fn is_alive(id: u32) -> bool {
+    stat(id).is_some_and(|(state, _)| state != 'Z' && state != 'X')
+}
+
+fn kill(id: u32, signal: &str) {
+    let status = std::process::Command::new("kill").args(["-s", signal, &id.to_string()]).status().unwrap();
+    assert!(status.success(), "process {id} is gone");
+}
+
+/// Waits until something is so, and says how long that took.
+fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+    start.elapsed()
+}

@@ -1,0 +1,84 @@
+//! Python models that are loaded again and again while they serve: no request fails, and nothing is left behind.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::python_faults::{Deed, PythonServer, run, until};
+
+/// Reloads of all models together; `DEUTERON_RELOADS` has another number for a longer run.
+const RELOADS: usize = 200;
+/// Reloads after which memory is at its level.
+const WARM_UP: usize = 40;
+const MODELS: [&str; 4] = ["a", "b", "c", "d"];
+
+fn resident(id: u32) -> i64 {
+    let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() * 1024
+}
+
+#[test]
+fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
+    let reloads = std::env::var("DEUTERON_RELOADS").map_or(RELOADS, |text| text.parse().expect("a number"));
+    let deeds = MODELS.map(Deed::named);
+    let flags = ["--model-control-mode=explicit", "--load-model=*"];
+    let Some(served) = PythonServer::start(&deeds, &flags) else { return };
+    let (address, id) = (served.server.http(), served.server.id());
+    let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let settle = || {
+        until("one process for each model", Duration::from_secs(20), || served.children().len() == MODELS.len());
+        thread::sleep(Duration::from_millis(200));
+        (served.resources(), resident(id))
+    };
+    let reload = |count: usize| {
+        thread::scope(|scope| {
+            for deed in &deeds {
+                scope.spawn(|| {
+                    for _ in 0..count / MODELS.len() {
+                        // A new file: what has not changed would not be loaded again.
+                        deed.write(served.folder.path());
+                        let (status, text) = served.load(deed.name);
+                        assert_eq!(status, 200, "{text}");
+                    }
+                });
+            }
+        });
+    };
+    thread::scope(|scope| {
+        for model in MODELS {
+            let (is_over, answered) = (&is_over, &answered);
+            scope.spawn(move || {
+                let mut processes = std::collections::BTreeSet::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let outcome = run(address, model, "result = os.getpid()");
+                    processes.insert(outcome.unwrap_or_else(|error| panic!("{model}: {error:?}")));
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(5));
+                }
+                assert!(
+                    processes.len() >= reloads / MODELS.len() / 2,
+                    "{model}: {} processes answered",
+                    processes.len()
+                );
+            });
+        }
+        let ended = thread::scope(|inner| {
+            let work = inner.spawn(|| {
+                reload(WARM_UP);
+                let before = settle();
+                reload(reloads - WARM_UP);
+                (before, settle())
+            });
+            work.join()
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let ((before, resident_before), (after, resident_after)) = ended.unwrap();
+        println!("{} answers; descriptors and threads {before:?}, then {after:?}", answered.load(Ordering::Relaxed));
+        println!("resident {resident_before}, then {resident_after}");
+        // Connections of clients come and go.
+        assert!(after.0 <= before.0 + 8 && after.1 <= before.1, "{before:?}, then {after:?}");
+        assert!(resident_after - resident_before < 2 * 1024 * 1024, "{resident_before}, then {resident_after}");
+    });
+}
