@@ -18,7 +18,7 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// From this pause on, requests are refused while no instance of the model is left: a client that waits for one that may
 /// never come does not try elsewhere.
-const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(800);
+const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(400);
 
 /// Serves batches with an instance until the queue stops. A lost instance is recreated, with pauses between attempts;
 /// meanwhile its model version is not ready.
