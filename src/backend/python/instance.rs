@@ -129,7 +129,8 @@ impl PythonInstance {
             next_request: 1,
             ended_batch: None,
             has_answered: false,
-            run_time: Duration::ZERO,
+            // Nothing is sent ahead of a run whose time is not known: another instance may be idle.
+            run_time: SEND_AHEAD_RUN_MAX,
             is_lost: false,
             is_ended_by_us: false,
             released: Vec::new(),
