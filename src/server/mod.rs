@@ -88,7 +88,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
         settings,
-        loader,
+        loader: Arc::clone(&loader),
         repositories,
         limiter,
         server_context: Arc::clone(&server_context),
@@ -112,8 +112,11 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     }
     // The workers were told to end when the control thread dropped its models. One that still computes is abandoned
     // after a timeout: nobody waits for its answers any more.
-    if ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        log::warning("a model still computes or loads; the server ends without waiting for its thread");
+    while ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if !loader.is_finalizing() {
+            log::warning("a model still computes or loads; the server ends without waiting for its thread");
+            break;
+        }
     }
     log::info("ended");
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -54,7 +54,7 @@ def strings_come_as_they_went(clients):
 def every_datatype_comes_as_it_went(clients):
     arrays = {}
     for dtype in "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split():
-        name = f"IN_{np_to_triton_dtype(np.dtype(dtype).type)}"
+        name = f"IN_{np_to_triton_dtype(np.dtype(dtype))}"
         info = np.iinfo(dtype) if "int" in dtype else np.finfo(dtype) if "float" in dtype else None
         arrays[name] = np.array([info.min, 0, info.max] if info else [True, False, True], dtype=dtype)
     for module, client in both(clients):

