@@ -128,6 +128,23 @@ fn a_batch_that_was_sent_ahead_is_run_by_the_next_process() {
 }
 
 #[test]
+fn a_request_that_a_sender_was_to_answer_fails_with_its_process() {
+    let Some(served) = PythonServer::start(&[Deed::named("m")], &[]) else { return };
+    let address = served.server.http();
+    let keep = "model.kept.append(request.get_response_sender()); result = None".to_owned();
+    let waiting = [(); 3].map(|()| spawn(address, "m", keep.clone()));
+    until("all three wait", START_MAX, || served.well("m", "result = len(model.kept)") == "3");
+    let (pid, killed) = (served.pid("m"), Instant::now());
+    kill(pid, "KILL");
+    for request in waiting {
+        let (outcome, at) = request.join().unwrap();
+        assert_eq!(outcome, unhealthy("m_0_0"));
+        assert!(at.duration_since(killed) < AT_ONCE, "{:?}", at.duration_since(killed));
+    }
+    assert_ne!(served.pid("m"), pid);
+}
+
+#[test]
 fn batches_that_were_not_begun_stay_apart_and_are_sent_again_only_once() {
     let Some(served) = PythonServer::start(&[Deed::named("m")], &[]) else { return };
     let address = served.server.http();
