@@ -37,6 +37,11 @@ pub trait PythonEngine: Backend {
     /// # Errors
     /// What the load fails with: the function's own exception, or why there was no process.
     fn complete_config(&self, model: &PythonDraft<'_>) -> Result<String, Error>;
+
+    /// Whether any model finalizes now. Each does for a limited time.
+    fn is_finalizing(&self) -> bool {
+        false
+    }
 }
 
 /// A Python model whose configuration is to be completed.

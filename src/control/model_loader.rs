@@ -86,6 +86,11 @@ impl ModelLoader {
         &self.services
     }
 
+    /// Whether any model finalizes now, which takes a limited time.
+    pub fn is_finalizing(&self) -> bool {
+        self.engines.python().is_some_and(|python| python.is_finalizing())
+    }
+
     /// The GPUs of this machine. The first call searches for them.
     pub fn gpus(&self) -> &Gpus {
         self.host_gpus.gpus()

@@ -2,6 +2,7 @@
 //! of `backend::python`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crate::backend::gateway::Gateway;
 use crate::backend::python::archive::{self, Archives};
@@ -37,6 +38,7 @@ pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
         region_size_max: process_memory::python_region_max(settings) as u64,
         backend_directory: settings.backend_directory.clone(),
         exit_timeout: settings.exit_timeout,
+        finalizing: AtomicUsize::new(0),
     })
 }
 
@@ -50,6 +52,10 @@ impl PythonEngine for PythonBackend {
             python: model.python,
             config: &model.config,
         })
+    }
+
+    fn is_finalizing(&self) -> bool {
+        Self::is_finalizing(self)
     }
 }
 

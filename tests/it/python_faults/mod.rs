@@ -59,6 +59,9 @@ class TritonPythonModel:
             code = pb_utils.get_input_tensor_by_name(request, "CODE").as_numpy()[0].decode()
             scope = {**globals(), "model": self, "requests": requests, "request": request, "result": ""}
             exec(code, scope)
+            if scope["result"] is None:
+                answers.append(None)
+                continue
             text = np.array([str(scope["result"])], dtype=object)
             outputs = [pb_utils.Tensor("RESULT", text)] + scope.get("more", [])
             answers.append(pb_utils.InferenceResponse(outputs))

@@ -26,11 +26,15 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
     let flags = ["--model-control-mode=explicit", "--load-model=*"];
     let Some(served) = PythonServer::start(&deeds, &flags) else { return };
     let (address, id) = (served.server.http(), served.server.id());
-    let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (is_over, is_paused, answered) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     let settle = || {
+        // Nobody is connected meanwhile.
+        is_paused.store(true, Ordering::Relaxed);
         until("one process for each model", Duration::from_secs(20), || served.children().len() == MODELS.len());
-        thread::sleep(Duration::from_millis(200));
-        (served.resources(), resident(id))
+        thread::sleep(Duration::from_millis(500));
+        let found = (served.resources(), resident(id));
+        is_paused.store(false, Ordering::Relaxed);
+        found
     };
     let reload = |count: usize| {
         thread::scope(|scope| {
@@ -48,14 +52,18 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
     };
     thread::scope(|scope| {
         for model in MODELS {
-            let (is_over, answered) = (&is_over, &answered);
+            let (is_over, is_paused, answered) = (&is_over, &is_paused, &answered);
             scope.spawn(move || {
                 let mut processes = std::collections::BTreeSet::new();
                 while !is_over.load(Ordering::Relaxed) {
+                    if is_paused.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(20));
+                        continue;
+                    }
                     let outcome = run(address, model, "result = os.getpid()");
                     processes.insert(outcome.unwrap_or_else(|error| panic!("{model}: {error:?}")));
                     answered.fetch_add(1, Ordering::Relaxed);
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(Duration::from_millis(15));
                 }
                 assert!(
                     processes.len() >= reloads / MODELS.len() / 2,
@@ -77,8 +85,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
         let ((before, resident_before), (after, resident_after)) = ended.unwrap();
         println!("{} answers; descriptors and threads {before:?}, then {after:?}", answered.load(Ordering::Relaxed));
         println!("resident {resident_before}, then {resident_after}");
-        // Connections of clients come and go.
-        assert!(after.0 <= before.0 + 8 && after.1 <= before.1, "{before:?}, then {after:?}");
+        assert!(after.0 <= before.0 && after.1 <= before.1, "{before:?}, then {after:?}");
         assert!(resident_after - resident_before < 2 * 1024 * 1024, "{resident_before}, then {resident_after}");
     });
 }

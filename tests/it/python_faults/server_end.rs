@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, until};
 use crate::support::folder::Folder;
@@ -32,6 +32,21 @@ fn a_server_that_ends_finalizes_each_instance_once() {
     let mut have: Vec<&str> = text.lines().collect();
     have.sort_unstable();
     assert_eq!(have, ["m_0_0", "m_0_1", "n_0_0", "n_0_1", "o_0_0", "o_0_1"]);
+}
+
+#[test]
+fn a_finalize_that_takes_its_time_is_waited_for_but_not_for_ever() {
+    let folder = Folder::new("slow");
+    let file = folder.path().join("lines");
+    let finalize = format!("time.sleep(2)\nprint('saved', file=open('{}', 'w'))", file.display());
+    let hangs = Deed { finalize: "time.sleep(600)", ..Deed::named("hangs") };
+    let deeds = [Deed { finalize: &finalize, ..Deed::named("slow") }, hangs];
+    let Some(mut served) = PythonServer::start(&deeds, &["--exit-timeout-secs=5"]) else { return };
+    let start = Instant::now();
+    assert!(served.server.stop().success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "saved\n");
+    println!("the server ended after {:?}", start.elapsed());
+    assert_eq!(served.log_count(&["hangs_0_0: finalize takes too long"]), 1, "{}", served.server.log());
 }
 
 /// A packed environment whose interpreter is that of the tests.
