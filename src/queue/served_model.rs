@@ -94,6 +94,11 @@ impl ServedModel {
         self.readiness.ask(&*self.loaded)
     }
 
+    /// How many instances are lost and could not be recreated yet.
+    pub fn lost(&self) -> usize {
+        self.lost.load(Ordering::Relaxed)
+    }
+
     /// One of its instances was lost and could not be recreated.
     pub fn handle_instance_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);

@@ -96,7 +96,7 @@ fn serve(
         warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
         while !model_queue.is_stopped() {
-            std::thread::park_timeout(pause);
+            wait_for_attempt(served, model_queue, parking, &mut *instance, pause);
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
@@ -107,6 +107,30 @@ fn serve(
             }
         }
     }
+}
+
+/// Waits until the next attempt to recreate an instance. While a Python model has no instance left, what comes is refused
+/// at once by the placeholder: its process may fail at every start, and clients need not wait for that.
+fn wait_for_attempt(
+    served: &ServedModel,
+    model_queue: &ModelQueue,
+    parking: usize,
+    instance: &mut dyn Instance,
+    pause: Duration,
+) {
+    let retry_at = clock::now() + pause;
+    let poll_flight = || {
+        let now = clock::now();
+        InFlightState { is_lost: now >= retry_at, look_again: Some(retry_at.since(now)), ..InFlightState::default() }
+    };
+    let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
+    while served.spec.is_python() && served.lost() >= active {
+        match model_queue.next_beside(parking, clock::now, &mut { poll_flight }, None) {
+            NextWork::Batch(batch) => answering(|| instance.run(batch)),
+            NextWork::Ended | NextWork::Lost => break,
+        }
+    }
+    std::thread::park_timeout(retry_at.since(clock::now()));
 }
 
 /// Polls an instance's batches in flight; one that panics is lost.

@@ -206,7 +206,15 @@ impl PythonInstance {
                 let files = files.map(|taken| taken.map(|(contents, path)| (path, contents)));
                 OrderKind::Load { config, files: files.collect::<Result<_, MessageError>>()? }
             }
-            ControlOperation::IsReady { version } => OrderKind::Ready(version.parse().ok()),
+            ControlOperation::IsReady { version } if version.is_empty() => OrderKind::Ready(None),
+            ControlOperation::IsReady { version } => match version.parse() {
+                Ok(version) => OrderKind::Ready(Some(version)),
+                Err(_) => {
+                    let text = format!("failed to get model version from specified version string '{version}'");
+                    self.reply(call, Err(Error::invalid(text)));
+                    return Ok(());
+                }
+            },
             ControlOperation::Unload { with_dependents } => OrderKind::Unload { with_dependents },
         };
         if self.calls.orders >= PYTHON_CALLS_MAX {

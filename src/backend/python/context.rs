@@ -12,10 +12,8 @@ use std::time::Duration;
 use crate::backend::Request;
 use crate::backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use crate::backend::gateway::Gateway;
-use crate::backend::python::BOOT_REFUSAL;
 use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::{Interpreter, refuse_start};
-use crate::backend::python::exit::ExitReason;
 use crate::backend::python::host::LogLine;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::PythonProcess;
@@ -164,15 +162,16 @@ impl PythonModelContext {
         self.lock().get_mut(instance).map(|lost| std::mem::take(&mut lost.unbegun)).unwrap_or_default()
     }
 
-    /// The error of a process that ended before its model was initialized.
-    pub(super) fn early_end(&self, instance: &str, process: &PythonProcess) -> Error {
+    /// The error of a process that ended before its model was initialized: if its program had begun the model is at fault,
+    /// else the interpreter.
+    pub(super) fn early_end(&self, instance: &str, process: &PythonProcess, has_program: bool) -> Error {
         // It closes its sockets before it ends, and its own reason is worth a moment.
         let own_reason = process.wait_ended(START_END_WAIT / 4);
         process.kill();
         let Some(reason) = own_reason.or_else(|| process.wait_ended(START_END_WAIT)) else {
             return unhealthy(instance);
         };
-        if reason == ExitReason::Exited(BOOT_REFUSAL) {
+        if !has_program {
             return refuse_start(&self.interpreter, reason, &process.stderr());
         }
         self.log_fault(instance, &format!("its Python process ended while the model was initialized: {reason}"));

@@ -161,7 +161,7 @@ impl PythonInstance {
 
     /// The process ended before it said anything.
     fn start_error(&self) -> Error {
-        self.model.early_end(&self.name, &self.process)
+        self.model.early_end(&self.name, &self.process, self.responses.has_program())
     }
 
     /// Sends requests that an earlier process of the instance had not begun.
@@ -318,6 +318,7 @@ impl PythonInstance {
         let BatchInFlight { first, requests, .. } = flight;
         match outcome {
             Err(text) => {
+                self.model.log_fault(&self.name, &text);
                 let error = Error::internal(text);
                 requests.into_iter().for_each(|request| request.fail(&error));
                 Ok(())

@@ -213,6 +213,11 @@ impl ResponseMemory {
         self.first().map_or(0, |region| region.begun_batch())
     }
 
+    /// Whether the program of the process has begun.
+    pub fn has_program(&self) -> bool {
+        self.first().is_some_and(|region| region.has_program())
+    }
+
     /// Opens the memory of a message. When it and all views of it are gone, its slot is free.
     ///
     /// # Errors

@@ -30,8 +30,6 @@ pub use self::spawn::ProcessCommand;
 
 /// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
 const BOOT: &str = include_str!("worker/boot.py");
-/// The exit status of [`BOOT`] where the interpreter cannot run the others: too old, or without numpy.
-const BOOT_REFUSAL: i32 = 78;
 /// The modules of the process.
 const MODULES: &[(&str, &str)] = &[
     ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),

@@ -100,6 +100,9 @@ impl RequestRegion {
     }
 }
 
+/// Bytes at the start of the first response region that belong to the protocol.
+const HEAD_SIZE: usize = 64;
+
 /// The region that the process writes. Tensors may be views into it, so that it lives as long as they do.
 pub struct ResponseRegion {
     mapping: Mapping,
@@ -127,13 +130,12 @@ impl ResponseRegion {
 
     /// The number at the start of the region: the batch that the process began last. A claim as all else.
     pub fn begun_batch(&self) -> u64 {
-        if self.mapping.size < size_of::<u64>() {
-            return 0;
-        }
-        // SAFETY: the mapping is aligned to a page, has 8 bytes, and lives as long as `self`. It is read-only here: a relaxed
-        // load of 64 bits never writes. The process writes the number at once.
-        let number = unsafe { AtomicU64::from_ptr(self.mapping.address.as_ptr().cast()) };
-        u64::from_le(number.load(Ordering::Relaxed))
+        self.number(0)
+    }
+
+    /// Whether the program of the process has begun: it is the interpreter's own affair before. A claim as all else.
+    pub fn has_program(&self) -> bool {
+        self.number(1) != 0
     }
 
     /// The bytes of a part of a span, copied out.
@@ -155,6 +157,17 @@ impl ResponseRegion {
     /// Where the system refuses. The memory stays as it is then.
     pub fn punch(&self, range: Range<u64>) -> io::Result<()> {
         self.mapping.punch(range)
+    }
+
+    /// A number of 64 bits at the start of the region, counted from 0.
+    fn number(&self, index: usize) -> u64 {
+        if self.mapping.size < HEAD_SIZE || index >= HEAD_SIZE / size_of::<u64>() {
+            return 0;
+        }
+        // SAFETY: the mapping is aligned to a page, has the head, and lives as long as `self`. It is read-only here: a
+        // relaxed load of 64 bits never writes. The process writes the number at once.
+        let number = unsafe { AtomicU64::from_ptr(self.mapping.address.as_ptr().cast::<u64>().add(index)) };
+        u64::from_le(number.load(Ordering::Relaxed))
     }
 
     /// Where a part of a span is in the mapping.

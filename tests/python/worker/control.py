@@ -208,7 +208,7 @@ class Control(WorkerTest):
 
 
 class Complete(WorkerTest):
-    """Section 1.4: `auto_complete_config`."""
+    """What `auto_complete_config` may do."""
 
     def complete(self, body, config=None):
         source = model(
@@ -256,6 +256,15 @@ return config
     def test_without_the_function_nothing_changes(self):
         server = self.serve(model("pass"), mode="complete", start=False)
         self.assertEqual(json.loads(server.expect("main", ws.COMPLETED).str32()), server.settings["config"])
+
+    def test_the_server_is_not_asked_for_anything(self):
+        for statement in (
+            "pb_utils.MetricFamily('n', 'd', pb_utils.MetricFamily.GAUGE)",
+            "pb_utils.is_model_ready('x')",
+        ):
+            found = self.complete(statement + "\nreturn config")
+            self.assertTrue(found.startswith("TritonModelException: "), found)
+            self.assertIn("'auto_complete_config'", found)
 
     def test_another_object_is_refused(self):
         wanted = "auto_complete_config function in model 'm_0_0' must return a valid pb.ModelConfig object."

@@ -114,6 +114,25 @@ async def execute(self, requests):
         self.assertEqual((out, server.process.returncode), ("bye\n", 0))
         self.assertIn(b"ValueError: boom", server.expect("aux", ws.LOG).body)
 
+    def test_nothing_is_said_after_the_end(self):
+        # Senders and arrays that the model has kept end with the process.
+        source = model(
+            """
+kept = []
+def execute(self, requests):
+    cycle = [requests[0].get_response_sender(), requests[0].inputs()[0].as_numpy()]
+    cycle.append(cycle)
+    self.kept.append(cycle)
+def finalize(self):
+    self.family = pb_utils.InferenceResponse
+"""
+        )
+        server = self.serve(source, decoupled=True)
+        for _ in range(3):
+            server.execute({"IN": X})
+        self.assertEqual(server.finalize(), ("", ""))
+        self.assertEqual(server.process.returncode, 0)
+
     def test_is_ready_is_answered_while_execute_runs(self):
         source = model(
             """

@@ -20,6 +20,8 @@ LOAD, UNLOAD, IS_READY = 0, 1, 2
 def ask(kind, *parts):
     """Asks the server, and returns the value of its reply."""
     process = channel.process
+    if process.settings.get("mode") == "complete":
+        raise TritonModelException("not supported during the 'auto_complete_config' function")
     try:
         is_known, value = process.aux.ask(kind, *parts)
     except channel.ServerGone as error:
@@ -32,11 +34,8 @@ def ask(kind, *parts):
 
 
 def _control(what, operation, model, version="", unload_dependents=False, config="", span=NO_SPAN, files=()):
-    process = channel.process
-    if process.settings.get("mode") == "complete" or process.stage == "finalizing":
-        raise TritonModelException(
-            what + ": not supported during the 'auto_complete_config' and 'finalize' functions."
-        )
+    if channel.process.stage == "finalizing":
+        raise TritonModelException(what + ": not supported during the 'finalize' function")
     parts = [bytes((operation,)), str16(model), str16(version), bytes((unload_dependents,)), str32(config), span]
     try:
         return ask(channel.CONTROL, *parts, U16.pack(len(files)), *files)

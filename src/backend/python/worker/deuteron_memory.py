@@ -22,7 +22,7 @@ from deuteron_tensor import DeviceMemory
 
 # Alignment of tensors: a cache line, and the widest vector register.
 ALIGNMENT = 64
-# Bytes that the protocol uses at the start of response region 0: the number of the batch that runs.
+# Bytes that the protocol uses at the start of response region 0: the batch that runs, and that this program does.
 PROTOCOL_SIZE = 64
 # Bytes from which a copy is made by numpy, which lets other threads run meanwhile, but takes longer to begin.
 LARGE_SIZE = 256 * 1024
@@ -143,6 +143,8 @@ class ResponseMemory:
         self.aux = aux
         self.lock = _thread.allocate_lock()
         self.newest = self.first = ResponseRegion(0, size, fd)
+        # That this program runs: if the process ends from now on, the interpreter is not to blame.
+        self.first.map[8:16] = (1).to_bytes(8, "little")
         self.slots = {}
         self.last_slot = 0
 

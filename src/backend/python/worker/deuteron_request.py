@@ -151,7 +151,7 @@ class InferenceResponse:
 
     def output_tensors(self) -> List[Tensor]:
         """The outputs."""
-        return self._outputs
+        return [*self._outputs]
 
     def has_error(self) -> bool:
         """Whether the request failed."""
@@ -355,7 +355,7 @@ class InferenceRequest:
     def inputs(self) -> List[Tensor]:
         """The inputs; those that the client left out are not among them."""
         inputs = self._inputs
-        return inputs if inputs is not None else self._open_inputs()
+        return [*(inputs if inputs is not None else self._open_inputs())]
 
     def _open_inputs(self):
         row = self._row

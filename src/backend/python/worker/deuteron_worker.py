@@ -317,6 +317,8 @@ class Process:
             except BaseException as error:
                 self.log(LOG_ERROR, describe(error), self.settings["model_file"], 0)
         self.main.send(frame(channel.FINALIZED))
+        # What the model still holds ends with the interpreter: its finalizers have nobody to talk to.
+        self.main.socket = self.aux.writer.socket = None
 
     def _answer_is_ready(self, ask):
         state, text = 1, ""
@@ -378,12 +380,28 @@ def describe(error):
     return "".join(lines)
 
 
-def forget_server():
+# Signals that the server may send to the whole group: it says by a message how the process ends.
+IGNORED = (_signal.SIGINT, _signal.SIGTERM)
+# What a thread that forks had blocked, by thread.
+masks = {}
+
+
+def begin_fork():
+    """A signal to a child that has not forgotten our handlers would be lost: it waits until the child has."""
+    masks[_thread.get_ident()] = _signal.pthread_sigmask(_signal.SIG_BLOCK, IGNORED)
+
+
+def end_fork():
+    """In the process that has forked."""
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, masks.pop(_thread.get_ident()))
+
+
+def begin_child():
     """In a process that the model forked: it must not say anything to the server, nor keep the sockets open.
 
     Signals mean again what they mean everywhere: `multiprocessing` ends its processes by them.
     """
-    for number, usual in ((_signal.SIGINT, _signal.default_int_handler), (_signal.SIGTERM, _signal.SIG_DFL)):
+    for number, usual in zip(IGNORED, (_signal.default_int_handler, _signal.SIG_DFL)):
         if _signal.getsignal(number) is ignore_signal:
             _signal.signal(number, usual)
     process = channel.process
@@ -394,18 +412,19 @@ def forget_server():
             writer.socket.close()
             writer.socket = None
     process.aux.lock = _thread.RLock()
+    end_fork()
 
 
 def ignore_signal(number, place):
-    """The server says how the process ends. A function, so that programs that the model starts do not inherit it."""
+    """Does nothing. A function, so that programs that the model starts do not inherit it."""
 
 
 def main(main_fd, aux_fd, request_fd, response_fd):
     """Runs until the server ends the model. The descriptors are ours from here on."""
-    _signal.signal(_signal.SIGINT, ignore_signal)
-    _signal.signal(_signal.SIGTERM, ignore_signal)
+    for number in IGNORED:
+        _signal.signal(number, ignore_signal)
     os.set_blocking(aux_fd, True)
     main_socket, aux_socket = _socket.socket(fileno=main_fd), _socket.socket(fileno=aux_fd)
     channel.process = Process(main_socket, aux_socket, request_fd, response_fd)
-    os.register_at_fork(after_in_child=forget_server)
+    os.register_at_fork(before=begin_fork, after_in_parent=end_fork, after_in_child=begin_child)
     channel.process.run()
