@@ -11,13 +11,11 @@ use serde_json::json;
 use super::zoo::{Models, ints, is_running, kill, open_files, resident_kib, wait_for};
 use crate::support::skipped::is_asked_for;
 
-/// Names in the memory that processes share by name, but for those of a tritonserver, which may run beside.
+/// Names in the memory that processes share by name. Those of a tritonserver that runs beside are not ours.
 fn shared_memory() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").expect("Linux").flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names
-        .filter(|name| !name.starts_with("triton_") && (name.contains("python") || name.contains("deuteron-")))
-        .collect()
+    names.filter(|name| name.contains("python") && !name.starts_with("triton_python_backend")).collect()
 }
 
 #[test]

@@ -99,6 +99,18 @@ fn a_client_brings_no_code_unless_the_server_allows_it_and_a_model_does() {
 }
 
 #[test]
+fn a_model_loads_nothing_while_it_completes_its_configuration() {
+    let Some(models) = Models::new() else { return };
+    let program = "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    @staticmethod\n    \
+        def auto_complete_config(config):\n        pb_utils.load_model('double')\n        return config\n";
+    let zoo = models.with("double").add("loads", CASES, program).serve(&["--model-control-mode=explicit"]);
+    let (status, text) = zoo.order("loads", "load");
+    let want = "TritonModelException: Failed to load model: not supported during the 'auto_complete_config'";
+    assert!(status == 400 && text.contains(want), "{status} {text}");
+    assert_ne!(zoo.ready("double"), 200);
+}
+
+#[test]
 fn a_model_loads_nothing_where_the_server_chooses_its_models() {
     let Some(models) = Models::new() else { return };
     let zoo = models.with("model_control double").serve(&[]);
