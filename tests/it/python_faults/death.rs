@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, kill, run, unhealthy, until};
+use crate::python_faults::{Deed, Outcome, PythonServer, interpreter, is_alive, kill, run, unhealthy, until};
 use crate::support::http;
 use serde_json::json;
 
@@ -30,11 +30,7 @@ fn wait_running(mark: &Path) -> u32 {
 }
 
 /// A request on a thread of its own: its outcome, and when that came.
-fn spawn(
-    server: SocketAddr,
-    model: &'static str,
-    code: String,
-) -> thread::JoinHandle<(Result<String, (u16, String)>, Instant)> {
+fn spawn(server: SocketAddr, model: &'static str, code: String) -> thread::JoinHandle<(Outcome, Instant)> {
     thread::spawn(move || (run(server, model, &code), Instant::now()))
 }
 

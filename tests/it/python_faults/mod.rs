@@ -79,6 +79,9 @@ const DEED_IS_READY: &str = "
         return scope['result']
 ";
 
+/// What a request had: what its code left in `result`, or the status and text of the error.
+type Outcome = Result<String, (u16, String)>;
+
 /// One model of a repository.
 #[derive(Clone, Copy, Default)]
 struct Deed<'a> {
@@ -151,8 +154,8 @@ impl PythonServer {
         Some(Self { server, folder })
     }
 
-    /// Has a model run a piece of code; what it leaves in `result`, or the status and text of the error.
-    fn run(&self, model: &str, code: &str) -> Result<String, (u16, String)> {
+    /// Has a model run a piece of code.
+    fn run(&self, model: &str, code: &str) -> Outcome {
         run(self.server.http(), model, code)
     }
 
@@ -183,7 +186,7 @@ impl PythonServer {
         http::get(self.server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
     }
 
-    /// The Python processes of this server: their ids and their states.
+    /// The Python processes of this server, also those that were not reaped.
     fn children(&self) -> Vec<u32> {
         children(self.server.id())
     }
@@ -211,7 +214,7 @@ fn interpreter() -> Option<String> {
 }
 
 /// Has a model run a piece of code.
-fn run(server: std::net::SocketAddr, model: &str, code: &str) -> Result<String, (u16, String)> {
+fn run(server: std::net::SocketAddr, model: &str, code: &str) -> Outcome {
     let body = json!({"inputs": [{"name": "CODE", "datatype": "BYTES", "shape": [1], "data": [code]}]}).to_string();
     let answer = http::post(server, &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
     let text = String::from_utf8(answer.body).unwrap();
@@ -223,7 +226,7 @@ fn run(server: std::net::SocketAddr, model: &str, code: &str) -> Result<String, 
 }
 
 /// The error of a batch whose process has ended.
-fn unhealthy(instance: &str) -> Result<String, (u16, String)> {
+fn unhealthy(instance: &str) -> Outcome {
     Err((500, format!("Stub process '{instance}' is not healthy.")))
 }
 
