@@ -100,9 +100,9 @@ pub trait LoadedModel: Send + Sync {
         None
     }
 
-    /// Asks the model's own code whether it is ready, and has `reply` called with the answer, at once or later, from any
-    /// thread. Returns `reply` unused where the model has no such code, and then always: it is not asked again. A reply
-    /// that is dropped counts as no. Never blocks.
+    /// Asks the model's own code whether it is ready, and has `reply` called with the answer, at once or later, from
+    /// any thread. Returns `reply` unused where the model has no such code, and then always: it is not asked again. A
+    /// reply that is dropped counts as no. Never blocks.
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         Some(reply)
     }
@@ -110,6 +110,12 @@ pub trait LoadedModel: Send + Sync {
     /// The model is unloaded: an instance that is being made, or made anew, should not be waited for much longer. Never
     /// blocks.
     fn handle_unload(&self) {}
+
+    /// Whether requests are refused at once while no instance is left, and not kept until one is made anew: the model's
+    /// own code may fail at every start.
+    fn refuses_while_lost(&self) -> bool {
+        false
+    }
 }
 
 /// Takes the answer of a model that was asked whether it is ready.

@@ -82,6 +82,14 @@ impl LoadedModel for StatefulModel {
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         self.inner.ask_ready(reply)
     }
+
+    fn handle_unload(&self) {
+        self.inner.handle_unload();
+    }
+
+    fn refuses_while_lost(&self) -> bool {
+        self.inner.refuses_while_lost()
+    }
 }
 
 struct StatefulInstance {

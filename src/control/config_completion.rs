@@ -50,8 +50,6 @@ pub struct PythonDraft<'a> {
     pub name: &'a str,
     /// The number of the version.
     pub version: u64,
-    /// The model's directory.
-    pub model_directory: PathBuf,
     /// The directory of the version.
     pub version_directory: PathBuf,
     /// The name of its backend, which is also the name of a Python-based backend's directory.
@@ -129,7 +127,6 @@ impl ConfigCompletion<'_> {
         let model = PythonDraft {
             name: draft.name(),
             version,
-            model_directory: source.root.join(&directory.path),
             version_directory: source.root.join(&folder),
             backend: draft.backend(),
             python: &python,

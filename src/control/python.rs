@@ -1,5 +1,5 @@
-//! What the server gives to Python models: its flags, its environment, its log and its services. The processes are those
-//! of `backend::python`.
+//! What the server gives to Python models: its flags, its environment, its log and its services. The processes are
+//! those of `backend::python`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -28,7 +28,6 @@ pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
         variables,
         interpreter: config.interpreter.clone(),
         archives: Archives::new(std::env::temp_dir()),
-        variable,
         metrics: Arc::clone(&services.metrics),
         gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,
         log: log_line,
@@ -70,8 +69,4 @@ fn log_line(level: LogLevel, text: &str) {
 
 fn variables() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
     std::env::vars_os().collect()
-}
-
-fn variable(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name)
 }

@@ -36,8 +36,8 @@ struct WarmedModel {
 }
 
 /// Wraps a model so that each new instance runs the samples of its configuration. `read` reads a sample's file, by its
-/// path beneath the model's directory, up to a number of bytes. `start_inputs` are the defaults of the last inputs when a
-/// sample does not have them: for a model that serves sequences, the control inputs and states at a sequence's start.
+/// path beneath the model's directory, up to a number of bytes. `start_inputs` are the defaults of the last inputs when
+/// a sample does not have them: for a model that serves sequences, the control inputs and states at a sequence's start.
 ///
 /// # Errors
 /// When the file of a sample cannot be read or does not have the bytes of its tensor.
@@ -77,6 +77,14 @@ impl LoadedModel for WarmedModel {
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         self.model.ask_ready(reply)
+    }
+
+    fn handle_unload(&self) {
+        self.model.handle_unload();
+    }
+
+    fn refuses_while_lost(&self) -> bool {
+        self.model.refuses_while_lost()
     }
 }
 
@@ -137,8 +145,8 @@ fn tensor(
     Ok(Tensor { datatype, shape: shape.unwrap_or_else(|| given.shape.clone()), contents: contents.freeze() })
 }
 
-/// The part of a file that makes the tensor. As in Triton, the file may be longer; not so for strings, whose number must
-/// be that of the shape.
+/// The part of a file that makes the tensor. As in Triton, the file may be longer; not so for strings, whose number
+/// must be that of the shape.
 fn file_contents<'a>(
     datatype: Datatype,
     shape: &[i64],
@@ -164,8 +172,8 @@ fn file_contents<'a>(
     )))
 }
 
-/// Random contents, the same at each start (xorshift64): floats from 0 to 1, and integers below 128, since integer inputs
-/// are often indices.
+/// Random contents, the same at each start (xorshift64): floats from 0 to 1, and integers below 128, since integer
+/// inputs are often indices.
 fn random(datatype: Datatype, size: usize) -> AlignedBuffer {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -351,6 +359,14 @@ mod tests {
             reply(false);
             None
         }
+
+        fn handle_unload(&self) {
+            self.0.push(Vec::new());
+        }
+
+        fn refuses_while_lost(&self) -> bool {
+            true
+        }
     }
 
     impl Instance for Keeping {
@@ -398,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_within_others_is_asked_whether_it_is_ready() {
+    fn a_model_within_others_is_asked_whether_it_is_ready_and_told_of_its_end() {
         let text = "backend: 'sequence' max_batch_size: 4 input { name: 'x' data_type: TYPE_INT32 dims: 1 } \
                     output { name: 'y' data_type: TYPE_INT32 dims: 1 } sequence_batching { } \
                     model_warmup { name: 'w' batch_size: 1 inputs { key: 'x' value { data_type: TYPE_INT32 dims: 1 \
@@ -406,11 +422,15 @@ mod tests {
         let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
         let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
         let sequence = spec.sequence.clone().unwrap();
-        let warmed = with_warm_up(Box::new(Keeping(Arc::default())), &sequence.engine, &[], |_, _| Ok(Vec::new()));
+        let told = Arc::new(SegQueue::new());
+        let warmed = with_warm_up(Box::new(Keeping(Arc::clone(&told))), &sequence.engine, &[], |_, _| Ok(Vec::new()));
         let model = StatefulModel::new(warmed.unwrap(), &spec, sequence, 0);
         let (sender, asked) = std::sync::mpsc::channel();
         assert!(model.ask_ready(Box::new(move |is_ready| sender.send(is_ready).unwrap())).is_none());
         assert_eq!(asked.recv(), Ok(false));
+        assert!(model.refuses_while_lost());
+        model.handle_unload();
+        assert_eq!(told.len(), 1);
     }
 
     #[test]

@@ -95,8 +95,7 @@ fn serve(
         served.handle_instance_lost();
         warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
-        while !model_queue.is_stopped() {
-            wait_for_attempt(served, model_queue, parking, pause);
+        while wait_for_attempt(served, model_queue, parking, pause) {
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
@@ -109,9 +108,10 @@ fn serve(
     }
 }
 
-/// Waits until the next attempt to recreate an instance. While a Python model has no instance left, what comes is refused
-/// at once by a placeholder: its process may fail at every start, and clients need not wait for that.
-fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usize, pause: Duration) {
+/// Waits until the next attempt to recreate an instance; false if there is none, because the queue is stopped. While a
+/// model that [refuses](crate::backend::LoadedModel::refuses_while_lost) has no instance left, a placeholder answers
+/// what comes.
+fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usize, pause: Duration) -> bool {
     let retry_at = clock::now() + pause;
     let mut poll_flight = || {
         let left = retry_at.since(clock::now());
@@ -121,14 +121,17 @@ fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usi
         InFlightState { is_lost: left.is_zero() && !is_stopped, look_again, ..InFlightState::default() }
     };
     let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
-    while served.spec.is_python() && served.lost() >= active {
+    while served.loaded.refuses_while_lost() && served.lost() >= active {
         match model_queue.next_beside(parking, clock::now, &mut poll_flight, None) {
             NextWork::Batch(batch) => answering(|| GoneInstance.run(batch)),
-            NextWork::Ended => return,
+            NextWork::Ended => return false,
             NextWork::Lost => break,
         }
     }
-    std::thread::park_timeout(retry_at.since(clock::now()));
+    if !model_queue.is_stopped() {
+        std::thread::park_timeout(retry_at.since(clock::now()));
+    }
+    !model_queue.is_stopped()
 }
 
 /// Polls an instance's batches in flight; one that panics is lost.

@@ -34,10 +34,8 @@ pub struct OnnxruntimeConfig {
 pub struct PythonConfig {
     /// `interpreter`: the Python of models without an environment of their own; `None` to look for one.
     pub interpreter: Option<PathBuf>,
-    /// `shm-default-byte-size`: a hint, bytes of a region between server and process at first.
+    /// `shm-default-byte-size`: bytes of a region between server and process at first.
     pub region_size: Option<usize>,
-    /// `shm-growth-byte-size`: a hint, bytes by which such a region grows at least.
-    pub region_growth: Option<usize>,
 }
 
 /// What a setting of `--backend-config` came to.
@@ -121,7 +119,6 @@ impl PythonConfig {
             "interpreter" => self.interpreter = Some(PathBuf::from(value)),
             // Triton's text says 4 MiB for a bound of 1 MiB.
             "shm-default-byte-size" => self.region_size = size(1024 * 1024, "can't be smaller than 1 MiB")?,
-            "shm-growth-byte-size" => self.region_growth = size(1, "can't be smaller than or equal to zero.")?,
             _ => {
                 match key {
                     "default-max-batch-size" => rows(value).map(drop)?,
@@ -130,7 +127,9 @@ impl PythonConfig {
                     }
                     "shm-region-prefix-name" => {}
                     "shm_message_queue_size" => whole().map(drop)?,
-                    "stub-timeout-seconds" => size(1, "can't be smaller than or equal to zero.").map(drop)?,
+                    "shm-growth-byte-size" | "stub-timeout-seconds" => {
+                        size(1, "can't be smaller than or equal to zero.").map(drop)?
+                    }
                     "thread-pool-size" => size(1, "can't be less than 1.").map(drop)?,
                     _ => return Err(unknown_of_python(key)),
                 }
@@ -195,14 +194,14 @@ mod tests {
             Ok::<_, String>((applied, config.python))
         };
         let held = |setting: &str| applied(setting).map(|(_, python)| python);
-        let python = |interpreter: Option<&str>, region_size, region_growth| {
-            Ok(PythonConfig { interpreter: interpreter.map(PathBuf::from), region_size, region_growth })
+        let python = |interpreter: Option<&str>, region_size| {
+            Ok(PythonConfig { interpreter: interpreter.map(PathBuf::from), region_size })
         };
-        assert_eq!(held("interpreter=/opt/venv/bin/python"), python(Some("/opt/venv/bin/python"), None, None));
-        assert_eq!(held("shm-default-byte-size=1048576"), python(None, Some(1 << 20), None));
-        assert_eq!(held("shm-growth-byte-size=1"), python(None, None, Some(1)));
+        assert_eq!(held("interpreter=/opt/venv/bin/python"), python(Some("/opt/venv/bin/python"), None));
+        assert_eq!(held("shm-default-byte-size=1048576"), python(None, Some(1 << 20)));
         let inert = ["shm-region-prefix-name=p", "shm_message_queue_size=-5", "stub-timeout-seconds=1"];
-        for setting in inert.into_iter().chain(["thread-pool-size=1", "default-max-batch-size=4"]) {
+        let more = ["shm-growth-byte-size=1", "thread-pool-size=1", "default-max-batch-size=4"];
+        for setting in inert.into_iter().chain(more) {
             let key = setting.split_once('=').unwrap().0;
             let told = AppliedSetting::Inert(format!("--backend-config=python,{key} has no effect here"));
             assert_eq!(applied(setting), Ok((told, PythonConfig::default())));

@@ -156,7 +156,8 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         default: Absent,
         help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
                libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size. For python: interpreter \
-               (path of a Python), and Triton's, of which shm-default-byte-size and shm-growth-byte-size are hints",
+               (path of a Python), shm-default-byte-size (memory shared with a process at first), and Triton's \
+               others, which change nothing",
         apply: |settings, value| {
             match settings.backend_config.apply(value)? {
                 AppliedSetting::AutoComplete(is_on) => settings.auto_complete = is_on,

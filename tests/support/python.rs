@@ -1,5 +1,6 @@
-//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for what cannot live in
-//! it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing changes by itself.
+//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for what cannot live
+//! in it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing changes by
+//! itself.
 
 use std::{
     fs,
@@ -25,8 +26,8 @@ impl Environment {
         Self::create("models", "tests/python_models/requirements.txt", &["python3"])
     }
 
-    /// Makes `target/venv-NAME` with exactly the packages of a list of this repository, unless it is there already, by the
-    /// first of the `interpreters` that can.
+    /// Makes `target/venv-NAME` with exactly the packages of a list of this repository, unless it is there already, by
+    /// the first of the `interpreters` that can.
     ///
     /// `None` where no interpreter can: the test then passes over. In CI (`CI=true`) that is a failure.
     pub fn create(name: &str, requirements: &str, interpreters: &[&str]) -> Option<Self> {

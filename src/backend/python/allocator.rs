@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::limits::TENSOR_ALIGNMENT;
 
-/// The free parts of a region. First fit, the lowest offset first: what is seldom needed stays untouched at the end, and
-/// its pages can be given back. Sizes are rounded up to [`TENSOR_ALIGNMENT`], and so all offsets are aligned.
+/// The free parts of a region. First fit, the lowest offset first: what is seldom needed stays untouched at the end,
+/// and its pages can be given back. Sizes are rounded up to [`TENSOR_ALIGNMENT`], and so all offsets are aligned.
 #[derive(Clone, Debug)]
 pub struct RegionAllocator {
     /// Not empty, sorted, and never side by side.

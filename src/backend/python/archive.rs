@@ -1,5 +1,6 @@
-//! Packed Python environments: each archive is unpacked once, into a private temporary directory, and used by all models that
-//! name it until the server ends. One that has changed is unpacked again; the older directory goes with its last user.
+//! Packed Python environments: each archive is unpacked once, into a private temporary directory, and used by all
+//! models that name it until the server ends. One that has changed is unpacked again; the older directory goes with its
+//! last user.
 
 #![expect(clippy::disallowed_types, reason = "taken when a model is loaded, never for a batch")]
 

@@ -166,8 +166,8 @@ impl PythonInstance {
         RequestDetails { chain, deadline, priority, trace, ..details }
     }
 
-    /// The callers of all requests that run here, the latest of their deadlines if all have one, and the highest of their
-    /// priorities: a call does not say which request it is for.
+    /// The callers of all requests that run here, the latest of their deadlines if all have one, and the highest of
+    /// their priorities: a call does not say which request it is for.
     fn common_chain(&self) -> (CallChain, Option<Instant>, u64) {
         let details = || self.running().filter_map(|request| request.details.as_deref());
         let longest = details().map(|details| &details.chain).max_by_key(|chain| chain.depth()).cloned();

@@ -34,8 +34,6 @@ pub struct PythonOptions {
     pub interpreter: Option<PathBuf>,
     /// Unpacks packed environments.
     pub archives: Archives,
-    /// Looks up a variable of the server's environment.
-    pub variable: fn(&str) -> Option<OsString>,
     /// Where models register metrics of their own.
     pub metrics: Arc<CustomMetrics>,
     /// Calls of other models.
@@ -185,8 +183,8 @@ impl PythonModelContext {
         self.lock().get_mut(instance).map(|lost| std::mem::take(&mut lost.unbegun)).unwrap_or_default()
     }
 
-    /// The error of a process that ended before its model was initialized: if its program had begun the model is at fault,
-    /// else the interpreter.
+    /// The error of a process that ended before its model was initialized: if its program had begun the model is at
+    /// fault, else the interpreter.
     pub(super) fn early_end(&self, instance: &str, process: &PythonProcess, has_program: bool) -> Error {
         // It closes its sockets before it ends, and its own reason is worth a moment.
         let own_reason = process.wait_ended(START_END_WAIT / 4);

@@ -1,6 +1,6 @@
-//! Which Python interpreter a model runs with, and the environment variables of its processes. Called when a model is loaded.
-//! No interpreter is started here: that would cost every load a tenth of a second. What it lacks, the process itself says
-//! when it starts, and [`refuse_start`] passes on.
+//! Which Python interpreter a model runs with, and the environment variables of its processes. Called when a model is
+//! loaded. No interpreter is started here: that would cost every load a tenth of a second. What it lacks, the process
+//! itself says when it starts, and [`refuse_start`] passes on.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -68,8 +68,8 @@ pub struct InterpreterSearch<'a> {
 }
 
 impl InterpreterSearch<'_> {
-    /// The interpreter: of the model's execution environment, else that of the flag, else of the active environment, else
-    /// the `python3` of `PATH`.
+    /// The interpreter: of the model's execution environment, else that of the flag, else of the active environment,
+    /// else the `python3` of `PATH`.
     ///
     /// # Errors
     ///
@@ -177,8 +177,8 @@ pub fn refuse_start(interpreter: &Interpreter, reason: ExitReason, stderr: &str)
 /// The beginnings of variables that are the server's own: its flags may hold secrets.
 const OWN_VARIABLES: &[&str] = &["DEUTERON_"];
 
-/// How many threads the libraries of a process start by themselves. By default all take as many as the machine has cores,
-/// in each process.
+/// How many threads the libraries of a process start by themselves. By default all take as many as the machine has
+/// cores, in each process.
 const THREAD_VARIABLES: &[&str] =
     &["MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"];
 

@@ -1,6 +1,6 @@
-//! What must hold for any bytes that a Python process sends, as a function: called by the fuzz target, and by a test that
-//! replays its corpus. The bytes are frames or refused, however they are cut; a frame is a message or refused; a tensor is
-//! what lies in the region where it says, or refused.
+//! What must hold for any bytes that a Python process sends, as a function: called by the fuzz target, and by a test
+//! that replays its corpus. The bytes are frames or refused, however they are cut; a frame is a message or refused; a
+//! tensor is what lies in the region where it says, or refused.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,5 +1,5 @@
-//! The python-host thread: it starts the processes of all Python models, hands what they print to the log, reaps them, and
-//! carries out their ends. There is one, as long as the server runs: the kernel kills a process with
+//! The python-host thread: it starts the processes of all Python models, hands what they print to the log, reaps them,
+//! and carries out their ends. There is one, as long as the server runs: the kernel kills a process with
 //! `PR_SET_PDEATHSIG` when the *thread* that started it ends, so load threads and workers must not start any.
 //!
 //! It waits for one epoll: an eventfd for orders, and for each process a pidfd and two pipes.
@@ -36,8 +36,8 @@ pub struct PythonHost {
 }
 
 impl PythonHost {
-    /// Starts the thread. `variables` are the environment of the server, of which processes get what is not the server's
-    /// alone.
+    /// Starts the thread. `variables` are the environment of the server, of which processes get what is not the
+    /// server's alone.
     ///
     /// # Errors
     ///
@@ -221,8 +221,8 @@ impl HostThread {
         self.watch(&output.pipe, number)
     }
 
-    /// A process has printed, or closed its output. One read: a process that prints without end must not keep the others
-    /// from being served.
+    /// A process has printed, or closed its output. One read: a process that prints without end must not keep the
+    /// others from being served.
     fn handle_output(&mut self, number: u64, kind: u64, buffer: &mut [u8]) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         if process.read(kind, buffer, self.log) == OutputState::Ended {
@@ -310,7 +310,8 @@ impl HostedProcess {
     }
 }
 
-/// Logs a line of a process. Standard error is a warning: libraries use it for their own, and Python for its last words.
+/// Logs a line of a process. Standard error is a warning: libraries use it for their own, and Python for its last
+/// words.
 fn report(state: &ProcessState, kind: u64, line: &str, log: LogLine) {
     let text = format!("{}: {line}", state.name);
     if kind == STDOUT {

@@ -1,8 +1,9 @@
 //! One instance of a Python model: it posts batches to its process, answers them when the process has, and serves the
-//! process's own calls. No thread waits inside Python: the worker's thread sleeps on its queue and on the process at once.
+//! process's own calls. No thread waits inside Python: the worker's thread sleeps on its queue and on the process at
+//! once.
 //!
-//! A process that ends, runs too long or breaks the protocol costs the batch that it ran. A batch that was sent ahead and
-//! not begun is left for the next process of the instance.
+//! A process that ends, runs too long or breaks the protocol costs the batch that it ran. A batch that was sent ahead
+//! and not begun is left for the next process of the instance.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -30,8 +31,8 @@ use crate::time::{Clock, Instant};
 
 /// The longest time between two polls while something is in flight: how soon a client that left is noticed.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// A second batch is sent ahead only while batches take less: behind a long one it would wait where another instance might
-/// run it, or where more requests could still join it.
+/// A second batch is sent ahead only while batches take less: behind a long one it would wait where another instance
+/// might run it, or where more requests could still join it.
 const SEND_AHEAD_RUN_MAX: Duration = Duration::from_millis(2);
 /// Batches that the process has at once: one that it runs and one that it finds when it comes back.
 const BATCHES_SENT_MAX: usize = 2;
@@ -425,8 +426,8 @@ impl PythonInstance {
         };
         let now = self.model.clock()();
         let is_decoupled = self.model.is_decoupled;
-        // It is in its batch while execute runs, and among the open ones afterwards. One that was answered is in neither,
-        // which is no fault: its sender may outlive it.
+        // It is in its batch while execute runs, and among the open ones afterwards. One that was answered is in
+        // neither, which is no fault: its sender may outlive it.
         let Some(running) = self.find(key) else { return Ok(()) };
         running.stamp(now, now);
         if let Some((parameters, outcome)) = outcome {

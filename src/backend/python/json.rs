@@ -1,6 +1,6 @@
-//! The little JSON of Python models: a writer for what the server tells a process, a reader for flat objects of scalars,
-//! which is what a process tells. `NaN` and the infinities are written and read as Python's `json` does. Pure; `message`
-//! bounds the size of every text.
+//! The little JSON of Python models: a writer for what the server tells a process, a reader for flat objects of
+//! scalars, which is what a process tells. `NaN` and the infinities are written and read as Python's `json` does. Pure;
+//! `message` bounds the size of every text.
 
 use std::io::Write;
 

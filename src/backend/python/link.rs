@@ -61,10 +61,6 @@ struct UnsentBytes {
 /// What a look at the link found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkEvents {
-    /// Bytes came on the main socket.
-    pub has_main: bool,
-    /// Bytes came on the aux socket.
-    pub has_aux: bool,
     /// Another thread of the server left something in the inbox.
     pub has_inbox: bool,
     /// The process has ended, or closed its sockets, and everything that it sent was read.
@@ -124,8 +120,8 @@ impl PythonLink {
         let events = epoll::wait(&self.epoll, &mut events, Some(&now)).map_or(&mut [][..], |(events, _)| events);
         for event in events {
             match event.data.u64() {
-                MAIN => found.has_main |= self.main.read(),
-                AUX => found.has_aux |= self.aux.read(),
+                MAIN => self.main.read(),
+                AUX => self.aux.read(),
                 INBOX => found.has_inbox = true,
                 _ => self.has_ended = true,
             }
@@ -133,8 +129,8 @@ impl PythonLink {
         self.flush();
         if self.has_ended {
             // What it sent before its end is still in the sockets.
-            found.has_main |= self.main.read();
-            found.has_aux |= self.aux.read();
+            self.main.read();
+            self.aux.read();
         }
         found.has_ended = self.has_ended || self.main.is_closed || self.aux.is_closed;
         found
@@ -235,9 +231,8 @@ impl Channel {
         }
     }
 
-    /// Reads what is there; true if anything was.
-    fn read(&mut self) -> bool {
-        let mut has_read = false;
+    /// Reads what is there.
+    fn read(&mut self) {
         for _ in 0..READS_MAX {
             if self.is_closed {
                 break;
@@ -248,17 +243,15 @@ impl Channel {
                 Ok((0, _)) => self.is_closed = true,
                 Ok((size, _)) => {
                     self.input.commit(size);
-                    has_read = true;
                     // A short read took all there was: another would only say so.
                     if size < room {
-                        return true;
+                        return;
                     }
                 }
-                Err(Errno::AGAIN) => return has_read,
+                Err(Errno::AGAIN) => return,
                 Err(_) => self.is_closed = true,
             }
         }
-        has_read
     }
 }
 

@@ -1,6 +1,6 @@
-//! The memory that one Python process and its instance share: the request regions, which the instance allocates from and
-//! writes, and the response regions, which the process allocates from and writes. Each side frees by slot: the process says
-//! when no array refers to a request slot, the instance when the last view of a response slot is gone.
+//! The memory that one Python process and its instance share: the request regions, which the instance allocates from
+//! and writes, and the response regions, which the process allocates from and writes. Each side frees by slot: the
+//! process says when no array refers to a request slot, the instance when the last view of a response slot is gone.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::backend::python::allocator::RegionAllocator;
 use crate::backend::python::message::{ClaimedFile, ClaimedTensor, MessageError, Span};
 use crate::backend::python::region::{
-    ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor,
+    HEAD_SIZE, ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor,
 };
 use crate::error::{Code, Error};
 use crate::tensor::Tensor;
@@ -175,7 +175,7 @@ impl ResponseMemory {
     pub fn grow(&mut self, size: u64) -> Result<NewRegion, Error> {
         let newest = self.regions.get(&self.newest).map_or(0, |region| region.size() as u64);
         // The first lines of the first region are the protocol's: room for them is left in each.
-        let wanted = size.saturating_add(HEAD_SIZE).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let wanted = size.saturating_add(HEAD_SIZE as u64).checked_next_power_of_two().unwrap_or(u64::MAX);
         let wanted = newest.saturating_mul(2).max(wanted).min(self.size_max);
         if size > wanted || wanted <= newest {
             let most = self.size_max;
@@ -234,9 +234,6 @@ impl ResponseMemory {
         self.released.poll_released()
     }
 }
-
-/// Bytes at the start of the first response region that are no slot's.
-const HEAD_SIZE: u64 = 64;
 
 /// The memory of one message of the process.
 pub struct OpenedSpan {

@@ -1,5 +1,5 @@
-//! Loads Python models: starts the processes of all instances of a version, and keeps them until the workers take them. An
-//! instance that is lost gets a new process, at once if it has ever answered, else after pauses that grow.
+//! Loads Python models: starts the processes of all instances of a version, and keeps them until the workers take them.
+//! An instance that is lost gets a new process, at once if it has ever answered, else after pauses that grow.
 
 #![expect(clippy::disallowed_types, reason = "taken when an instance is made, never for a batch")]
 
@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::model::{ModelSpec, PythonModel, TensorSpec};
 use crate::time::Clock;
 
-/// How often a shard tries to take the lock of the instances. Each try is some nanoseconds, and so is what it is held for.
+/// How often a shard tries to take the lock of the instances. Each try is some nanoseconds, and so is what it is held
+/// for.
 const LOCK_TRIES: usize = 1024;
 
 /// The backend of Python models. One per server.
@@ -124,11 +125,13 @@ impl PythonBackend {
         python: &PythonModel,
         place: &ModelPlace,
     ) -> Result<PythonModelContext, Error> {
+        let variables = (self.options.variables)();
+        let variable = |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let search = InterpreterSearch {
             execution_environment: python.environment.as_deref(),
             model_directory: &place.model_directory,
             configured: self.options.interpreter.as_deref(),
-            variable: &self.options.variable,
+            variable: &variable,
             archives: &self.options.archives,
         };
         Ok(PythonModelContext::new(named, search.find()?, python.execute_timeout, &self.options))
@@ -206,6 +209,10 @@ impl LoadedModel for LoadedPythonModel {
 
     fn handle_unload(&self) {
         self.starter.context.handle_unload();
+    }
+
+    fn refuses_while_lost(&self) -> bool {
+        true
     }
 }
 

@@ -1,9 +1,9 @@
-//! One Python process, as its instance sees it: whether it has ended, why, and how to end it. The process was started by
-//! the python-host thread ([`crate::backend::python::host`]), which also reads what it prints.
+//! One Python process, as its instance sees it: whether it has ended, why, and how to end it. The process was started
+//! by the python-host thread ([`crate::backend::python::host`]), which also reads what it prints.
 //!
 //! The process leads a group of its own, and the end of the leader is the end of the group: nobody else would stop
-//! what a model has started. Signals are sent, and the process is reaped, under one lock: an id that was reaped may belong to
-//! another process.
+//! what a model has started. Signals are sent, and the process is reaped, under one lock: an id that was reaped may
+//! belong to another process.
 
 #![expect(clippy::disallowed_types, reason = "taken when a process starts, ends or prints, never for a batch")]
 
@@ -14,6 +14,7 @@ use std::process::Child;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -43,7 +44,8 @@ impl PythonProcess {
         self.state.signal(Signal::KILL);
     }
 
-    /// Keeps all its threads to these cores. Cores that the server may not use are left out; without any, nothing changes.
+    /// Keeps all its threads to these cores. Cores that the server may not use are left out; without any, nothing
+    /// changes.
     pub fn set_cores(&self, cores: &[usize]) {
         let Some(set) = cpu_set(cores) else { return };
         let end = self.state.lock();
@@ -145,10 +147,18 @@ impl ProcessState {
     /// Reaps the process if it has ended, and ends what is left of its group.
     pub(super) fn poll_end(&self) -> Option<ExitReason> {
         let mut end = self.lock();
-        if end.reason.is_none() && self.is_zombie() {
-            // Before it is reaped: until then nobody else can have its id.
-            let _ = kill_process_group(self.pid, Signal::KILL);
-            end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
+        if end.reason.is_none() {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            match waitid(WaitId::Pid(self.pid), options) {
+                Ok(Some(_)) => {
+                    // Before it is reaped: until then nobody else can have its id.
+                    let _ = kill_process_group(self.pid, Signal::KILL);
+                    end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
+                }
+                // A library that waits for any child has reaped it.
+                Err(Errno::CHILD) => end.reason = Some(ExitReason::Unknown),
+                _ => {}
+            }
         }
         end.reason
     }
@@ -160,11 +170,6 @@ impl ProcessState {
         if end.reason.is_none() {
             end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
         }
-    }
-
-    fn is_zombie(&self) -> bool {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_)))
     }
 
     /// The grace of an order to end it, once.

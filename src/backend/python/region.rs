@@ -1,5 +1,6 @@
 //! The memory that the server shares with a Python process: one region that the server writes inputs to, one that the
-//! process writes outputs to. Both are memfds without a name anywhere, of a size that is sealed, so that no access faults.
+//! process writes outputs to. Both are memfds without a name anywhere, of a size that is sealed, so that no access
+//! faults.
 //!
 //! **What the process can do to the bytes.** It may write both regions at any time, also while they are read here. So
 //! nothing that is read from them decides where memory is read or written: the lengths of BYTES are looked at in a copy
@@ -60,9 +61,9 @@ impl RequestRegion {
     /// [`MessageError::Range`] where they would not fit; nothing is written then.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MessageError> {
         let offset = self.mapping.check(offset, bytes.len() as u64)?;
-        // SAFETY: `check` found `offset..offset + len` inside the mapping, which is writeable and lives as long as `self`.
-        // `bytes` is other memory, since nobody is given a reference into this mapping. `&mut self` keeps other threads of
-        // the server out; the process may write there too, and what it reads then is its own affair.
+        // SAFETY: `check` found `offset..offset + len` inside the mapping, which is writeable and lives as long as
+        // `self`. `bytes` is other memory, since nobody is given a reference into this mapping. `&mut self` keeps other
+        // threads of the server out; the process may write there too, and what it reads then is its own affair.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.mapping.address.as_ptr().add(offset), bytes.len());
         }
@@ -100,8 +101,8 @@ impl RequestRegion {
     }
 }
 
-/// Bytes at the start of the first response region that belong to the protocol.
-const HEAD_SIZE: usize = 64;
+/// Bytes at the start of the first response region that belong to the protocol, and are no slot's.
+pub const HEAD_SIZE: usize = 64;
 
 /// The region that the process writes. Tensors may be views into it, so that it lives as long as they do.
 pub struct ResponseRegion {
@@ -188,8 +189,8 @@ pub enum TensorPolicy {
     View,
 }
 
-/// Takes a tensor that the process described. A view keeps `lease` until it is dropped; the second value says whether it is
-/// one.
+/// Takes a tensor that the process described. A view keeps `lease` until it is dropped; the second value says whether
+/// it is one.
 ///
 /// # Errors
 ///
@@ -314,10 +315,10 @@ impl Mapping {
         if range.start > range.end || range.end > self.size {
             return &[];
         }
-        // SAFETY: the range is inside the mapping, which is readable, initialised by the kernel, and lives as long as `self`;
-        // no thread of the server writes a mapping that is lent out (`RequestRegion` lends nothing). The process may write
-        // it meanwhile: every value is a valid byte, and the callers either copy before they look, or pass numbers on that
-        // nothing here depends on.
+        // SAFETY: the range is inside the mapping, which is readable, initialised by the kernel, and lives as long as
+        // `self`; no thread of the server writes a mapping that is lent out (`RequestRegion` lends nothing). The
+        // process may write it meanwhile: every value is a valid byte, and the callers either copy before they look, or
+        // pass numbers on that nothing here depends on.
         unsafe { slice::from_raw_parts(self.address.as_ptr().add(range.start), range.len()) }
     }
 
@@ -335,8 +336,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this, and all references to it borrow `self`. It fails only for arguments that are
-        // none of a mapping.
+        // SAFETY: `new` mapped exactly this, and all references to it borrow `self`. It fails only for arguments that
+        // are none of a mapping.
         let _ = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.size) };
     }
 }

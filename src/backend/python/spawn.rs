@@ -1,4 +1,5 @@
-//! Starts a Python process: fork and exec, and what has to be set between the two. Called on the python-host thread only.
+//! Starts a Python process: fork and exec, and what has to be set between the two. Called on the python-host thread
+//! only.
 
 #![expect(unsafe_code, reason = "calls between fork and exec")]
 
@@ -49,7 +50,8 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     command.arg("-c").arg(boot).env_clear().envs(child_variables(variables, &interpreter, threads));
     command.stdin(main).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let (server, cores) = (rustix::process::getpid(), cpu_set(&cores));
-    // SAFETY: the closure runs between fork and exec, where other threads may have held any lock: it only makes system calls.
+    // SAFETY: the closure runs between fork and exec, where other threads may have held any lock: it only makes system
+    // calls.
     unsafe { command.pre_exec(move || prepare(server, cores.as_ref())) };
     let mut child = command.spawn().map_err(refuse)?;
     let pid = Pid::from_child(&child);
@@ -98,7 +100,8 @@ fn prepare(server: Pid, cores: Option<&CpuSet>) -> io::Result<()> {
 /// No signal is ignored or blocked: both would outlast exec, and the server may do so, or whoever started it.
 fn reset_signals() {
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: `signal` is a system call behind a thin wrapper. It refuses SIGKILL, SIGSTOP and what is not a signal.
+        // SAFETY: `signal` is a system call behind a thin wrapper. It refuses SIGKILL, SIGSTOP and what is not a
+        // signal.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: all zeros is the empty set, and the calls write only to `none`.
@@ -112,8 +115,8 @@ fn reset_signals() {
 /// The highest signal of Linux.
 const SIGNAL_MAX: libc::c_int = 64;
 
-/// Closes all descriptors but the first three when the program starts: libraries of the server may open some that exec does
-/// not close. Not at once: std reports a failing exec on one of its own.
+/// Closes all descriptors but the first three when the program starts: libraries of the server may open some that exec
+/// does not close. Not at once: std reports a failing exec on one of its own.
 fn close_descriptors() {
     // SAFETY: a system call that only changes flags of descriptors of this process, which has a copy of the table.
     let outcome = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };

@@ -1,5 +1,5 @@
-//! Starts the processes of one Python model: at its load all instances at once, later another in the place of one that was
-//! lost.
+//! Starts the processes of one Python model: at its load all instances at once, later another in the place of one that
+//! was lost.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -185,8 +185,8 @@ impl ProcessStarter {
     }
 }
 
-/// Waits until all have initialized, and returns what the last said of itself. They are served meanwhile: a model may call
-/// the server from `initialize`.
+/// Waits until all have initialized, and returns what the last said of itself. They are served meanwhile: a model may
+/// call the server from `initialize`.
 fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
     let pause = if starting.len() > 1 { STARTS_PAUSE } else { START_PAUSE };
     loop {

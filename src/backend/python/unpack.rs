@@ -1,9 +1,9 @@
-//! Unpacks a packed Python environment (`.tar.gz` of conda-pack or venv-pack) into an empty directory. No entry is written
-//! outside of it, or through a link: a fault in an archive must not cost more than the load of its model.
+//! Unpacks a packed Python environment (`.tar.gz` of conda-pack or venv-pack) into an empty directory. No entry is
+//! written outside of it, or through a link: a fault in an archive must not cost more than the load of its model.
 //!
-//! That holds because every directory on the way to an entry was made here: a name that leads through anything else is refused.
-//! A link may only begin with `..` and not climb above the directory; what follows can pass other links, which hold to the
-//! same rule.
+//! That holds because every directory on the way to an entry was made here: a name that leads through anything else is
+//! refused. A link may only begin with `..` and not climb above the directory; what follows can pass other links, which
+//! hold to the same rule.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -112,7 +112,8 @@ pub(super) fn unpack(archive: impl Read, root: &Path, bounds: ArchiveBounds) -> 
     Ok(())
 }
 
-/// Reads on only as far as was allowed: the reader of tar keeps long names in memory, as long as a header says they are.
+/// Reads on only as far as was allowed: the reader of tar keeps long names in memory, as long as a header says they
+/// are.
 struct MeteredReader<R> {
     inner: R,
     left: Arc<AtomicU64>,
@@ -176,7 +177,8 @@ impl UnpackTarget<'_> {
         }
     }
 
-    /// Makes a directory and those that it lies in; refuses without an error of the system if one of them is something else.
+    /// Makes a directory and those that it lies in; refuses without an error of the system if one of them is something
+    /// else.
     fn make_directories(&mut self, path: &Path) -> Result<(), Option<io::Error>> {
         if path.as_os_str().is_empty() || self.directories.contains(path) {
             return Ok(());
@@ -241,7 +243,8 @@ fn copy(
 /// Bytes that are copied at once.
 const COPY_SIZE: usize = 128 * 1024;
 
-/// Sets the mode that the archive says, with the bits of `least`. The owner is ours, and nobody gets the rights of another.
+/// Sets the mode that the archive says, with the bits of `least`. The owner is ours, and nobody gets the rights of
+/// another.
 fn set_mode(path: &Path, entry: &Entry<'_, impl Read>, least: u32) -> io::Result<()> {
     let mode = entry.header().mode().unwrap_or(0o755);
     fs::set_permissions(path, Permissions::from_mode(mode & 0o777 | least))
@@ -254,8 +257,8 @@ fn plain_path(name: &[u8]) -> Option<PathBuf> {
     is_plain.then(|| parts.map(OsStr::from_bytes).collect())
 }
 
-/// Whether a symbolic link at `path` stays inside. Only the interpreter may be elsewhere: venv-pack links to that of the
-/// system.
+/// Whether a symbolic link at `path` stays inside. Only the interpreter may be elsewhere: venv-pack links to that of
+/// the system.
 fn stays_inside(path: &Path, link: &[u8]) -> bool {
     let is_interpreter = path.parent() == Some(Path::new("bin"))
         && path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));

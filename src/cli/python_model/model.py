@@ -31,7 +31,7 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request: Any) -> Any:
-        # An array on the memory that the request came in: it is not copied, and valid only during execute().
+        # An array on the memory that the request came in: it is not copied. It stays valid as long as it is kept.
         # TYPE_STRING comes as an array of bytes objects.
         values: np.ndarray = pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy()
 

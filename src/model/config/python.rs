@@ -85,19 +85,15 @@ pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> 
         return Err(Error::invalid(format!("Model name must end with '.py'. Model name is \"{file}\".")));
     }
     let parameter = |key: &str| config.parameters.get(key).map(|parameter| parameter.string_value.as_str());
+    // Inputs are in the host's memory either way. The quote at the end of the text is Triton's.
+    if let Some(other) = parameter(CPU_INPUTS).filter(|value| !matches!(*value, "yes" | "no")) {
+        let other = other.escape_debug();
+        return Err(Error::unsupported(format!("Incorrect value for {CPU_INPUTS}: {other}'")));
+    }
     Ok(Some(PythonModel {
         file: file.to_owned(),
         is_backend,
         environment: parameter(ENVIRONMENT).filter(|path| !path.is_empty()).map(str::to_owned),
-        has_cpu_inputs: match parameter(CPU_INPUTS) {
-            None | Some("yes") => true,
-            Some("no") => false,
-            // The quote at the end is Triton's.
-            Some(other) => {
-                let other = other.escape_debug();
-                return Err(Error::unsupported(format!("Incorrect value for {CPU_INPUTS}: {other}'")));
-            }
-        },
         execute_timeout: parameter(EXECUTE_TIMEOUT).map(|value| execute_timeout(&config.name, value)).transpose()?,
     }))
 }

@@ -385,11 +385,6 @@ impl ModelSpec {
         self.outputs.iter().position(|output| output.name == name)
     }
 
-    /// The group of the instance of this name.
-    pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
-        self.instance_groups.iter().find(|group| group.instances().any(|(name, _)| name == instance))
-    }
-
     /// Whether any instance is on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         self.instance_groups.iter().any(|group| !group.gpus.is_empty())

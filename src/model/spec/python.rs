@@ -13,8 +13,6 @@ pub struct PythonModel {
     /// `EXECUTION_ENV_PATH`, as written: an archive or a directory with the interpreter; `$$TRITON_MODEL_DIRECTORY` is
     /// not replaced.
     pub environment: Option<String>,
-    /// `FORCE_CPU_ONLY_INPUT_TENSORS` is not `no`: inputs are in the host's memory, also for instances on GPUs.
-    pub has_cpu_inputs: bool,
     /// `execute_timeout_ms`: how long one batch may take before its process is ended; `None` for as long as it likes.
     pub execute_timeout: Option<Duration>,
 }
@@ -26,10 +24,9 @@ impl PythonModel {
     /// ```
     /// use deuteron::model::PythonModel;
     ///
-    /// let model = |file: &str, is_backend| PythonModel { file: file.to_owned(), is_backend, ..PythonModel::default() };
-    /// assert_eq!(model("model.py", false).module_name(3), "3.model");
-    /// assert_eq!(model("parts/main.py", false).module_name(3), "parts.main");
-    /// assert_eq!(model("model.py", true).module_name(3), "model");
+    /// let model = |file: &str, is_backend| PythonModel { file: file.to_owned(), is_backend, ..PythonModel::default()
+    /// }; assert_eq!(model("model.py", false).module_name(3), "3.model"); assert_eq!(model("parts/main.py",
+    /// false).module_name(3), "parts.main"); assert_eq!(model("model.py", true).module_name(3), "model");
     /// ```
     pub fn module_name(&self, version: u64) -> String {
         let stem = self.file.strip_suffix(".py").unwrap_or(&self.file);

@@ -101,3 +101,21 @@ fn a_model_that_keeps_its_inputs_gets_errors_once_the_memory_is_full_and_never_h
     }
     assert_eq!(served.pid("m"), pid);
 }
+
+#[test]
+fn calls_of_other_models_beyond_what_an_instance_may_have_in_flight_are_refused_at_once() {
+    let Some(served) = PythonServer::start(&[Deed::named("caller"), Deed::named("target")], &[]) else { return };
+    // The first keeps the target busy until all were made.
+    let code = "import asyncio
+def call(code):
+    tensor = pb_utils.Tensor('CODE', np.array([code], dtype=object))
+    return pb_utils.InferenceRequest(model_name='target', requested_output_names=['RESULT'], inputs=[tensor])
+async def run():
+    return await asyncio.gather(*[call('time.sleep(1)' if not at else '').async_exec() for at in range(1030)])
+answers = asyncio.run(run())
+errors = [answer.error().message() for answer in answers if answer.has_error()]
+result = (len(answers), len(errors), *set(errors))";
+    let text = "this instance has 1024 calls of other models in flight, the most it may";
+    assert_eq!(served.well("caller", code), format!("(1030, 6, '{text}')"));
+    assert_eq!(served.well("caller", code), format!("(1030, 6, '{text}')"), "those that were answered count no more");
+}

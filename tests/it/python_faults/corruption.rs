@@ -1,5 +1,5 @@
-//! Model code that spoils what its process and the server share: the sockets and the memory. The batch fails, the process is
-//! replaced, and nobody else notices.
+//! Model code that spoils what its process and the server share: the sockets and the memory. The batch fails, the
+//! process is replaced, and nobody else notices.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! What goes wrong in and around the process of a Python model, on the server as a process: ends, hangs, corruption, floods,
-//! memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do not.
+//! What goes wrong in and around the process of a Python model, on the server as a process: ends, hangs, corruption,
+//! floods, memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do
+//! not.
 //!
 //! Most models here do what a request tells them: its input is a piece of Python.
 
@@ -25,8 +26,8 @@ use crate::support::python::Environment;
 use crate::support::server::Server;
 use serde_json::{Value, json};
 
-/// A model that runs its input `CODE`, and answers what that leaves in `result`. Its parameters are run as well: `import`,
-/// `initialize`, `is_ready` and `finalize`.
+/// A model that runs its input `CODE`, and answers what that leaves in `result`. Its parameters are run as well:
+/// `import`, `initialize`, `is_ready` and `finalize`.
 const DEED: &str = r#"
 import ctypes, json, os, signal, socket, stat, sys, threading, time
 import numpy as np

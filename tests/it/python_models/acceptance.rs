@@ -1,5 +1,5 @@
-//! What Triton's own tests of its Python backend (`L0_backend_python`) hold it to, as far as an answer alone does not show
-//! it: those that one does are in the suites of `oracle`, against the recorded answers of tritonserver.
+//! What Triton's own tests of its Python backend (`L0_backend_python`) hold it to, as far as an answer alone does not
+//! show it: those that one does are in the suites of `oracle`, against the recorded answers of tritonserver.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! Where Deuteron keeps what Triton leaves open: requests that nobody answers end, errors of a model cost no more than its
-//! batch, and a process sees nothing of the server that is not for it.
+//! Where Deuteron keeps what Triton leaves open: requests that nobody answers end, errors of a model cost no more than
+//! its batch, and a process sees nothing of the server that is not for it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Python models by `tritonclient`, over HTTP and gRPC, sync and asyncio. What is checked is in `tests/python_models/check.py`.
+//! Python models by `tritonclient`, over HTTP and gRPC, sync and asyncio. What is checked is in
+//! `tests/python_models/check.py`.
 
 use std::path::Path;
 use std::process::Command;

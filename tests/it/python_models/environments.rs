@@ -1,4 +1,5 @@
-//! Which Python runs a model: the flag's, the model's own environment as a directory or an archive, and what is refused.
+//! Which Python runs a model: the flag's, the model's own environment as a directory or an archive, and what is
+//! refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

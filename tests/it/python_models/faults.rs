@@ -1,5 +1,5 @@
-//! Faults at every step of a model's life: its process is killed, hangs, or writes what is no message to all that it has
-//! open. The server goes on, other models are served, and the model comes back where it can.
+//! Faults at every step of a model's life: its process is killed, hangs, or writes what is no message to all that it
+//! has open. The server goes on, other models are served, and the model comes back where it can.
 
 use std::fs;
 use std::thread;

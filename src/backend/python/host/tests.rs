@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::*;
@@ -353,6 +353,25 @@ fn a_process_does_not_outlive_a_server_that_was_killed() {
 }
 
 #[test]
+fn a_process_that_another_has_reaped_has_ended_for_an_unknown_reason() {
+    if !is_alone() {
+        return run_alone("a_process_that_another_has_reaped_has_ended_for_an_unknown_reason", &[]);
+    }
+    let (orders, receiver) = channel();
+    let mut host = HostThread::new(receiver, log, clock, Vec::new()).unwrap();
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let (name, boot) = ("stolen".to_owned(), "exit 3");
+    let command = ProcessCommand { name, interpreter: shell(), boot, main: theirs.into(), cores: vec![], threads: 1 };
+    let process = host.start(command).unwrap();
+    rustix::process::wait(WaitOptions::empty()).unwrap().unwrap();
+    orders.send(HostOrder::Stop).unwrap();
+    host.wake.wake();
+    host.run();
+    assert!(host.processes.is_empty());
+    assert_eq!(process.wait_ended(SOON), Some(ExitReason::Unknown));
+}
+
+#[test]
 fn a_thousand_processes_leave_nothing_behind() {
     if !is_alone() {
         return run_alone("a_thousand_processes_leave_nothing_behind", &[]);
@@ -375,7 +394,11 @@ fn a_thousand_processes_leave_nothing_behind() {
             }
         }
     };
-    let nothing_left = || rustix::process::wait(WaitOptions::NOHANG).is_err_and(|errno| errno == Errno::CHILD);
+    let nothing_left = || {
+        // Without reaping any: that is the thread's.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::All, options).is_err_and(|errno| errno == Errno::CHILD)
+    };
     let settled = || {
         wait_until(|| nothing_left().then_some(()));
         // The thread closes the descriptors of a process after it was reaped: it has done so when it starts another.

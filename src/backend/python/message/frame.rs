@@ -15,8 +15,8 @@ pub struct Frame<'a> {
 /// Bytes of the size in front of a frame.
 const SIZE_SIZE: usize = 4;
 
-/// Collects the bytes of one socket, and finds the frames in them. Memory grows with the bytes that came, never with the
-/// size that a frame claims.
+/// Collects the bytes of one socket, and finds the frames in them. Memory grows with the bytes that came, never with
+/// the size that a frame claims.
 #[derive(Default)]
 pub struct FrameBuffer {
     /// Initialised throughout, so that a read needs no zeros; `begin..end` is what came and was not taken.

@@ -5,7 +5,7 @@ becomes the reader, the others sleep on a lock of their own until their reply ha
 of them takes its place. So a model that calls another one from `execute` needs no second thread.
 
 Nothing here may block in a finalizer: Python runs those in the middle of anything, also of a `send` of the same thread.
-What they have to say goes through `FrameWriter.defer`.
+What they have to say goes through `FrameWriter.send_last_word`.
 """
 
 import _socket

@@ -25,9 +25,9 @@ class RequestLayout:
     offset, size and dimensions, and between two inputs the index, datatype and rank of the next.
     """
 
-    # `struct` is that of a whole request without details, `rest` that of what follows `has_details` or the details, which
-    # begins with `wants`.
-    # `checks` are the bytes between inputs with their places in the row; `inputs` name, datatypes, begin and end of each.
+    # `struct` is that of a whole request without details, `rest` that of what follows `has_details` or the details,
+    # which begins with `wants`. `checks` are the bytes between inputs with their places in the row; `inputs` name,
+    # datatypes, begin and end of each.
     __slots__ = ("struct", "rest", "prefix", "wants", "checks", "inputs", "wanted")
 
 

@@ -46,9 +46,8 @@ impl Backend for NotingEngine {
 
 impl PythonEngine for NotingEngine {
     fn complete_config(&self, model: &PythonDraft<'_>) -> Result<String, Error> {
-        let PythonDraft { name, version, model_directory, version_directory, backend, python, config } = model;
-        let directories = [model_directory, version_directory].map(|directory| directory.display().to_string());
-        self.note(format!("complete {name} {version} {} {backend} {}", directories.join(" "), python.file));
+        let PythonDraft { name, version, version_directory, backend, python, config } = model;
+        self.note(format!("complete {name} {version} {} {backend} {}", version_directory.display(), python.file));
         let edited = self.edits.iter().fold(config.clone(), |config, (from, to)| config.replace(from, to));
         self.failure.map_or(Ok(edited), |failure| Err(Error::internal(failure)))
     }
@@ -147,7 +146,7 @@ fn a_python_model_is_loaded_by_its_directory_and_asked_only_where_it_has_the_fun
     repository.write("models/m/1/model.py", "def auto_complete_config(config): return config");
     let edits = vec![(r#""max_batch_size":0"#, r#""max_batch_size":7"#)];
     let (loaded, asked) = repository.load(NotingEngine { edits, ..NotingEngine::default() }, Settings::default());
-    assert_eq!(asked, ["complete m 1 m m/1 python model.py", "load model.py at m/1"]);
+    assert_eq!(asked, ["complete m 1 m/1 python model.py", "load model.py at m/1"]);
     assert_eq!(loaded.unwrap().spec.rows_max, 7);
     let settings = Settings { auto_complete: false, ..Settings::default() };
     let (loaded, asked) = repository.load(NotingEngine::default(), settings);
@@ -219,7 +218,7 @@ fn a_python_based_backend_has_the_code_and_the_model_the_data() {
     let repository = Repository::new("backend", &config, &files);
     let (engine, settings) = plain();
     let (loaded, asked) = repository.load(engine, settings);
-    assert_eq!(asked, ["complete m 1 m m/1 vllm model.py", "load model.py at m/1"]);
+    assert_eq!(asked, ["complete m 1 m/1 vllm model.py", "load model.py at m/1"]);
     let spec = loaded.unwrap().spec;
     assert_eq!((&*spec.backend, spec.python.as_ref().unwrap().is_backend), ("vllm", true));
     fs::remove_dir_all(repository.root.join("backends")).unwrap();

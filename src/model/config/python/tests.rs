@@ -37,7 +37,7 @@ fn parameter(key: &str, value: &str) -> String {
 fn a_model_says_which_file_its_processes_run() {
     let file = |file: &str, is_backend| {
         let file = file.to_owned();
-        Ok(Some(PythonModel { file, is_backend, has_cpu_inputs: true, ..PythonModel::default() }))
+        Ok(Some(PythonModel { file, is_backend, ..PythonModel::default() }))
     };
     assert_eq!(python("backend: 'python'"), file("model.py", false));
     assert_eq!(python("default_model_filename: 'model.py'"), file("model.py", false));
@@ -72,8 +72,7 @@ fn parameters_of_python_models_are_checked_and_others_are_free() {
     let model = |key: &str, value: &str| python(&parameter(key, value)).map(Option::unwrap);
     assert_eq!(model("EXECUTION_ENV_PATH", "/e.tar.gz").unwrap().environment.as_deref(), Some("/e.tar.gz"));
     assert_eq!(model("EXECUTION_ENV_PATH", "").unwrap().environment, None);
-    assert!(model("FORCE_CPU_ONLY_INPUT_TENSORS", "yes").unwrap().has_cpu_inputs);
-    assert!(!model("FORCE_CPU_ONLY_INPUT_TENSORS", "no").unwrap().has_cpu_inputs);
+    assert!(["yes", "no"].iter().all(|value| model("FORCE_CPU_ONLY_INPUT_TENSORS", value).is_ok()));
     let want = "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: No'";
     assert_eq!(model("FORCE_CPU_ONLY_INPUT_TENSORS", "No"), Err(want.to_owned()));
     let timeout = model("execute_timeout_ms", "1500").unwrap().execute_timeout;
@@ -95,7 +94,10 @@ fn an_instance_of_a_python_model_is_told_its_kind() {
     let draft = draft(&format!("{groups} {TENSORS}")).unwrap();
     assert!(draft.may_use_gpu());
     let spec = draft.with_gpus(gpus).complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
-    let kind = |instance: &str| spec.group_of(instance).map(|group| group.kind);
+    let kind = |instance: &str| {
+        let has = |group: &&crate::model::InstanceGroup| group.instances().any(|(name, _)| name == instance);
+        spec.instance_groups.iter().find(has).map(|group| group.kind)
+    };
     assert_eq!(kind("m_0_0_gpu3"), Some(InstanceKind::Gpu));
     assert_eq!(kind("m_1_0"), Some(InstanceKind::Model));
     assert_eq!(kind("m_2_0"), Some(InstanceKind::Cpu));

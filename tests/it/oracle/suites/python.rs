@@ -1,9 +1,10 @@
-//! Python models: the same `model.py` files on both servers, after the patterns of public repositories and for each rule
-//! of the contract. What they are is in `tests/python_models`, one folder each.
+//! Python models: the same `model.py` files on both servers, after the patterns of public repositories and for each
+//! rule of the contract. What they are is in `tests/python_models`, one folder each.
 //!
 //! Some things are never asked here, because they end tritonserver 2.51 or a stub of it, or are not the same twice:
-//! metrics that refuse a value, arrays of numpy by DLPack, a response sender of a request that a model made, an answer or an
-//! exception behind a response that was sent, eight calls of other models at once. `tests/it/python_models` has those on Deuteron alone.
+//! metrics that refuse a value, arrays of numpy by DLPack, a response sender of a request that a model made, an answer
+//! or an exception behind a response that was sent, eight calls of other models at once. `tests/it/python_models` has
+//! those on Deuteron alone.
 
 use std::{fs, path::Path};
 
@@ -23,8 +24,8 @@ use crate::{
 /// The suite.
 pub const SUITE: Suite = Suite { name: "python", flags: &[], own_flags, cases, differences: DIFFERENCES, write };
 
-/// Those that need a library that is not installed, explicit control, a configuration that is completed, or the module of
-/// a later Triton.
+/// Those that need a library that is not installed, explicit control, a configuration that is completed, or the module
+/// of a later Triton.
 const ELSEWHERE: &[&str] = &["auto_complete", "model_control", "ready_states", "sklearn_classifier", "torch_mlp"];
 
 /// Deuteron runs them in the environment of the models.

@@ -1,5 +1,5 @@
-//! Python models that complete their configurations. One that loads another meanwhile is not asked of Triton, which hangs and
-//! leaves its stub behind.
+//! Python models that complete their configurations. One that loads another meanwhile is not asked of Triton, which
+//! hangs and leaves its stub behind.
 
 use std::{fs, path::Path};
 

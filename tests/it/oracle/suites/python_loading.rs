@@ -1,5 +1,5 @@
-//! Python models that do not load, or fail as they do, and a model that loads and unloads others. What a model cannot load
-//! or unload is never asked here, since its exception ends tritonserver 2.51.
+//! Python models that do not load, or fail as they do, and a model that loads and unloads others. What a model cannot
+//! load or unload is never asked here, since its exception ends tritonserver 2.51.
 
 use std::{fs, path::Path};
 
