@@ -26,6 +26,7 @@ pub struct CoreRequest {
 /// let core_request = CoreRequest { workers: 2, ..CoreRequest::default() };
 /// let plan = CorePlan::new(&[0, 1, 2, 3, 4, 5, 6, 7], &core_request)?;
 /// assert_eq!((plan.shards, plan.workers), (vec![0, 1], vec![2, 3, 4, 5, 6, 7]));
+/// assert_eq!(plan.heavy, [0, 1, 2, 3, 4, 5, 6, 7]);
 /// # Ok::<(), deuteron::error::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +35,15 @@ pub struct CorePlan {
     pub shards: Vec<usize>,
     /// The cores that all workers without a host policy share.
     pub workers: Vec<usize>,
+    /// The cores that workers of heavy models share instead: those of the shards too, unless a flag says which.
+    pub heavy: Vec<usize>,
 }
 
 impl CorePlan {
     /// Distributes the available cores. Shards get the cores that no flag gives to workers, and share with workers
     /// only when these are too few. Workers without cores of their own get the cores without a shard, or all of
-    /// them when every core has a shard.
+    /// them when every core has a shard, or when their model is heavy: a run then takes so long that a shard's share of
+    /// its core is small.
     ///
     /// # Errors
     /// `InvalidArgument` when a flag names a core that this process may not use.
@@ -61,8 +65,9 @@ impl CorePlan {
             if left.is_empty() { cores.to_vec() } else { left }
         };
         let free = if free.is_empty() { available } else { &free };
-        let workers = core_request.worker_cores.clone().unwrap_or_else(|| left(free));
-        Ok(Self { shards, workers })
+        let given = || core_request.worker_cores.clone();
+        let (workers, heavy) = (given().unwrap_or_else(|| left(free)), given().unwrap_or_else(|| free.to_vec()));
+        Ok(Self { shards, workers, heavy })
     }
 }
 
@@ -139,6 +144,20 @@ pub fn check(flag: &str, cores: &[usize], available: &[usize]) -> Result<(), Err
 mod tests {
     use super::*;
     use crate::runtime::executor::pin;
+
+    #[test]
+    fn workers_of_heavy_models_share_all_cores_that_no_flag_gives_away() {
+        let check = |available: usize, core_request: CoreRequest, want: &str| {
+            let available: Vec<_> = (0..available).collect();
+            assert_eq!(text(&CorePlan::new(&available, &core_request).unwrap().heavy), want);
+        };
+        let policy_cores = vec![("far".to_owned(), vec![2, 3])];
+        check(1, CoreRequest { workers: 1, ..CoreRequest::default() }, "0");
+        check(2, CoreRequest { workers: 1, ..CoreRequest::default() }, "0-1");
+        check(16, CoreRequest { workers: 1, shards: Some(4), ..CoreRequest::default() }, "0-15");
+        check(4, CoreRequest { workers: 1, worker_cores: Some(vec![1, 2]), ..CoreRequest::default() }, "1-2");
+        check(6, CoreRequest { workers: 1, policy_cores, ..CoreRequest::default() }, "0-1,4-5");
+    }
 
     fn dealt(available: usize, core_request: &CoreRequest) -> Result<(String, String), String> {
         let available: Vec<_> = (0..available).collect();

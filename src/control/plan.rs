@@ -65,6 +65,8 @@ pub struct WorkerPlacement {
     pub cores: Vec<usize>,
     /// The cores that it and other workers divide among themselves; `cores` is its part.
     pub shared: Vec<usize>,
+    /// Whether its runs are long and some of its cores have shards, so that it gives way to them.
+    pub is_heavy: bool,
     /// The index of its instance's GPU.
     pub gpu: Option<u32>,
 }
@@ -114,18 +116,20 @@ impl PlannedModel {
         warn_of_unknown_policies(settings, &loaded);
         let groups = || instances(&loaded).map(|(group, ..)| host_policy_cores(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
-        let mut least = cores::least_loaded(&cores.workers, worker_cores, free).into_iter();
+        let (is_heavy, free_cores) = if loaded.is_heavy() { (true, &cores.heavy) } else { (false, &cores.workers) };
+        let mut least = cores::least_loaded(free_cores, worker_cores, free).into_iter();
         let mut placements = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
         for (parking, (group, _, gpu)) in instances(&loaded).enumerate() {
             placements.push(match host_policy_cores(settings, group) {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
-                    WorkerPlacement { parking, cores: cores::share(all, parking, of_policy), shared: all.clone(), gpu }
+                    let own = cores::share(all, parking, of_policy);
+                    WorkerPlacement { parking, cores: own, shared: all.clone(), is_heavy: false, gpu }
                 }
                 None => {
-                    let own = least.next().unwrap_or_else(|| cores.workers.clone());
-                    WorkerPlacement { parking, cores: own, shared: cores.workers.clone(), gpu }
+                    let own = least.next().unwrap_or_else(|| free_cores.clone());
+                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_heavy, gpu }
                 }
             });
         }
@@ -260,24 +264,42 @@ fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
 }
 
 /// Places the workers of all models at start. Workers of one host policy share its cores evenly, over all models; all
-/// other workers share the cores of [`CorePlan::workers`].
+/// other workers share the cores of [`CorePlan::workers`], and those of heavy models the cores of [`CorePlan::heavy`].
 fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Vec<Vec<WorkerPlacement>> {
-    let key = |group: &InstanceGroup| host_policy_cores(settings, group).map(|_| group.host_policy.clone());
-    let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    for (group, ..) in models.iter().flat_map(instances) {
-        *counts.entry(key(group)).or_default() += 1;
+    let pool = |loaded: &LoadedVersion, group: &InstanceGroup| match host_policy_cores(settings, group) {
+        Some(_) => WorkerPool::Policy(group.host_policy.clone()),
+        None if loaded.is_heavy() => WorkerPool::Heavy,
+        None => WorkerPool::Light,
+    };
+    let mut counts: BTreeMap<WorkerPool, usize> = BTreeMap::new();
+    for (loaded, (group, ..)) in models.iter().flat_map(|loaded| instances(loaded).map(move |one| (loaded, one))) {
+        *counts.entry(pool(loaded, group)).or_default() += 1;
     }
-    let mut dealt: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let mut place = |(parking, (group, _, gpu)): (usize, (&InstanceGroup, String, Option<u32>))| {
-        let key = key(group);
-        let count = counts.get(&key).copied().unwrap_or(1);
-        let index = dealt.entry(key).or_default();
-        let all = host_policy_cores(settings, group).unwrap_or(&cores.workers);
+    let mut dealt: BTreeMap<WorkerPool, usize> = BTreeMap::new();
+    let mut place = |loaded, parking, group: &InstanceGroup, gpu| {
+        let pool = pool(loaded, group);
+        let is_heavy = pool == WorkerPool::Heavy;
+        let count = counts.get(&pool).copied().unwrap_or(1);
+        let index = dealt.entry(pool).or_default();
+        let of_pool = if is_heavy { &cores.heavy } else { &cores.workers };
+        let all = host_policy_cores(settings, group).unwrap_or(of_pool);
         let own = cores::share(all, *index, count);
         *index += 1;
-        WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
+        WorkerPlacement { parking, cores: own, shared: all.clone(), is_heavy, gpu }
     };
-    models.iter().map(|loaded| instances(loaded).enumerate().map(&mut place).collect()).collect()
+    let mut of_model = |loaded| -> Vec<WorkerPlacement> {
+        instances(loaded).enumerate().map(|(parking, (group, _, gpu))| place(loaded, parking, group, gpu)).collect()
+    };
+    models.iter().map(&mut of_model).collect()
+}
+
+/// Workers that divide the same cores among themselves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum WorkerPool {
+    Heavy,
+    Light,
+    /// Those that follow the host policy of this name.
+    Policy(String),
 }
 
 /// Warns of host policies that no flag describes. Triton ignores them silently.
