@@ -166,6 +166,17 @@ pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
 pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
 /// Time that the end of the server waits for workers after the shards have ended: nobody reads what they still compute.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers requests takes a minute
+/// on a batch, and what does would keep all others of its queue waiting.
+pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
+/// Time in which a run that was told to stop must return: the engine looks between two operators, and a single one takes
+/// seconds at most. Past it the instance is given up.
+pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
+/// Interval at which the requests of a model whose last instance was given up are refused: nobody waits for good news.
+pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
+/// Time beyond `--exit-timeout-secs` and [`WORKERS_END_TIMEOUT`] until the process is ended whatever its threads do: what
+/// a busy machine needs for the rest of the drain.
+pub const END_MARGIN: Duration = Duration::from_millis(500);
 /// Time that a drain waits for requests in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a configuration file.

@@ -34,6 +34,7 @@ pub mod python;
 pub mod rate_limit;
 pub mod repositories;
 mod retire;
+pub mod run_watcher;
 pub mod shared_memory;
 pub mod spawn;
 pub mod threads;

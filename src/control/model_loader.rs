@@ -18,6 +18,7 @@ use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
 use crate::control::python;
+use crate::control::run_watcher::RunWatcher;
 use crate::control::warm_up;
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
@@ -68,6 +69,7 @@ pub struct ModelLoader {
     engines: Engines,
     host_gpus: HostGpus,
     services: ModelServices,
+    run_watcher: RunWatcher,
 }
 
 impl ModelLoader {
@@ -78,7 +80,13 @@ impl ModelLoader {
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings), services })
+        let (host_gpus, run_watcher) = (HostGpus::new(settings), RunWatcher::default());
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus, services, run_watcher })
+    }
+
+    /// What watches the runs of all models.
+    pub const fn run_watcher(&self) -> &RunWatcher {
+        &self.run_watcher
     }
 
     /// What the server does for models with code of their own.
@@ -160,6 +168,7 @@ impl ModelLoader {
                 choice,
                 took,
                 registration: None,
+                run_limit: None,
             });
         }
         Ok((loaded, changes))
@@ -283,6 +292,7 @@ impl ModelLoader {
         CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
         began: Instant,
     ) -> Result<LoadedVersion, Error> {
+        let run_limit = self.run_watcher.limit(spec, &self.settings)?;
         let path = source.root.join(directory.version_path(version));
         let on_cpu = || self.engines.choose(spec);
         let backend = match gpu_engine {
@@ -324,7 +334,7 @@ impl ModelLoader {
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
+        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None, run_limit })
     }
 }
 
@@ -369,6 +379,7 @@ mod tests {
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
             services: ModelServices::new(),
+            run_watcher: RunWatcher::default(),
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

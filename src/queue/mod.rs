@@ -12,6 +12,7 @@ pub mod queued_request;
 pub mod rate_limiter;
 pub mod readiness;
 pub mod response_order;
+pub mod run_limit;
 pub mod semaphore;
 pub mod served_model;
 pub mod sync;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::{InFlightState, Instance, Threads, answering};
+use crate::backend::{InFlightState, Instance, RunObserver, Threads, answering};
 use crate::queue::model_queue::{ModelQueue, NextWork};
+use crate::queue::run_limit::WorkerRuns;
 use crate::queue::served_model::{GoneInstance, RunOutcome, ServedModel, renew_guarded, run_guarded};
 use crate::runtime::clock;
 
@@ -23,7 +24,7 @@ const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// # Errors
 /// The text of a panic outside of a batch. That is a fault of this server: the instance is not recreated.
 pub fn run(
-    served: &ServedModel,
+    served: &Arc<ServedModel>,
     model_queue: &Arc<ModelQueue>,
     parking: usize,
     instance: Box<dyn Instance>,
@@ -49,7 +50,7 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 fn serve(
-    served: &ServedModel,
+    served: &Arc<ServedModel>,
     model_queue: &Arc<ModelQueue>,
     parking: usize,
     mut instance: Box<dyn Instance>,
@@ -64,12 +65,19 @@ fn serve(
         .parkings()
         .get(parking)
         .map_or_else(|| Waker::noop().clone(), |parking| Waker::from(Arc::clone(parking)));
+    let runs = WorkerRuns::new(served, parking);
+    let prepare = |instance: &mut dyn Instance| {
+        instance.set_waker(waker.clone());
+        if let Some(limit) = served.run_limit() {
+            limit.watch(&served.spec.name, instance, Arc::clone(&runs) as Arc<dyn RunObserver>);
+        }
+    };
     let make = || {
         let mut new = served.loaded.new_instance(threads)?;
-        new.set_waker(waker.clone());
+        prepare(&mut *new);
         Ok(new)
     };
-    instance.set_waker(waker.clone());
+    prepare(&mut *instance);
     loop {
         // Another instance, another file.
         let file = instance.event_source();
@@ -82,17 +90,26 @@ fn serve(
             }
             NextWork::Ended => return,
         };
+        let is_lost_already = runs.take_given_up();
         match ran {
+            _ if is_lost_already => match renew_guarded(&mut instance, make) {
+                RunOutcome::Dead => {}
+                RunOutcome::Renewed | RunOutcome::Well => {
+                    handle_restored(served, model_queue, parking);
+                    continue;
+                }
+            },
             RunOutcome::Well => continue,
             RunOutcome::Renewed => {
                 model_queue.handle_instance_lost(parking, true, clock::now());
                 continue;
             }
-            RunOutcome::Dead => {}
+            RunOutcome::Dead => {
+                model_queue.rest(parking);
+                model_queue.handle_instance_lost(parking, false, clock::now());
+                served.handle_instance_lost();
+            }
         }
-        model_queue.rest(parking);
-        model_queue.handle_instance_lost(parking, false, clock::now());
-        served.handle_instance_lost();
         warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
         while !model_queue.is_stopped() {
@@ -100,13 +117,18 @@ fn serve(
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
-                served.handle_instance_restored();
-                model_queue.handle_instance_restored(parking, clock::now());
+                handle_restored(served, model_queue, parking);
                 warn(&format!("instance '{name}' of '{}' serves again", served.spec.name));
                 break;
             }
         }
     }
+}
+
+/// A lost instance was recreated.
+fn handle_restored(served: &ServedModel, model_queue: &ModelQueue, parking: usize) {
+    served.handle_instance_restored();
+    model_queue.handle_instance_restored(parking, clock::now());
 }
 
 /// Waits until the next attempt to recreate an instance. While a Python model has no instance left, what comes is refused
@@ -233,7 +255,7 @@ mod tests {
         let (served, model_queue, mut producers) = served(Arc::clone(&mortal) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
             let (loaded, of_worker) = (&*served.loaded, Arc::clone(&model_queue));
-            let served = &*served;
+            let served = &served;
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = loaded.new_instance(threads).unwrap();
@@ -300,7 +322,7 @@ mod tests {
         let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         fake.hold();
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&*served, Arc::clone(&model_queue));
+            let (served, of_worker) = (&served, Arc::clone(&model_queue));
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = served.loaded.new_instance(threads).unwrap();
@@ -337,7 +359,7 @@ mod tests {
         let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(2) });
         let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&*served, Arc::clone(&model_queue));
+            let (served, of_worker) = (&served, Arc::clone(&model_queue));
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = served.loaded.new_instance(threads).unwrap();

@@ -274,6 +274,15 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["run-timeout-secs"],
+        takes: One("SECONDS"),
+        default: Value("60"),
+        help: "How long a run of an ONNX model may take, 0 for any time: then it is stopped and its requests get an \
+               error; one that cannot be stopped (embedded engine) makes its model not ready. A model's parameter \
+               run_timeout_secs goes before it",
+        apply: |settings, value| set(&mut settings.run_timeout, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
         names: &["rate-limit"],
         takes: One("execution_count|off"),
         default: Value("off"),

@@ -61,6 +61,8 @@ pub struct Settings {
     pub cache_size: usize,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
+    /// How long a run of a model may take; zero for any time.
+    pub run_timeout: Duration,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,
     /// Bytes of a gRPC message.
@@ -185,6 +187,7 @@ impl Default for Settings {
             allows_model_code_upload: false,
             cache_size: 0,
             exit_timeout: limits::EXIT_TIMEOUT,
+            run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,

@@ -263,7 +263,11 @@ impl Shard {
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_execution();
         }
-        let renew = || served.loaded.new_instance(&self.threads);
+        let renew = || {
+            let mut instance = served.loaded.new_instance(&self.threads)?;
+            served.watch_inline(&mut *instance);
+            Ok(instance)
+        };
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
         self.request_slots.drain();

@@ -43,7 +43,10 @@ impl LocalModel {
         let route = match handle.route {
             HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
             HandleRoute::Queue(producer) => InstanceRoute::Queue(RefCell::new(producer)),
-            HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
+            HandleRoute::Instance(mut instance) => {
+                handle.served.watch_inline(&mut *instance);
+                InstanceRoute::Inline(RefCell::new(instance))
+            }
         };
         Self { served: handle.served, route, is_dead: Cell::new(false), control: Arc::clone(control) }
     }

@@ -47,6 +47,7 @@ mod replay_config;
 mod repository;
 mod reshape;
 mod response_cache;
+mod run_limit;
 mod scheduling;
 mod sequence_clients;
 mod sequences;

@@ -17,7 +17,7 @@ use crate::support::python::Environment;
 use crate::support::server::{Ports, Server};
 
 /// The environment of all tests; `None` where none can be made.
-fn environment() -> Option<&'static Environment> {
+pub fn environment() -> Option<&'static Environment> {
     static ENVIRONMENT: OnceLock<Option<Environment>> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::shared).as_ref()
 }
@@ -29,7 +29,7 @@ fn library(environment: &Environment) -> PathBuf {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_library).expect("the wheel has it")
 }
 
-fn flag(environment: &Environment) -> String {
+pub fn flag(environment: &Environment) -> String {
     format!("--backend-config=onnxruntime,library={}", library(environment).display())
 }
 
@@ -75,7 +75,7 @@ fn repository(models: &[(&str, &str)]) -> Folder {
     repository
 }
 
-fn parameters(parameters: &[(&str, &str)]) -> String {
+pub fn parameters(parameters: &[(&str, &str)]) -> String {
     let line = |(key, value): &(&str, &str)| {
         format!("parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}\n")
     };
