@@ -222,6 +222,18 @@ pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
 pub const ORDER_PARAMETERS_MAX: usize = 1_024;
 /// Interval between polls of the repositories in control mode `poll` (`--repository-poll-secs`).
 pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
+/// Time that the trial of a load may take (`--load-timeout-secs`): models of several gigabytes take a minute, on a slow disk
+/// more.
+pub const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time after which a trial no longer counts among the loads that run at a time: most models load in a second, and a file
+/// that keeps its engine for ever must not keep others waiting.
+pub const LOAD_PLACE_MAX: Duration = Duration::from_secs(2);
+/// Trials that take longer and do not count, at a time: each is a process.
+pub const LOADS_SLOW_MAX: usize = 16;
+/// Time in which the process of a trial that was killed must be gone; after it, it is left to the system.
+pub const TRIAL_END_MAX: Duration = Duration::from_secs(5);
+/// Bytes that are read of what the process of a trial wrote, at the end: an error's text, or an engine's last words.
+pub const TRIAL_REPORT_SIZE_MAX: u64 = 64 * 1024;
 /// Loads that run at a time (`--model-load-thread-count`), as in Triton.
 pub const MODEL_LOAD_THREADS: usize = 4;
 

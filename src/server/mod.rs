@@ -18,6 +18,7 @@ use signal_hook::low_level::exit;
 
 use crate::control::initial_load::InitialLoad;
 use crate::control::load_job::LoadContext;
+use crate::control::load_trial::{self, LoadTrials};
 use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
@@ -50,6 +51,12 @@ pub fn run(settings: &Settings) -> ExitCode {
     }
 }
 
+/// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end, which
+/// an engine may spend a while on.
+pub fn try_load(settings: &Settings) -> ! {
+    exit(load_trial::run(settings))
+}
+
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
     // Before any thread starts: until the handlers are in place, a signal kills the process.
@@ -68,7 +75,9 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
     }
-    let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new())?);
+    let slow = messages.clone();
+    let trials = LoadTrials::new(&settings, Box::new(move || drop(slow.send(ControlMessage::LoadSlow))));
+    let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new())?.with_trials(trials));
     loader.run_watcher().start()?;
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
@@ -78,6 +87,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let is_finalizing = move || of_deadline.upgrade().is_some_and(|loader| loader.is_finalizing());
     let _ = deadline.is_finalizing.set(Box::new(is_finalizing));
     are_loaded.store(true, Ordering::SeqCst);
+    loader.handle_started();
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let sender = messages.clone();

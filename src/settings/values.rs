@@ -41,6 +41,12 @@ pub struct Settings {
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
+    /// Which loads are tried in a process of their own first.
+    pub trial_loads: TrialLoads,
+    /// How long such a trial may take; zero for any time.
+    pub load_timeout: Duration,
+    /// Bytes of data that its process may have; as many as this process where it is not given.
+    pub load_memory_bytes_max: Option<usize>,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -132,6 +138,17 @@ pub enum ControlMode {
     Explicit,
 }
 
+/// Which loads are tried in a process of their own first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialLoads {
+    /// Those while the server serves.
+    AfterStart,
+    /// All.
+    All,
+    /// None.
+    Off,
+}
+
 /// The way of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
@@ -177,6 +194,9 @@ impl Default for Settings {
             repository_poll: limits::REPOSITORY_POLL,
             load_models: Vec::new(),
             load_threads: limits::MODEL_LOAD_THREADS,
+            trial_loads: TrialLoads::AfterStart,
+            load_timeout: limits::LOAD_TIMEOUT,
+            load_memory_bytes_max: None,
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
