@@ -174,9 +174,9 @@ pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
 pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
 /// Interval at which the requests of a model whose last instance was given up are refused: nobody waits for good news.
 pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
-/// Time beyond `--exit-timeout-secs` and [`WORKERS_END_TIMEOUT`] until the process is ended whatever its threads do: what
-/// a busy machine needs for the rest of the drain.
-pub const END_MARGIN: Duration = Duration::from_millis(500);
+/// Time beyond `--exit-timeout-secs` and [`WORKERS_END_TIMEOUT`] until the process is ended whatever its threads do:
+/// [`RING_DRAIN_MAX`], and what a busy machine needs for the rest of the drain.
+pub const END_MARGIN: Duration = Duration::from_millis(1_500);
 /// Time that a drain waits for requests in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a configuration file.
@@ -382,6 +382,8 @@ const _: () = assert!(
     "the deepest chain fits on one shard, beside clients"
 );
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () = assert!(RING_DRAIN_MAX.as_millis() < END_MARGIN.as_millis(), "a shard that ends by itself may do so");
+const _: () = assert!(LOAD_PLACE_MAX.as_millis() < LOAD_TIMEOUT.as_millis(), "a load gives its place up before it is");
 const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
     "a model asked to wait can still send small responses"

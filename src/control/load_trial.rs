@@ -6,10 +6,6 @@
 //! Not tried: models on GPUs, since two processes would need the memory for two, and Python models, which run in processes
 //! of their own.
 
-mod child;
-
-pub use self::child::run;
-
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -25,12 +21,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::control::model_loader::ModelLocation;
+use crate::control::model_source::ModelSource;
 use crate::control::process_memory;
 use crate::error::{Code, Error};
 use crate::limits::{LOAD_PLACE_MAX, LOADS_SLOW_MAX, TRIAL_END_MAX, TRIAL_REPORT_SIZE_MAX};
 use crate::log;
 use crate::model::parse::text::Notation;
+use crate::model::repository::ModelDirectory;
 use crate::runtime::clock;
 use crate::settings::{Settings, TRIAL_COMMAND, TrialLoads};
 use crate::time::Instant;
@@ -49,18 +46,21 @@ pub struct LoadTrials {
 
 /// What a process is to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct TrialOrder {
+pub struct TrialOrder {
     /// The process that waits for it.
-    parent: u32,
+    pub parent: u32,
     /// Bytes of data that it may have.
-    memory: u64,
+    pub memory: u64,
     /// The path of the repository, or of the one model.
-    path: PathBuf,
-    is_repository: bool,
-    name: String,
-    version: u64,
+    pub path: PathBuf,
+    /// Which of the two it is.
+    pub is_repository: bool,
+    /// The model's name.
+    pub name: String,
+    /// The version to load.
+    pub version: u64,
     /// A configuration in the place of that in the files.
-    given: Option<(Notation, String)>,
+    pub given: Option<(Notation, String)>,
 }
 
 /// How a trial ended.
@@ -70,7 +70,7 @@ enum TrialEnd {
 }
 
 /// The exit status of a trial whose load failed with an error that it reports.
-const FAILED: i32 = 3;
+pub const FAILED: i32 = 3;
 
 impl LoadTrials {
     /// Trials by this program, with the arguments of this process. `handle_slow` is called when one takes so long that it
@@ -103,7 +103,7 @@ impl LoadTrials {
     ///
     /// # Errors
     /// The error of that load, or how its process ended.
-    pub fn run(&self, ModelLocation { source, directory }: ModelLocation<'_>, version: u64) -> Result<(), Error> {
+    pub fn run(&self, source: &ModelSource, directory: &ModelDirectory, version: u64) -> Result<(), Error> {
         let (path, is_repository) = source.path();
         let order = TrialOrder {
             parent: std::process::id(),
@@ -274,7 +274,7 @@ const CODES: [Code; 12] = [
 
 /// An error as the last that a process writes: a zero, the number of its code, its text. A library may have written
 /// before.
-fn encode_report(error: &Error) -> Vec<u8> {
+pub fn encode_report(error: &Error) -> Vec<u8> {
     let number = CODES.iter().position(|code| *code == error.code()).and_then(|index| u8::try_from(index + 1).ok());
     let text = error.text().replace('\0', " ");
     [&[0, number.unwrap_or_default()], text.as_bytes()].concat()
@@ -306,7 +306,7 @@ impl TrialOrder {
     }
 
     /// None where the bytes are no order.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = bytes.splitn(8, |byte| *byte == 0);
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
         let (parent, memory, version) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.parse().ok()?);

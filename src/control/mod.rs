@@ -39,6 +39,7 @@ pub mod run_watcher;
 pub mod shared_memory;
 pub mod spawn;
 pub mod threads;
+pub mod trial_process;
 pub mod uploaded_files;
 pub mod warm_up;
 

@@ -249,7 +249,7 @@ impl ModelLoader {
         let is_onnx_on_cpu = opened.draft.onnx_filename().is_some() && !completed.spec.is_on_gpu();
         let is_tried = |trials: &&LoadTrials| is_onnx_on_cpu && trials.wants(!self.has_started.load(Ordering::SeqCst));
         if let Some(trials) = self.trials.as_ref().filter(is_tried) {
-            trials.run(location, version)?;
+            trials.run(location.source, location.directory, version)?;
         }
         match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
             (Err(why), Some(spec)) => {

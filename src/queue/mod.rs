@@ -4,6 +4,7 @@
 //! here.
 
 pub mod completions;
+pub mod given_up;
 pub mod model_queue;
 pub mod one_shot;
 pub mod parking;

@@ -14,7 +14,7 @@ use crate::model::ModelSpec;
 use crate::queue::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
 use crate::queue::one_shot::OneShotReceiver;
 use crate::queue::readiness::Readiness;
-use crate::queue::run_limit::{InlineRuns, RunLimit};
+use crate::queue::run_limit::RunLimit;
 use crate::queue::semaphore::Semaphore;
 use crate::scheduler::ReleaseReason;
 use crate::scheduler::sequence::SequenceEnd;
@@ -92,13 +92,6 @@ impl ServedModel {
     /// The time limit of its runs, where they have one.
     pub const fn run_limit(&self) -> Option<&RunLimit> {
         self.run_limit.as_ref()
-    }
-
-    /// Has the runs of a new instance that runs inline watched, where they have a limit.
-    pub fn watch_inline(self: &Arc<Self>, instance: &mut dyn Instance) {
-        if let Some(limit) = &self.run_limit {
-            limit.watch(&self.spec.name, instance, Arc::new(InlineRuns(Arc::downgrade(self))));
-        }
     }
 
     /// Whether it can serve: no instance is lost.

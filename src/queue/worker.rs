@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::{InFlightState, Instance, RunObserver, Threads, answering};
+use crate::backend::{InFlightState, Instance, Threads, answering};
+use crate::queue::given_up::WorkerRuns;
 use crate::queue::model_queue::{ModelQueue, NextWork};
-use crate::queue::run_limit::WorkerRuns;
 use crate::queue::served_model::{GoneInstance, RunOutcome, ServedModel, renew_guarded, run_guarded};
 use crate::runtime::clock;
 
@@ -68,9 +68,7 @@ fn serve(
     let runs = WorkerRuns::new(served, parking);
     let prepare = |instance: &mut dyn Instance| {
         instance.set_waker(waker.clone());
-        if let Some(limit) = served.run_limit() {
-            limit.watch(&served.spec.name, instance, Arc::clone(&runs) as Arc<dyn RunObserver>);
-        }
+        runs.watch(served, instance);
     };
     let make = || {
         let mut new = served.loaded.new_instance(threads)?;
@@ -90,25 +88,20 @@ fn serve(
             }
             NextWork::Ended => return,
         };
-        let is_lost_already = runs.take_given_up();
-        match ran {
-            _ if is_lost_already => match renew_guarded(&mut instance, make) {
-                RunOutcome::Dead => {}
-                RunOutcome::Renewed | RunOutcome::Well => {
-                    handle_restored(served, model_queue, parking);
-                    continue;
-                }
-            },
+        // Counted as lost already, and its state may be.
+        let was_given_up = runs.take_given_up();
+        match if was_given_up { renew_guarded(&mut instance, make) } else { ran } {
             RunOutcome::Well => continue,
+            RunOutcome::Renewed if was_given_up => {
+                handle_restored(served, model_queue, parking);
+                continue;
+            }
             RunOutcome::Renewed => {
                 model_queue.handle_instance_lost(parking, true, clock::now());
                 continue;
             }
-            RunOutcome::Dead => {
-                model_queue.rest(parking);
-                model_queue.handle_instance_lost(parking, false, clock::now());
-                served.handle_instance_lost();
-            }
+            RunOutcome::Dead if was_given_up => {}
+            RunOutcome::Dead => handle_lost(served, model_queue, parking),
         }
         warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
@@ -123,6 +116,13 @@ fn serve(
             }
         }
     }
+}
+
+/// An instance was lost and could not be recreated.
+fn handle_lost(served: &ServedModel, model_queue: &ModelQueue, parking: usize) {
+    model_queue.rest(parking);
+    model_queue.handle_instance_lost(parking, false, clock::now());
+    served.handle_instance_lost();
 }
 
 /// A lost instance was recreated.

@@ -18,7 +18,7 @@ use signal_hook::low_level::exit;
 
 use crate::control::initial_load::InitialLoad;
 use crate::control::load_job::LoadContext;
-use crate::control::load_trial::{self, LoadTrials};
+use crate::control::load_trial::LoadTrials;
 use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
@@ -27,7 +27,8 @@ use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, uploaded_files,
+    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, trial_process,
+    uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
@@ -54,7 +55,7 @@ pub fn run(settings: &Settings) -> ExitCode {
 /// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end, which
 /// an engine may spend a while on.
 pub fn try_load(settings: &Settings) -> ! {
-    exit(load_trial::run(settings))
+    exit(trial_process::run(settings))
 }
 
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
@@ -69,23 +70,11 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Tried before the models load, so that a port in use is reported at once.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
-    if settings.control_mode == ControlMode::Explicit {
-        match uploaded_files::remove_stale() {
-            0 => {}
-            count => log::info(&format!("removed the files of {count} loads that another server left behind")),
-        }
-    }
-    let slow = messages.clone();
-    let trials = LoadTrials::new(&settings, Box::new(move || drop(slow.send(ControlMessage::LoadSlow))));
-    let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new())?.with_trials(trials));
-    loader.run_watcher().start()?;
+    let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
-    // Weak: what the loader leaves behind is removed when the last owner drops it.
-    let of_deadline = Arc::downgrade(&loader);
-    let is_finalizing = move || of_deadline.upgrade().is_some_and(|loader| loader.is_finalizing());
-    let _ = deadline.is_finalizing.set(Box::new(is_finalizing));
+    deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
     loader.handle_started();
     let loading_ended = clock::now();
@@ -137,6 +126,21 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// What loads the models: now, and while the server serves.
+fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage>) -> Result<ModelLoader, Error> {
+    if settings.control_mode == ControlMode::Explicit {
+        match uploaded_files::remove_stale() {
+            0 => {}
+            count => log::info(&format!("removed the files of {count} loads that another server left behind")),
+        }
+    }
+    let messages = messages.clone();
+    let trials = LoadTrials::new(settings, Box::new(move || drop(messages.send(ControlMessage::LoadSlow))));
+    let loader = ModelLoader::new(settings, ModelServices::new())?.with_trials(trials);
+    loader.run_watcher().start()?;
+    Ok(loader)
+}
+
 /// Waits for the workers, which were told to end when the control thread dropped its models. One that still computes is
 /// abandoned after a timeout: nobody waits for its answers any more. One whose model finalizes has the time for that.
 /// Returns whether all have ended.
@@ -160,6 +164,14 @@ struct EndDeadline {
 }
 
 impl EndDeadline {
+    /// Waits longer while a model finalizes.
+    fn wait_for_finalizing(&self, loader: &Arc<ModelLoader>) {
+        // Weak: what the loader leaves behind is removed when the last owner drops it.
+        let loader = Arc::downgrade(loader);
+        let is_finalizing = move || loader.upgrade().is_some_and(|loader| loader.is_finalizing());
+        let _ = self.is_finalizing.set(Box::new(is_finalizing));
+    }
+
     /// Starts the thread that waits for the deadline. The process usually ends before.
     fn start(self) {
         let body = move || {

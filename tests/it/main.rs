@@ -32,6 +32,7 @@ mod http2;
 mod http2_clients;
 mod http2_peer;
 mod kernels;
+mod load_trials;
 mod models;
 mod onnxruntime;
 mod oracle;

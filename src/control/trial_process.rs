@@ -1,4 +1,4 @@
-//! The process that tries a load: reads its order, limits itself, loads, and reports.
+//! The process that tries a load ([`crate::control::load_trial`]): reads its order, limits itself, loads, and reports.
 
 use std::fs;
 use std::io::{self, Read, Write};
