@@ -135,7 +135,7 @@ impl LoadTrials {
         input.rewind()?;
         let mut command = Command::new("/proc/self/exe");
         // Nothing is set between fork and exec: the process has no copy of this one's memory, and sets its own limits.
-        command.arg(TRIAL_COMMAND).args(&self.arguments).process_group(0);
+        command.arg0("deuteron").arg(TRIAL_COMMAND).args(&self.arguments).process_group(0);
         command.stdin(input).stdout(report.try_clone()?).stderr(noise.try_clone()?);
         Ok((command.spawn()?, report, noise))
     }

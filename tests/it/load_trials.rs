@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,8 +34,12 @@ fn two_models() -> Folder {
 
 /// The processes whose parent is the server.
 fn children(server: &Server) -> usize {
-    let output = Command::new("ps").args(["--no-headers", "--ppid", &server.id().to_string()]).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).lines().count()
+    let parent = |entry: fs::DirEntry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // `PID (NAME) STATE PARENT …`
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter_map(parent).filter(|parent| *parent == server.id()).count()
 }
 
 #[test]

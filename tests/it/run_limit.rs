@@ -39,6 +39,12 @@ fn heavy_body() -> String {
     format!(r#"{{"inputs":[{{"name":"X","shape":[{ROWS},1],"datatype":"FP32","data":[{zeros}]}}]}}"#)
 }
 
+/// A model whose runs take as long as their rows are many.
+fn add_heavy(folder: &Folder, products: usize, more: &[(&str, &str)]) {
+    let config = format!("max_batch_size: {ROWS}\n{}", parameters(more));
+    repository::add(folder.path(), "heavy", &config, Some(&onnx::heavy(products)));
+}
+
 /// Stops the server, which has nothing but runs that take too long, and says how long that took.
 fn stop(server: &mut Server) -> Duration {
     let began = Instant::now();
@@ -57,11 +63,13 @@ fn a_run_of_the_embedded_engine_that_takes_too_long_costs_its_model_and_nothing_
     let began = Instant::now();
     let (status, text) = count(&server, "endless", None);
     assert_eq!(status, 504, "{text}");
+    let (status, _) = count(&server, "endless", None);
+    assert_eq!(status, 504, "as Triton's, a model on the CPU has two instances");
     let want = "model 'endless': the run took longer than 1s (--run-timeout-secs, or the model's parameter \
                 'run_timeout_secs') and cannot be stopped: its instance is given up until the run ends";
     assert!(text.contains(want), "{text}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    assert_eq!((get(&server, "/v2/models/endless/ready"), get(&server, "/v2/health/ready")), (400, 400));
+    assert_eq!((get(&server, "/v2/models/endless/ready"), get(&server, "/v2/health/ready")), (503, 503));
     assert_eq!(get(&server, "/v2/health/live"), 200);
     for _ in 0..3 {
         let (status, text) = count(&server, "endless", None);
@@ -79,8 +87,7 @@ fn a_run_of_the_embedded_engine_that_takes_too_long_costs_its_model_and_nothing_
 #[test]
 fn a_run_that_is_given_up_and_ends_after_all_has_its_instance_serve_again() {
     let folder = Folder::new("run-limit");
-    let worker = parameters(&[("placement", "worker"), ("run_timeout_secs", "1")]);
-    repository::add(folder.path(), "heavy", &worker, Some(&onnx::heavy(8)));
+    add_heavy(&folder, 8, &[("placement", "worker"), ("run_timeout_secs", "1")]);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
     let (status, text) = infer(&server, "heavy", &heavy_body());
     assert_eq!(status, 504, "{text}");
@@ -97,7 +104,7 @@ fn a_run_that_is_given_up_and_ends_after_all_has_its_instance_serve_again() {
 #[test]
 fn a_shard_that_computes_for_ever_does_not_keep_the_process() {
     let folder = Folder::new("run-limit");
-    repository::add(folder.path(), "heavy", &parameters(&[("placement", "inline")]), Some(&onnx::heavy(200)));
+    add_heavy(&folder, 200, &[("placement", "inline")]);
     let mut server = Server::deuteron(folder.path(), &["--exit-timeout-secs=1", "--shards=1"]);
     let request = http::request("POST", "/v2/models/heavy/infer", &[], heavy_body().as_bytes());
     let mut connection = http::Connection::open(server.http()).unwrap();
@@ -118,8 +125,7 @@ fn onnx_runtime_is_stopped_and_its_instance_goes_on() {
     let folder = Folder::new("run-limit");
     let worker = parameters(&[("placement", "worker")]);
     repository::add(folder.path(), "counting", &worker, Some(&onnx::counting()));
-    let inline = parameters(&[("placement", "inline"), ("run_timeout_secs", "2")]);
-    repository::add(folder.path(), "heavy", &inline, Some(&onnx::heavy(200)));
+    add_heavy(&folder, 200, &[("placement", "inline"), ("run_timeout_secs", "2")]);
     let flags = [flag(environment), "--run-timeout-secs=1".to_owned(), "--exit-timeout-secs=1".to_owned()];
     let mut server = Server::deuteron(folder.path(), &flags.each_ref().map(String::as_str));
     for _ in 0..2 {
