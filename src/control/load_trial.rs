@@ -81,7 +81,9 @@ impl LoadTrials {
             arguments.remove(0);
         }
         let memory = settings.load_memory_bytes_max.unwrap_or_else(process_memory::limit) as u64;
-        let (loads, timeout) = (settings.trial_loads, settings.load_timeout);
+        // Where a failed load ends the server at its start, a crash does no more than that.
+        let unasked = if settings.exit_on_error { TrialLoads::AfterStart } else { TrialLoads::All };
+        let (loads, timeout) = (settings.trial_loads.unwrap_or(unasked), settings.load_timeout);
         Self { arguments, loads, timeout, memory, slow: AtomicUsize::new(0), handle_slow }
     }
 
@@ -356,13 +358,16 @@ mod tests {
 
     #[test]
     fn which_loads_are_tried_is_what_the_flag_says() {
-        let wants = |trial_loads| {
-            let settings = Settings { trial_loads, ..Settings::default() };
+        let wants = |trial_loads, exit_on_error| {
+            let settings = Settings { trial_loads, exit_on_error, ..Settings::default() };
             let trials = LoadTrials::new(&settings, Box::new(|| {}));
             [true, false].map(|is_initial| trials.wants(is_initial))
         };
-        assert_eq!(wants(TrialLoads::Off), [false, false]);
-        assert_eq!(wants(TrialLoads::AfterStart), [false, true]);
-        assert_eq!(wants(TrialLoads::All), [true, true]);
+        for exit_on_error in [true, false] {
+            assert_eq!(wants(Some(TrialLoads::Off), exit_on_error), [false, false]);
+            assert_eq!(wants(Some(TrialLoads::AfterStart), exit_on_error), [false, true]);
+            assert_eq!(wants(Some(TrialLoads::All), exit_on_error), [true, true]);
+        }
+        assert_eq!((wants(None, true), wants(None, false)), ([false, true], [true, true]));
     }
 }

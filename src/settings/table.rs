@@ -98,12 +98,12 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["trial-loads"],
         takes: One("after-start|all|off"),
-        default: Value("after-start"),
+        default: Text("after-start; with --exit-on-error=false all"),
         help: "Which ONNX models are loaded in a process of their own first, so that a file that crashes its engine, or \
                keeps it for ever, fails alone: those that are loaded while the server serves, all, or none",
         apply: |settings, value| {
             set_one_of(
-                &mut settings.trial_loads,
+                settings.trial_loads.get_or_insert(TrialLoads::Off),
                 value,
                 &[("after-start", TrialLoads::AfterStart), ("all", TrialLoads::All), ("off", TrialLoads::Off)],
             )

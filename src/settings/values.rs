@@ -41,8 +41,9 @@ pub struct Settings {
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
-    /// Which loads are tried in a process of their own first.
-    pub trial_loads: TrialLoads,
+    /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load at
+    /// start does not end the server, else those after the start.
+    pub trial_loads: Option<TrialLoads>,
     /// How long such a trial may take; zero for any time.
     pub load_timeout: Duration,
     /// Bytes of data that its process may have; as many as this process where it is not given.
@@ -194,7 +195,7 @@ impl Default for Settings {
             repository_poll: limits::REPOSITORY_POLL,
             load_models: Vec::new(),
             load_threads: limits::MODEL_LOAD_THREADS,
-            trial_loads: TrialLoads::AfterStart,
+            trial_loads: None,
             load_timeout: limits::LOAD_TIMEOUT,
             load_memory_bytes_max: None,
             exit_on_error: true,

@@ -99,10 +99,10 @@ fn a_load_that_never_ends_is_given_up_and_keeps_no_other_waiting() {
 }
 
 #[test]
-fn loads_at_the_start_are_tried_where_the_flag_says_so() {
+fn loads_at_the_start_are_tried_where_one_that_fails_does_not_end_the_server() {
     let folder = two_models();
     let library = compile(&folder, "#include <stdlib.h>\nconst void *OrtGetApiBase(void) { abort(); }\n");
-    let flags = ["--trial-loads=all", "--exit-on-error=false", "--strict-readiness=false"];
+    let flags = ["--exit-on-error=false", "--strict-readiness=false"];
     let server = start(&folder, &flags, &[("ORT_DYLIB_PATH", &library)]);
     assert_adds(&server, "good");
     let log = server.log();
