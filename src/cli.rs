@@ -27,6 +27,8 @@ pub enum Command {
     Serve(Box<settings::Settings>),
     /// Print the effective configuration of the model in the only path, in this form.
     ShowConfig(Box<settings::Settings>, ConfigForm),
+    /// Try a load, for a server that waits for it: no command for people, and not in the help.
+    TryLoad(Box<settings::Settings>),
 }
 
 /// What a command line is read with.
@@ -48,6 +50,13 @@ where
     I::Item: Into<OsString>,
 {
     let words: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    if let Some(flags) = words.strip_prefix(&[OsString::from(settings::TRIAL_COMMAND)]) {
+        let words = std::iter::once(OsStr::new("serve")).chain(flags.iter().map(OsString::as_os_str));
+        return match parse(words, environment)? {
+            Command::Serve(settings) => Ok(Command::TryLoad(settings)),
+            other => Ok(other),
+        };
+    }
     let program = program_command();
     if let Some(word) = words.first().filter(|word| program.find_subcommand(word).is_none()) {
         check_command(word, environment)?;

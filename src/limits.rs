@@ -172,6 +172,17 @@ pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
 pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
 /// Time that the end of the server waits for workers after the shards have ended: nobody reads what they still compute.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers requests takes a minute
+/// on a batch, and what does would keep all others of its queue waiting.
+pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
+/// Time in which a run that was told to stop must return: the engine looks between two operators, and a single one takes
+/// seconds at most. Past it the instance is given up.
+pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
+/// Interval at which the requests of a model whose last instance was given up are refused: nobody waits for good news.
+pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
+/// Time beyond `--exit-timeout-secs` and [`WORKERS_END_TIMEOUT`] until the process is ended whatever its threads do:
+/// [`RING_DRAIN_MAX`], and what a busy machine needs for the rest of the drain.
+pub const END_MARGIN: Duration = Duration::from_millis(1_500);
 /// Time that a drain waits for requests in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a configuration file.
@@ -217,6 +228,18 @@ pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
 pub const ORDER_PARAMETERS_MAX: usize = 1_024;
 /// Interval between polls of the repositories in control mode `poll` (`--repository-poll-secs`).
 pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
+/// Time that the trial of a load may take (`--load-timeout-secs`): models of several gigabytes take a minute, on a slow disk
+/// more.
+pub const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time after which a trial no longer counts among the loads that run at a time: most models load in a second, and a file
+/// that keeps its engine for ever must not keep others waiting.
+pub const LOAD_PLACE_MAX: Duration = Duration::from_secs(2);
+/// Trials that take longer and do not count, at a time: each is a process.
+pub const LOADS_SLOW_MAX: usize = 16;
+/// Time in which the process of a trial that was killed must be gone; after it, it is left to the system.
+pub const TRIAL_END_MAX: Duration = Duration::from_secs(5);
+/// Bytes that are read of what the process of a trial wrote, at the end: an error's text, or an engine's last words.
+pub const TRIAL_REPORT_SIZE_MAX: u64 = 64 * 1024;
 /// Loads that run at a time (`--model-load-thread-count`), as in Triton.
 pub const MODEL_LOAD_THREADS: usize = 4;
 
@@ -365,6 +388,8 @@ const _: () = assert!(
     "the deepest chain fits on one shard, beside clients"
 );
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () = assert!(RING_DRAIN_MAX.as_millis() < END_MARGIN.as_millis(), "a shard that ends by itself may do so");
+const _: () = assert!(LOAD_PLACE_MAX.as_millis() < LOAD_TIMEOUT.as_millis(), "a load gives its place up before it is");
 const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
     "a model asked to wait can still send small responses"

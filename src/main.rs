@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::Serve(settings)) => server::run(&settings),
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
+        Ok(Command::TryLoad(settings)) => server::try_load(&settings),
         Err(why) => fail(&why),
     }
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use crate::backend::batch::{Gather, InputConversion, answer_all, check_output, scatter};
 use crate::backend::batch_input::BatchInputs;
+use crate::backend::run_watch::{RunEnd, RunStopper, RunWatch, WatchedRun};
 use crate::backend::{Batch, InFlightState, Instance, Request, Threads};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Tensor};
-use crate::time::Clock;
+use crate::time::{Clock, Instant};
 
 /// One loaded copy of a model in an engine, which runs gathered inputs.
 pub trait EngineInstance: Send {
@@ -61,6 +62,14 @@ pub trait EngineInstance: Send {
 
     /// Sets what to wake when the device is lost.
     fn set_waker(&mut self, _waker: Waker) {}
+
+    /// What stops a run from another thread; none where the engine cannot be stopped.
+    fn stopper(&self) -> Option<RunStopper> {
+        None
+    }
+
+    /// A run was stopped and has returned: the next one must not be.
+    fn handle_stopped(&mut self) {}
 }
 
 /// The gathered inputs of one run, by their places in the configuration.
@@ -102,7 +111,12 @@ pub struct BatchedInstance<E> {
     spec: Arc<ModelSpec>,
     gather: Gather,
     batch_inputs: BatchInputs,
+    /// Where its runs have a time limit; with the run that is lent to it.
+    watch: Option<(Arc<RunWatch>, Box<WatchedRun>)>,
 }
+
+/// The result of an engine's run, the end of its inputs and its own end.
+type EngineRun<T> = (Result<T, Error>, Instant, Instant);
 
 impl<E: EngineInstance> BatchedInstance<E> {
     /// Around an engine's instance.
@@ -111,7 +125,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
         let conversions = spec.inputs.iter().map(|input| E::conversion(input.datatype));
         let gather = Gather::new(Arc::clone(&spec), conversions);
         let batch_inputs = BatchInputs::new(Arc::clone(&spec));
-        Self { engine, spec, gather, batch_inputs }
+        Self { engine, spec, gather, batch_inputs, watch: None }
     }
 
     /// Runs requests as one batch.
@@ -124,12 +138,8 @@ impl<E: EngineInstance> BatchedInstance<E> {
         if let Err(error) = self.batch_inputs.make(&requests) {
             return answer_all(requests, &error);
         }
-        let Self { engine, gather, batch_inputs, .. } = self;
-        let inputs = EngineInputs { gather, batch_inputs, requests: &requests };
-        let input_end = clock();
-        let outcome = engine.compute(inputs);
-        let infer_end = clock();
-        match engine.handle_end(outcome, infer_end.since(input_end)) {
+        let Some((outcome, input_end, infer_end)) = self.compute(&mut requests, clock) else { return };
+        match outcome {
             Ok(values) => {
                 let outputs = self.outputs(values, &requests);
                 let output_end = clock();
@@ -143,14 +153,48 @@ impl<E: EngineInstance> BatchedInstance<E> {
                 }
             }
             // One bad request fails the whole run, and the engine does not say which.
-            Err(_) if requests.len() > 1 && !self.engine.is_lost() => self.run_apart(requests, clock),
+            // Each of them could take as long as the limit again.
+            Err(error) if requests.len() > 1 && !self.engine.is_lost() && error.code() != Code::DeadlineExceeded => {
+                self.run_apart(requests, clock);
+            }
             Err(error) => answer_all(requests, &error),
         }
     }
 
+    /// Runs the engine on gathered requests; none where the run took so long that they were answered meanwhile.
+    fn compute(&mut self, requests: &mut [Request], clock: Clock) -> Option<EngineRun<E::Outputs>> {
+        let Self { engine, gather, batch_inputs, watch, .. } = self;
+        let input_end = clock();
+        if let Some((watch, run)) = watch {
+            watch.handle_begin(std::mem::take(run), requests, input_end);
+        }
+        let outcome = engine.compute(EngineInputs { gather, batch_inputs, requests });
+        let infer_end = clock();
+        let outcome = engine.handle_end(outcome, infer_end.since(input_end));
+        let Some((watch, run)) = watch else { return Some((outcome, input_end, infer_end)) };
+        let (ended, end) = watch.handle_end(requests);
+        *run = ended;
+        match end {
+            RunEnd::Finished => Some((outcome, input_end, infer_end)),
+            RunEnd::GivenUp => None,
+            RunEnd::Stopped(error) => {
+                engine.handle_stopped();
+                Some((Err(error), input_end, infer_end))
+            }
+        }
+    }
+
     /// Runs each request as a batch of its own.
-    fn run_apart(&mut self, requests: Vec<Request>, clock: Clock) {
+    fn run_apart(&mut self, mut requests: Vec<Request>, clock: Clock) {
+        // Where a run is given up, those behind it are answered too.
+        if let Some((_, run)) = &mut self.watch {
+            run.put_behind(&mut requests);
+        }
         for mut request in requests {
+            if let Some((_, run)) = &mut self.watch {
+                let Some(responder) = run.take_behind() else { return };
+                request.responder = responder;
+            }
             // An earlier one may have broken the device.
             if let Some(error) = self.engine.poll_lost() {
                 request.responder.send(Err(error));
@@ -164,7 +208,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
 
     /// The outputs as the configuration declares them.
     fn outputs(&self, values: E::Outputs, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
-        let Self { engine, spec, gather, batch_inputs } = self;
+        let Self { engine, spec, gather, batch_inputs, .. } = self;
         let inputs = EngineInputs { gather, batch_inputs, requests };
         let check = |(index, output): (usize, Result<Tensor, Error>)| {
             let output = output?;
@@ -198,6 +242,11 @@ impl<E: EngineInstance> Instance for BatchedInstance<E> {
 
     fn set_waker(&mut self, waker: Waker) {
         self.engine.set_waker(waker);
+    }
+
+    fn set_watch(&mut self, watch: Arc<RunWatch>) {
+        watch.set_stopper(self.engine.stopper());
+        self.watch = Some((watch, Box::default()));
     }
 }
 

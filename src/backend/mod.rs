@@ -18,6 +18,7 @@ pub mod onnxruntime;
 pub mod private_directory;
 pub mod python;
 pub mod rten;
+pub mod run_watch;
 pub mod stateful;
 pub mod text;
 pub mod threads;
@@ -31,6 +32,7 @@ pub use self::details::RequestDetails;
 pub use self::ensemble::EnsembleModel;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
+pub use self::run_watch::{RunObserver, RunWatch, RunWatches};
 pub use self::threads::Threads;
 pub use crate::backend::builtin::accumulate::Accumulate;
 pub use crate::backend::builtin::decoupled::Decoupled;
@@ -156,6 +158,9 @@ pub trait Instance: Send {
 
     /// Sets what to wake, from any thread, when [`Self::poll_flight`] may have something new.
     fn set_waker(&mut self, _waker: Waker) {}
+
+    /// Sets what watches its runs, which have a time limit. An instance that bounds them itself ignores it.
+    fn set_watch(&mut self, _watch: Arc<RunWatch>) {}
 
     /// A descriptor that is readable while [`Self::poll_flight`] has something new, for an instance that waits for
     /// another process: its thread sleeps on this and on its queue at once.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{
-    Answer, AnswerSink, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads, Ticket,
+    Answer, AnswerSink, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, RunWatch, Threads, Ticket,
     wake_afterwards,
 };
 use crate::error::Error;
@@ -156,6 +156,10 @@ impl Instance for StatefulInstance {
 
     fn set_waker(&mut self, waker: Waker) {
         self.inner.set_waker(waker);
+    }
+
+    fn set_watch(&mut self, watch: Arc<RunWatch>) {
+        self.inner.set_watch(watch);
     }
 
     fn event_source(&self) -> Option<Arc<OwnedFd>> {

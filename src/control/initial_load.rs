@@ -224,7 +224,7 @@ fn load_in_parallel(
     let (ended, outcomes) = mpsc::channel();
     thread::scope(|scope| {
         while !tasks.is_empty() || !running.is_empty() {
-            while running.len() < threads {
+            while running.len() < threads.saturating_add(loader.slow_loads()) {
                 let Some(task) = tasks.pop_front() else { break };
                 running.insert(task.directory.name.clone(), Arc::clone(&task.progress));
                 let ended = ended.clone();

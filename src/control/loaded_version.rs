@@ -8,6 +8,7 @@ use crate::control::placement::{InstanceSite, PlacementChoice};
 use crate::limits::HEAVY_RUN_MIN;
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, SequenceStrategy};
 use crate::queue::rate_limiter::RateRegistration;
+use crate::queue::run_limit::RunLimit;
 use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 
@@ -25,6 +26,8 @@ pub struct LoadedVersion {
     pub took: Duration,
     /// The registration of its instances with the rate limiter; none without `--rate-limit`.
     pub registration: Option<RateRegistration>,
+    /// The time limit of its runs; none for `--run-timeout-secs=0`, and for an ensemble.
+    pub run_limit: Option<RunLimit>,
 }
 
 impl LoadedVersion {

@@ -18,6 +18,7 @@ pub mod initial_load;
 mod internal_sink;
 pub mod load_failure;
 pub mod load_job;
+pub mod load_trial;
 pub mod loaded_version;
 pub mod model_loader;
 pub mod model_record;
@@ -34,9 +35,11 @@ pub mod python;
 pub mod rate_limit;
 pub mod repositories;
 mod retire;
+pub mod run_watcher;
 pub mod shared_memory;
 pub mod spawn;
 pub mod threads;
+pub mod trial_process;
 pub mod uploaded_files;
 pub mod warm_up;
 
@@ -70,6 +73,8 @@ pub enum ControlMessage {
     EnsembleFound(Box<LoadJob>, Vec<String>),
     /// A thread hit a fault that the server cannot survive: drain and exit with an error.
     Failed,
+    /// A load takes so long that others load meanwhile.
+    LoadSlow,
     /// A load has ended.
     LoadFinished(Box<FinishedLoad>),
     /// A load has found its model in a repository: the index shows it from now on.
@@ -238,6 +243,7 @@ impl ControlThread {
             ControlMessage::WorkerEnded => self.finish_retiring(),
             ControlMessage::ModelFound(name, progress) => self.handle_model_found(name, progress),
             ControlMessage::EnsembleFound(job, composing) => self.handle_ensemble_found(job, composing),
+            ControlMessage::LoadSlow => self.start_jobs(),
             ControlMessage::LoadFinished(finished) => self.handle_load_finished(*finished),
             ControlMessage::Scanned(scan) => self.handle_scan(scan),
             ControlMessage::NamesListed(names) => self.handle_names_listed(names),
@@ -284,10 +290,11 @@ impl ControlThread {
     }
 
     /// Starts queued loads, up to `--model-load-thread-count` at a time. A load that waits for an order which its own
-    /// model has given does not count: what it waits for may be in the queue.
+    /// model has given does not count: what it waits for may be in the queue. Nor does one whose trial takes long.
     fn start_jobs(&mut self) {
         let waiting = self.order_waits.waiting_loads(|model| self.busy.contains_key(model));
-        while self.loads_running < self.context.settings.load_threads.saturating_add(waiting) {
+        let beside = waiting.saturating_add(self.context.loader.slow_loads());
+        while self.loads_running < self.context.settings.load_threads.saturating_add(beside) {
             let Some(job) = self.jobs.pop_front() else { return };
             self.loads_running += 1;
             let (context, name) = (Arc::clone(&self.context), job.name.clone());

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
@@ -12,12 +13,14 @@ use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::Engines;
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::load_failure::LoadFailure;
+use crate::control::load_trial::LoadTrials;
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
 use crate::control::python;
+use crate::control::run_watcher::RunWatcher;
 use crate::control::warm_up;
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
@@ -68,6 +71,11 @@ pub struct ModelLoader {
     engines: Engines,
     host_gpus: HostGpus,
     services: ModelServices,
+    run_watcher: RunWatcher,
+    /// None where loads are never tried.
+    trials: Option<LoadTrials>,
+    /// Whether the server serves already.
+    has_started: AtomicBool,
 }
 
 impl ModelLoader {
@@ -78,7 +86,41 @@ impl ModelLoader {
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings), services })
+        Ok(Self::of(settings, engines, services))
+    }
+
+    /// For a process that tries one load: without Python.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn for_trial(settings: &Arc<Settings>) -> Result<Self, Error> {
+        Ok(Self::of(settings, Engines::new(&settings.backend_config.onnxruntime)?, ModelServices::new()))
+    }
+
+    fn of(settings: &Arc<Settings>, engines: Engines, services: ModelServices) -> Self {
+        let (host_gpus, run_watcher) = (HostGpus::new(settings), RunWatcher::default());
+        let (settings, has_started) = (Arc::clone(settings), AtomicBool::new(false));
+        Self { settings, engines, host_gpus, services, run_watcher, trials: None, has_started }
+    }
+
+    /// Has loads tried in processes of their own first.
+    pub fn with_trials(self, trials: LoadTrials) -> Self {
+        Self { trials: Some(trials), ..self }
+    }
+
+    /// The models at start are loaded.
+    pub fn handle_started(&self) {
+        self.has_started.store(true, Ordering::SeqCst);
+    }
+
+    /// Loads that take so long that as many others may run beside them.
+    pub fn slow_loads(&self) -> usize {
+        self.trials.as_ref().map_or(0, LoadTrials::slow)
+    }
+
+    /// What watches the runs of all models.
+    pub const fn run_watcher(&self) -> &RunWatcher {
+        &self.run_watcher
     }
 
     /// What the server does for models with code of their own.
@@ -160,6 +202,7 @@ impl ModelLoader {
                 choice,
                 took,
                 registration: None,
+                run_limit: None,
             });
         }
         Ok((loaded, changes))
@@ -203,6 +246,11 @@ impl ModelLoader {
     ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
         let completed = self.complete_config(location, opened, version)?;
+        let is_onnx_on_cpu = opened.draft.onnx_filename().is_some() && !completed.spec.is_on_gpu();
+        let is_tried = |trials: &&LoadTrials| is_onnx_on_cpu && trials.wants(!self.has_started.load(Ordering::SeqCst));
+        if let Some(trials) = self.trials.as_ref().filter(is_tried) {
+            trials.run(location.source, location.directory, version)?;
+        }
         match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
             (Err(why), Some(spec)) => {
                 log_cpu_fallback(&spec, &why);
@@ -283,6 +331,7 @@ impl ModelLoader {
         CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
         began: Instant,
     ) -> Result<LoadedVersion, Error> {
+        let run_limit = self.run_watcher.limit(spec, &self.settings)?;
         let path = source.root.join(directory.version_path(version));
         let on_cpu = || self.engines.choose(spec);
         let backend = match gpu_engine {
@@ -324,7 +373,7 @@ impl ModelLoader {
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
+        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None, run_limit })
     }
 }
 
@@ -369,6 +418,9 @@ mod tests {
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
             services: ModelServices::new(),
+            run_watcher: RunWatcher::default(),
+            trials: None,
+            has_started: AtomicBool::new(false),
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

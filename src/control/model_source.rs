@@ -68,6 +68,14 @@ impl ModelSource {
         Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository })
     }
 
+    /// The path that it was opened with, and whether that is a directory of models.
+    pub fn path(&self) -> (&Path, bool) {
+        match &self.kind {
+            SourceKind::Directory(path) | SourceKind::File(path, _) => (path, false),
+            SourceKind::Repository => (&self.root, true),
+        }
+    }
+
     /// Lists the models.
     ///
     /// # Errors

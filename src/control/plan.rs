@@ -153,7 +153,8 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
     };
     let (run, took) = (loaded.choice.run, loaded.took);
     let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
-    PlannedModel { served: Arc::new(served.measured(run)), producers, placements, took }
+    let served = served.measured(run).limited(loaded.run_limit);
+    PlannedModel { served: Arc::new(served), producers, placements, took }
 }
 
 /// The semaphore of each step of an ensemble; empty without `max_inflight_requests`.

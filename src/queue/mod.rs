@@ -4,6 +4,7 @@
 //! here.
 
 pub mod completions;
+pub mod given_up;
 pub mod model_queue;
 pub mod one_shot;
 pub mod parking;
@@ -12,6 +13,7 @@ pub mod queued_request;
 pub mod rate_limiter;
 pub mod readiness;
 pub mod response_order;
+pub mod run_limit;
 pub mod semaphore;
 pub mod served_model;
 pub mod sync;

@@ -14,6 +14,7 @@ use crate::model::ModelSpec;
 use crate::queue::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
 use crate::queue::one_shot::OneShotReceiver;
 use crate::queue::readiness::Readiness;
+use crate::queue::run_limit::RunLimit;
 use crate::queue::semaphore::Semaphore;
 use crate::scheduler::ReleaseReason;
 use crate::scheduler::sequence::SequenceEnd;
@@ -36,6 +37,8 @@ pub struct ServedModel {
     lost: AtomicUsize,
     /// The question to its own code whether it is ready.
     readiness: Arc<Readiness>,
+    /// The time limit of its runs, where they have one.
+    run_limit: Option<RunLimit>,
 }
 
 /// Where the instances of a model version run.
@@ -72,12 +75,23 @@ impl ServedModel {
             run: None,
             lost: AtomicUsize::new(0),
             readiness: Arc::default(),
+            run_limit: None,
         }
+    }
+
+    /// Sets the time limit of its runs.
+    pub fn limited(self, run_limit: Option<RunLimit>) -> Self {
+        Self { run_limit, ..self }
     }
 
     /// Sets how long a run of one row takes.
     pub fn measured(self, run: Option<Duration>) -> Self {
         Self { run, ..self }
+    }
+
+    /// The time limit of its runs, where they have one.
+    pub const fn run_limit(&self) -> Option<&RunLimit> {
+        self.run_limit.as_ref()
     }
 
     /// Whether it can serve: no instance is lost.

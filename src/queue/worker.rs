@@ -8,6 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::{InFlightState, Instance, Threads, answering};
+use crate::queue::given_up::WorkerRuns;
 use crate::queue::model_queue::{ModelQueue, NextWork};
 use crate::queue::served_model::{GoneInstance, RunOutcome, ServedModel, renew_guarded, run_guarded};
 use crate::runtime::clock;
@@ -23,7 +24,7 @@ const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// # Errors
 /// The text of a panic outside of a batch. That is a fault of this server: the instance is not recreated.
 pub fn run(
-    served: &ServedModel,
+    served: &Arc<ServedModel>,
     model_queue: &Arc<ModelQueue>,
     parking: usize,
     instance: Box<dyn Instance>,
@@ -49,7 +50,7 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 fn serve(
-    served: &ServedModel,
+    served: &Arc<ServedModel>,
     model_queue: &Arc<ModelQueue>,
     parking: usize,
     mut instance: Box<dyn Instance>,
@@ -64,12 +65,17 @@ fn serve(
         .parkings()
         .get(parking)
         .map_or_else(|| Waker::noop().clone(), |parking| Waker::from(Arc::clone(parking)));
+    let runs = WorkerRuns::new(served, parking);
+    let prepare = |instance: &mut dyn Instance| {
+        instance.set_waker(waker.clone());
+        runs.watch(served, instance);
+    };
     let make = || {
         let mut new = served.loaded.new_instance(threads)?;
-        new.set_waker(waker.clone());
+        prepare(&mut *new);
         Ok(new)
     };
-    instance.set_waker(waker.clone());
+    prepare(&mut *instance);
     loop {
         // Another instance, another file.
         let file = instance.event_source();
@@ -82,30 +88,46 @@ fn serve(
             }
             NextWork::Ended => return,
         };
-        match ran {
+        // Counted as lost already, and its state may be.
+        let was_given_up = runs.take_given_up();
+        match if was_given_up { renew_guarded(&mut instance, make) } else { ran } {
             RunOutcome::Well => continue,
+            RunOutcome::Renewed if was_given_up => {
+                handle_restored(served, model_queue, parking);
+                continue;
+            }
             RunOutcome::Renewed => {
                 model_queue.handle_instance_lost(parking, true, clock::now());
                 continue;
             }
-            RunOutcome::Dead => {}
+            RunOutcome::Dead if was_given_up => {}
+            RunOutcome::Dead => handle_lost(served, model_queue, parking),
         }
-        model_queue.rest(parking);
-        model_queue.handle_instance_lost(parking, false, clock::now());
-        served.handle_instance_lost();
         warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
         while wait_for_attempt(served, model_queue, parking, pause) {
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
-                served.handle_instance_restored();
-                model_queue.handle_instance_restored(parking, clock::now());
+                handle_restored(served, model_queue, parking);
                 warn(&format!("instance '{name}' of '{}' serves again", served.spec.name));
                 break;
             }
         }
     }
+}
+
+/// An instance was lost and could not be recreated.
+fn handle_lost(served: &ServedModel, model_queue: &ModelQueue, parking: usize) {
+    model_queue.rest(parking);
+    model_queue.handle_instance_lost(parking, false, clock::now());
+    served.handle_instance_lost();
+}
+
+/// A lost instance was recreated.
+fn handle_restored(served: &ServedModel, model_queue: &ModelQueue, parking: usize) {
+    served.handle_instance_restored();
+    model_queue.handle_instance_restored(parking, clock::now());
 }
 
 /// Waits until the next attempt to recreate an instance; false if there is none, because the queue is stopped. While a
@@ -236,7 +258,7 @@ mod tests {
         let (served, model_queue, mut producers) = served(Arc::clone(&mortal) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
             let (loaded, of_worker) = (&*served.loaded, Arc::clone(&model_queue));
-            let served = &*served;
+            let served = &served;
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = loaded.new_instance(threads).unwrap();
@@ -303,7 +325,7 @@ mod tests {
         let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         fake.hold();
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&*served, Arc::clone(&model_queue));
+            let (served, of_worker) = (&served, Arc::clone(&model_queue));
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = served.loaded.new_instance(threads).unwrap();
@@ -340,7 +362,7 @@ mod tests {
         let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(2) });
         let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&*served, Arc::clone(&model_queue));
+            let (served, of_worker) = (&served, Arc::clone(&model_queue));
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = served.loaded.new_instance(threads).unwrap();

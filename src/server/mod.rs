@@ -8,8 +8,9 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,6 +18,7 @@ use signal_hook::low_level::exit;
 
 use crate::control::initial_load::InitialLoad;
 use crate::control::load_job::LoadContext;
+use crate::control::load_trial::LoadTrials;
 use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
@@ -25,10 +27,11 @@ use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, uploaded_files,
+    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, trial_process,
+    uploaded_files,
 };
 use crate::error::Error;
-use crate::limits::WORKERS_END_TIMEOUT;
+use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
 use crate::log;
 use crate::runtime::{clock, socket as sockets};
 use crate::settings::{ControlMode, Settings};
@@ -49,28 +52,31 @@ pub fn run(settings: &Settings) -> ExitCode {
     }
 }
 
+/// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end, which
+/// an engine may spend a while on.
+pub fn try_load(settings: &Settings) -> ! {
+    exit(trial_process::run(settings))
+}
+
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
     // Before any thread starts: until the handlers are in place, a signal kills the process.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
     let (messages, receiver) = mpsc::channel();
     let are_loaded = Arc::new(AtomicBool::new(false));
-    forward_signals(signals, &messages, &are_loaded)?;
+    let deadline = EndDeadline { timeout: settings.exit_timeout, is_finalizing: Arc::default() };
+    forward_signals(signals, &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
-    if settings.control_mode == ControlMode::Explicit {
-        match uploaded_files::remove_stale() {
-            0 => {}
-            count => log::info(&format!("removed the files of {count} loads that another server left behind")),
-        }
-    }
-    let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new())?);
+    let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
+    loader.handle_started();
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let sender = messages.clone();
@@ -111,17 +117,74 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         // A panic was logged when it happened.
         let _ = shard.join();
     }
-    wait_for_workers(&ended, &loader);
+    let have_ended = wait_for_workers(&ended, &loader);
     log::info("ended");
+    if !have_ended {
+        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs it.
+        exit(i32::from(has_failed));
+    }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What loads the models: now, and while the server serves.
+fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage>) -> Result<ModelLoader, Error> {
+    if settings.control_mode == ControlMode::Explicit {
+        match uploaded_files::remove_stale() {
+            0 => {}
+            count => log::info(&format!("removed the files of {count} loads that another server left behind")),
+        }
+    }
+    let messages = messages.clone();
+    let trials = LoadTrials::new(settings, Box::new(move || drop(messages.send(ControlMessage::LoadSlow))));
+    let loader = ModelLoader::new(settings, ModelServices::new())?.with_trials(trials);
+    loader.run_watcher().start()?;
+    Ok(loader)
 }
 
 /// Waits for the workers, which were told to end when the control thread dropped its models. One that still computes is
 /// abandoned after a timeout: nobody waits for its answers any more. One whose model finalizes has the time for that.
-fn wait_for_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader) {
+/// Returns whether all have ended.
+fn wait_for_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader) -> bool {
     while ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
         if !loader.is_finalizing() {
-            return log::warning("a model still computes or loads; the server ends without waiting for its thread");
+            log::warning("a model still computes or loads; the server ends without waiting for its thread");
+            return false;
+        }
+    }
+    true
+}
+
+/// Ends the process where its threads do not: a run may keep a shard or a worker for ever.
+#[derive(Clone)]
+struct EndDeadline {
+    /// `--exit-timeout-secs`.
+    timeout: Duration,
+    /// Whether a model finalizes, which takes a limited time; set once the models are loaded.
+    is_finalizing: Arc<OnceLock<Box<dyn Fn() -> bool + Send + Sync>>>,
+}
+
+impl EndDeadline {
+    /// Waits longer while a model finalizes.
+    fn wait_for_finalizing(&self, loader: &Arc<ModelLoader>) {
+        // Weak: what the loader leaves behind is removed when the last owner drops it.
+        let loader = Arc::downgrade(loader);
+        let is_finalizing = move || loader.upgrade().is_some_and(|loader| loader.is_finalizing());
+        let _ = self.is_finalizing.set(Box::new(is_finalizing));
+    }
+
+    /// Starts the thread that waits for the deadline. The process usually ends before.
+    fn start(self) {
+        let body = move || {
+            let end_at = clock::now() + self.timeout + WORKERS_END_TIMEOUT + END_MARGIN;
+            let is_finalizing = || self.is_finalizing.get().is_some_and(|is_finalizing| is_finalizing());
+            while clock::now() < end_at || is_finalizing() {
+                std::thread::park_timeout(end_at.since(clock::now()).max(END_MARGIN));
+            }
+            log::error("a shard still runs a model --exit-timeout-secs after the signal; the server ends without it");
+            exit(1);
+        };
+        if let Err(error) = spawn("end-deadline".to_owned(), body) {
+            log::warning(&format!("the server may not end in --exit-timeout-secs: {error}"));
         }
     }
 }
@@ -132,14 +195,19 @@ fn forward_signals(
     mut signals: Signals,
     messages: &mpsc::Sender<ControlMessage>,
     are_loaded: &Arc<AtomicBool>,
+    deadline: EndDeadline,
 ) -> Result<(), Error> {
     let (messages, are_loaded) = (messages.clone(), Arc::clone(are_loaded));
+    let mut deadline = Some(deadline);
     let body = move || {
         for signal in signals.forever() {
             if !are_loaded.load(Ordering::SeqCst) {
                 log::info(&format!("ended by signal {signal} before the models were loaded"));
                 // As a shell names an end by a signal, which the first process of a container could not have otherwise.
                 exit(128 + signal);
+            }
+            if let Some(deadline) = deadline.take() {
+                deadline.start();
             }
             if messages.send(ControlMessage::Signal(signal)).is_err() {
                 return;

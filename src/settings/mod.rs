@@ -6,7 +6,7 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
-pub use crate::settings::values::{ConfigForm, ControlMode, Io, LogSettings, RateResource, Settings};
+pub use crate::settings::values::{ConfigForm, ControlMode, Io, LogSettings, RateResource, Settings, TrialLoads};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +15,9 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 
 use crate::flags::{self, Variables};
 use crate::settings::table::SECTIONS;
+
+/// The command, for the server itself, that tries a load; the flags of the server follow.
+pub const TRIAL_COMMAND: &str = "try-load";
 
 /// The words that are paths of models.
 const PATHS: &str = "PATH";

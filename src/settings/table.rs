@@ -11,7 +11,7 @@ use crate::flags::Takes::{Many, One, Switch};
 use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
 use crate::settings::backend::AppliedSetting;
 use crate::settings::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
-use crate::settings::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings};
+use crate::settings::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings, TrialLoads};
 
 /// All flags of the server.
 pub(super) const SECTIONS: &[Section<Settings>] = &[
@@ -94,6 +94,34 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         default: Value("4"),
         help: "Models that load at a time",
         apply: |settings, value| set_count(&mut settings.load_threads, value),
+    },
+    Flag {
+        names: &["trial-loads"],
+        takes: One("after-start|all|off"),
+        default: Text("after-start; with --exit-on-error=false all"),
+        help: "Which ONNX models are loaded in a process of their own first, so that a file that crashes its engine, or \
+               keeps it for ever, fails alone: those that are loaded while the server serves, all, or none",
+        apply: |settings, value| {
+            set_one_of(
+                settings.trial_loads.get_or_insert(TrialLoads::Off),
+                value,
+                &[("after-start", TrialLoads::AfterStart), ("all", TrialLoads::All), ("off", TrialLoads::Off)],
+            )
+        },
+    },
+    Flag {
+        names: &["load-timeout-secs"],
+        takes: One("SECONDS"),
+        default: Value("300"),
+        help: "How long a trial of --trial-loads may take, 0 for any time; then the load fails",
+        apply: |settings, value| set(&mut settings.load_timeout, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
+        names: &["load-memory-bytes-max"],
+        takes: One("BYTES"),
+        default: Text("what the process may have"),
+        help: "Bytes of memory that a trial of --trial-loads may take; a load that needs more fails",
+        apply: |settings, value| set_count(settings.load_memory_bytes_max.get_or_insert_default(), value),
     },
     Flag {
         names: &["exit-on-error"],
@@ -273,6 +301,15 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
             settings.host_policies.insert(name, cores);
             Ok(())
         },
+    },
+    Flag {
+        names: &["run-timeout-secs"],
+        takes: One("SECONDS"),
+        default: Value("60"),
+        help: "How long a run of an ONNX model may take, 0 for any time: then it is stopped and its requests get an \
+               error; one that cannot be stopped (embedded engine) makes its model not ready. A model's parameter \
+               run_timeout_secs goes before it",
+        apply: |settings, value| set(&mut settings.run_timeout, parse(value).map(Duration::from_secs)),
     },
     Flag {
         names: &["rate-limit"],

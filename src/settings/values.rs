@@ -41,6 +41,13 @@ pub struct Settings {
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
+    /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load at
+    /// start does not end the server, else those after the start.
+    pub trial_loads: Option<TrialLoads>,
+    /// How long such a trial may take; zero for any time.
+    pub load_timeout: Duration,
+    /// Bytes of data that its process may have; as many as this process where it is not given.
+    pub load_memory_bytes_max: Option<usize>,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -61,6 +68,8 @@ pub struct Settings {
     pub cache_size: usize,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
+    /// How long a run of a model may take; zero for any time.
+    pub run_timeout: Duration,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,
     /// Bytes of a gRPC message.
@@ -130,6 +139,17 @@ pub enum ControlMode {
     Explicit,
 }
 
+/// Which loads are tried in a process of their own first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialLoads {
+    /// Those while the server serves.
+    AfterStart,
+    /// All.
+    All,
+    /// None.
+    Off,
+}
+
 /// The way of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
@@ -175,6 +195,9 @@ impl Default for Settings {
             repository_poll: limits::REPOSITORY_POLL,
             load_models: Vec::new(),
             load_threads: limits::MODEL_LOAD_THREADS,
+            trial_loads: None,
+            load_timeout: limits::LOAD_TIMEOUT,
+            load_memory_bytes_max: None,
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
@@ -185,6 +208,7 @@ impl Default for Settings {
             allows_model_code_upload: false,
             cache_size: 0,
             exit_timeout: limits::EXIT_TIMEOUT,
+            run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,

@@ -20,6 +20,7 @@ use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::completions::Completions;
+use crate::queue::given_up::watch_inline;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired};
@@ -263,7 +264,11 @@ impl Shard {
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_execution();
         }
-        let renew = || served.loaded.new_instance(&self.threads);
+        let renew = || {
+            let mut instance = served.loaded.new_instance(&self.threads)?;
+            watch_inline(served, &mut *instance);
+            Ok(instance)
+        };
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
         self.request_slots.drain();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::backend::{Instance, Threads};
 use crate::error::Error;
 use crate::model::repository::index::RepositoryOverview;
+use crate::queue::given_up::watch_inline;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::ensemble_steps::EnsembleSteps;
@@ -43,7 +44,10 @@ impl LocalModel {
         let route = match handle.route {
             HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
             HandleRoute::Queue(producer) => InstanceRoute::Queue(RefCell::new(producer)),
-            HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
+            HandleRoute::Instance(mut instance) => {
+                watch_inline(&handle.served, &mut *instance);
+                InstanceRoute::Inline(RefCell::new(instance))
+            }
         };
         Self { served: handle.served, route, is_dead: Cell::new(false), control: Arc::clone(control) }
     }

@@ -17,7 +17,7 @@ use crate::support::python::Environment;
 use crate::support::server::{Ports, Server};
 
 /// The environment of all tests; `None` where none can be made.
-fn environment() -> Option<&'static Environment> {
+pub fn environment() -> Option<&'static Environment> {
     static ENVIRONMENT: OnceLock<Option<Environment>> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::shared).as_ref()
 }
@@ -29,7 +29,7 @@ fn library(environment: &Environment) -> PathBuf {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_library).expect("the wheel has it")
 }
 
-fn flag(environment: &Environment) -> String {
+pub fn flag(environment: &Environment) -> String {
     format!("--backend-config=onnxruntime,library={}", library(environment).display())
 }
 
@@ -43,14 +43,14 @@ fn run(environment: &Environment, script: &str, verb: &str, argument: &str) -> S
 }
 
 /// A server without any Python around it, with these variables.
-fn start(repository: &Folder, flags: &[&str], variables: &[(&str, &Path)]) -> Server {
+pub fn start(repository: &Folder, flags: &[&str], variables: &[(&str, &Path)]) -> Server {
     let ports = Ports::free();
     let mut command = command(repository, flags, ports);
     command.envs(variables.iter().copied());
     Server::start(command, ports)
 }
 
-fn command(repository: &Folder, flags: &[&str], ports: Ports) -> Command {
+pub fn command(repository: &Folder, flags: &[&str], ports: Ports) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
     command.arg("serve").arg(repository.path()).args(flags);
     for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
@@ -75,7 +75,7 @@ fn repository(models: &[(&str, &str)]) -> Folder {
     repository
 }
 
-fn parameters(parameters: &[(&str, &str)]) -> String {
+pub fn parameters(parameters: &[(&str, &str)]) -> String {
     let line = |(key, value): &(&str, &str)| {
         format!("parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}\n")
     };
@@ -83,7 +83,7 @@ fn parameters(parameters: &[(&str, &str)]) -> String {
 }
 
 /// That the model adds.
-fn assert_adds(server: &Server, model: &str) {
+pub fn assert_adds(server: &Server, model: &str) {
     let row = |value: &str| [value; 16].join(",");
     let input = |name: &str, value: &str| {
         format!(r#"{{"name":"{name}","shape":[1,16],"datatype":"FP32","data":[{}]}}"#, row(value))
@@ -252,11 +252,16 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
 
 /// A library that answers as ONNX Runtime of another release would.
 fn old_library(folder: &Folder) -> PathBuf {
-    let (source, library) = (folder.path().join("old.c"), folder.path().join("libonnxruntime.so"));
     let code = "static const char *version(void) { return \"1.16.3\"; }\n\
                 static const void *api(unsigned wanted) { return 0; }\n\
                 static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = { api, version };\n\
                 const void *OrtGetApiBase(void) { return &base; }\n";
+    compile(folder, code)
+}
+
+/// A library that is taken for ONNX Runtime, from its C code.
+pub fn compile(folder: &Folder, code: &str) -> PathBuf {
+    let (source, library) = (folder.path().join("old.c"), folder.path().join("libonnxruntime.so"));
     fs::write(&source, code).unwrap();
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output();
     assert!(compiled.unwrap().status.success(), "the crates of this project need a C compiler too");

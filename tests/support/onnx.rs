@@ -49,6 +49,67 @@ pub fn cubic() -> Vec<u8> {
     Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
 }
 
+/// `Y = X + TRIPS`, one addition at a time: takes as long as the request says.
+pub fn counting() -> Vec<u8> {
+    counting_graph(Message::new().message(11, typed_value("TRIPS", INT64, &[])))
+}
+
+/// `Y = X + trips` with this number of trips in the file.
+pub fn counting_to(trips: i64) -> Vec<u8> {
+    let tensor = Message::new().int(2, INT64).bytes(8, "TRIPS").bytes(9, trips.to_le_bytes());
+    counting_graph(Message::new().message(5, tensor))
+}
+
+fn counting_graph(trips: Message) -> Vec<u8> {
+    let value = |name: &str| typed_value(name, FP32, &[2]);
+    let node = |operator: &str, inputs: &[&str], output: &str| {
+        let node = inputs.iter().fold(Message::new(), |node, input| node.bytes(1, input));
+        node.bytes(2, output).bytes(3, output).bytes(4, operator)
+    };
+    let one = [1_f32; 2].map(f32::to_le_bytes).concat();
+    let body = Message::new()
+        .message(1, node("Identity", &["again_in"], "again_out"))
+        .message(1, node("Add", &["sum_in", "one"], "sum_out"))
+        .bytes(2, "body")
+        .message(5, Message::new().int(1, 2).int(2, FP32).bytes(8, "one").bytes(9, one))
+        .message(11, typed_value("trip", INT64, &[]))
+        .message(11, typed_value("again_in", builder::BOOL, &[]))
+        .message(11, value("sum_in"))
+        .message(12, typed_value("again_out", builder::BOOL, &[]))
+        .message(12, value("sum_out"));
+    let body = Message::new().bytes(1, "body").message(6, body).int(20, 5);
+    let graph = Message::new()
+        .message(1, node("Loop", &["TRIPS", "", "X"], "Y").message(5, body))
+        .bytes(2, "counting")
+        .and(trips)
+        .message(11, value("X"))
+        .message(12, value("Y"));
+    let opset = Message::new().bytes(1, "").int(2, 13);
+    Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
+}
+
+/// One FP32 input `X` `[N, 1]`, and so many products of matrices `[N, N]` one after the other.
+pub fn heavy(products: usize) -> Vec<u8> {
+    let begin = Onnx::default()
+        .node("Transpose", &["X"], &["row"], &[])
+        .node("MatMul", &["X", "row"], &["square"], &[])
+        .node("Identity", &["square"], &["product0"], &[]);
+    let onnx = (0..products).fold(begin, |onnx, index| {
+        let (from, to) = (format!("product{index}"), format!("product{}", index + 1));
+        onnx.node("MatMul", &[&from, "square"], &[&to], &[])
+    });
+    onnx.node("MatMul", &[&format!("product{products}"), "X"], &["Y"], &[])
+        .input("X", FLOAT, &[-1, 1])
+        .output("Y", FLOAT, &[-1, 1])
+        .into_bytes()
+}
+
+fn typed_value(name: &str, datatype: i64, dims: &[i64]) -> Message {
+    let shape = dims.iter().fold(Message::new(), |shape, size| shape.message(1, Message::new().int(1, *size)));
+    let tensor = Message::new().int(1, datatype).message(2, shape);
+    Message::new().bytes(1, name).message(2, Message::new().message(1, tensor))
+}
+
 fn node(operator: &str, output: &str) -> Message {
     Message::new().bytes(1, "INPUT0").bytes(1, "INPUT1").bytes(2, output).bytes(3, operator).bytes(4, operator)
 }

@@ -10,25 +10,27 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use ort::session::{HasSelectedOutputs, RunOptions, Session, SessionInputValue};
+use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, ValueType};
 use smallvec::SmallVec;
 
 use crate::backend::batch::InputConversion;
 use crate::backend::engine_run::{EngineInputs, EngineInstance, output_differs};
+use crate::backend::run_watch::RunStopper;
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
 
 use super::bind::{InputSource, OrtBinding};
 use super::fence::DeviceFence;
+use super::run_options::SharedRunOptions;
 use super::session::{SessionTarget, SharedSession};
 use super::{datatype, told};
 
 /// One instance: a session and what it shares with the model's others.
 pub(super) struct OnnxruntimeInstance {
     shared: Arc<SharedSession>,
-    options: RunOptions<HasSelectedOutputs>,
+    options: Arc<SharedRunOptions>,
     /// `None` only while the instance is dropped.
     session: Option<Session>,
     threads: usize,
@@ -48,7 +50,7 @@ impl OnnxruntimeInstance {
         };
         let session = Some(shared.take_session(target)?);
         let options = shared.recipe.options.run_options(shared.spec.outputs.iter().map(|output| output.name.as_str()));
-        let options = options.map_err(|error| told(&error))?;
+        let options = Arc::new(SharedRunOptions::new(options.map_err(|error| told(&error))?));
         Ok(Self { shared, options, session, threads, fence })
     }
 
@@ -110,14 +112,15 @@ impl EngineInstance for OnnxruntimeInstance {
         let session = session.as_mut().ok_or_else(|| Error::internal("the instance is being dropped"))?;
         let run = || -> ort::Result<SessionOutputs> {
             let outputs = if given.is_empty() {
-                session.run_with_options(&inputs[..], options)?
+                session.run_with_options(&inputs[..], options.get())?
             } else {
                 let names = session.inputs().iter().map(|outlet| outlet.name().to_owned()).collect::<Vec<_>>();
                 let spec = &shared.spec;
                 let name =
                     |port: OrtBinding| spec.inputs.get(port.index).map_or_else(String::new, |input| input.name.clone());
                 let given = given.into_iter().map(|(port, value)| (name(port), value));
-                session.run_with_options(names.into_iter().zip(inputs).chain(given).collect::<Vec<_>>(), options)?
+                session
+                    .run_with_options(names.into_iter().zip(inputs).chain(given).collect::<Vec<_>>(), options.get())?
             };
             Ok(outputs.into_iter().map(|(_, value)| value).collect())
         };
@@ -152,6 +155,15 @@ impl EngineInstance for OnnxruntimeInstance {
         if let Some(fence) = &mut self.fence {
             fence.set_waker(waker);
         }
+    }
+
+    fn stopper(&self) -> Option<RunStopper> {
+        let options = Arc::clone(&self.options);
+        Some(Box::new(move || options.stop()))
+    }
+
+    fn handle_stopped(&mut self) {
+        self.options.reset();
     }
 }
 

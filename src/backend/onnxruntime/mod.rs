@@ -20,6 +20,7 @@ mod fence;
 mod instance;
 mod options;
 mod program;
+mod run_options;
 mod session;
 mod strings;
 mod weights;

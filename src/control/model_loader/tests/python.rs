@@ -107,6 +107,9 @@ impl Repository {
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
         let loader = ModelLoader {
             services: ModelServices::new(),
+            run_watcher: RunWatcher::default(),
+            trials: None,
+            has_started: AtomicBool::new(false),
             settings: Arc::new(Settings { backend_directory: self.root.join("backends"), ..settings }),
             engines: engines.with_python(engine),
             host_gpus: HostGpus::of(Fake::new(2).gpus(1 << 20, 1 << 20)),
@@ -244,6 +247,9 @@ fn a_server_that_runs_no_python_says_so() {
     let repository = Repository::new("none", &config, &[("models/m/1/model.py", "")]);
     let loader = ModelLoader {
         services: ModelServices::new(),
+        run_watcher: RunWatcher::default(),
+        trials: None,
+        has_started: AtomicBool::new(false),
         settings: Arc::default(),
         engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
         host_gpus: HostGpus::of(Fake::new(0).gpus(0, 0)),
