@@ -151,8 +151,7 @@ impl ModelLoader {
             let spec = Arc::new(composing_models.resolve(spec).map_err(LoadFailure::Composition)?);
             let took = clock::now().since(began);
             log::info(&format!("loaded ensemble '{}' version {version} of {}", spec.name, opened.composing.join(", ")));
-            let choice =
-                PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            let choice = PlacementChoice::new(InstanceSite::Ensemble, "it is an ensemble");
             loaded.push(LoadedVersion {
                 spec,
                 version: *version,
@@ -308,7 +307,8 @@ impl ModelLoader {
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
                 drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
-            let choice = placement::choose(spec, &*model, threads, placement::bound_by(spec, &self.settings))?;
+            let bound_by = placement::bound_by(spec, &self.settings);
+            let choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
             Ok::<_, Error>((model, choice))
         })?;
         let took = clock::now().since(began);
@@ -318,13 +318,17 @@ impl ModelLoader {
             InstanceSite::Worker => "on workers",
         };
         log::info(&format!(
-            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+            "loaded '{}' version {version} with {} in {took:?}, runs {place}{}",
             spec.name,
             backend.map_or("the GPU's plan", |backend| backend.name()),
-            choice.why
+            if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) }
         ));
-        let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
+        choice.warnings.iter().for_each(|text| log::warning(text));
+        let mut spec = spec.with_parameter(placement::PARAMETER, choice.site.as_str())?;
+        if choice.runs_apart {
+            spec.batching = None;
+        }
+        Ok(LoadedVersion { spec: Arc::new(spec), version, model: Arc::from(model), choice, took, registration: None })
     }
 }
 
