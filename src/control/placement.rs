@@ -249,7 +249,10 @@ impl Trial<'_> {
                  zeros; clients get the shape that it has{apart}",
                 output.name
             );
-            self.findings.insert(index, text);
+            // That it lacks its rows is said rather than another size.
+            if lacks_rows || !self.findings.contains_key(&index) {
+                self.findings.insert(index, text);
+            }
         }
     }
 }
@@ -489,7 +492,15 @@ mod tests {
                      has; its requests are not batched";
         check(&spec, &[1, 2], Some(apart), true);
         spec.batching = None;
+        check(&spec, &[8, 5], Some("[8,5] for 1 rows of zeros; clients get the shape that it has; its requests"), true);
+        spec.rows_max = 0;
         check(&spec, &[1, 2], None, false);
-        check(&spec, &[1, 5], Some("but it is [1,5] for 1 rows of zeros; clients get the shape that it has"), false);
+        check(&spec, &[3, 2], None, false);
+        check(
+            &spec,
+            &[2],
+            Some("as [-1,2], but it is [2] for 1 rows of zeros; clients get the shape that it has"),
+            false,
+        );
     }
 }
