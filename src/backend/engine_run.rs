@@ -102,7 +102,7 @@ pub struct BatchedInstance<E> {
     spec: Arc<ModelSpec>,
     gather: Gather,
     batch_inputs: BatchInputs,
-    /// Whether an output once came without the rows of its batch, so that batches of this model cannot be cut apart.
+    /// Whether an output once came without the rows of its batch: no batch of this model can be cut apart.
     runs_apart: bool,
 }
 
@@ -139,11 +139,9 @@ impl<E: EngineInstance> BatchedInstance<E> {
                     let stamps = &mut request.responder.stamps;
                     (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, output_end);
                 }
+                self.runs_apart |= matches!(outputs, Ok((_, OutputRows::Unknown)));
                 match outputs {
-                    Ok((_, OutputRows::Unknown)) if requests.len() > 1 => {
-                        self.runs_apart = true;
-                        self.run_apart(requests, clock);
-                    }
+                    Ok((_, OutputRows::Unknown)) if requests.len() > 1 => self.run_apart(requests, clock),
                     Ok((outputs, _)) => scatter(&self.spec, outputs, requests),
                     Err(error) => answer_all(requests, &error),
                 }
@@ -252,9 +250,10 @@ mod tests {
     fn a_batch_that_cannot_be_cut_apart_runs_request_by_request_from_then_on() {
         let mut spec = spec(8, &[("x", Datatype::Uint8, &[])], &[("y", Datatype::Uint8, &[])]);
         spec.outputs[0].is_derived = true;
-        let mut instance = BatchedInstance::new(Filter { spec: Arc::new(spec), runs: 0 });
+        let spec = Arc::new(spec);
+        let instance = || BatchedInstance::new(Filter { spec: Arc::clone(&spec), runs: 0 });
         let answers = TrialAnswers::default();
-        let mut check = |parts: &[&[u8]], want: &[&[u8]], runs: usize| {
+        let check = |instance: &mut BatchedInstance<Filter>, parts: &[&[u8]], want: &[&[u8]], runs: usize| {
             let request = |part: &&[u8]| (vec![tensor(&[part.len() as i64], part)], part.len() as u32);
             instance.run(answers.batch(parts.iter().map(request).collect()));
             let got = answers.outputs(parts.len() as u32);
@@ -262,9 +261,13 @@ mod tests {
             assert_eq!(got, want, "{parts:?}");
             assert_eq!(std::mem::take(&mut instance.engine.runs), runs, "{parts:?}");
         };
-        check(&[&[1, 2], &[3]], &[&[1, 2], &[3]], 1);
-        check(&[&[1, 0, 2]], &[&[1, 2]], 1);
-        check(&[&[1, 0], &[3, 4]], &[&[1], &[3, 4]], 3);
-        check(&[&[1, 2], &[3]], &[&[1, 2], &[3]], 2);
+        let mut first = instance();
+        check(&mut first, &[&[1, 2], &[3]], &[&[1, 2], &[3]], 1);
+        check(&mut first, &[&[1, 0], &[3, 4]], &[&[1], &[3, 4]], 3);
+        check(&mut first, &[&[1, 2], &[3]], &[&[1, 2], &[3]], 2);
+        // A single request shows it too.
+        let mut second = instance();
+        check(&mut second, &[&[1, 0, 2]], &[&[1, 2]], 1);
+        check(&mut second, &[&[1, 0], &[3, 4]], &[&[1], &[3, 4]], 2);
     }
 }

@@ -241,18 +241,20 @@ impl Trial<'_> {
             if !output.is_derived || (!lacks_rows && fits(&output.model_shape, &tensor.shape)) {
                 continue;
             }
-            self.runs_apart |= lacks_rows;
+            // The first that is found, but that rows are missing is said rather than another size.
+            if self.findings.contains_key(&index) && (!lacks_rows || self.runs_apart) {
+                continue;
+            }
             let apart = if lacks_rows { "; its requests are not batched" } else { "" };
             let (declared, came) = (ShapeText(&output.model_shape), ShapeText(&tensor.shape));
+            let rows = if rows == 1 { "a row".to_owned() } else { format!("{rows} rows") };
             let text = format!(
-                "the file of model '{name}' declares output '{}' as {declared}, but it is {came} for {rows} rows of \
-                 zeros; clients get the shape that it has{apart}",
+                "the file of model '{name}' declares output '{}' as {declared}, but it is {came} for {rows} of zeros; \
+                 clients get the shape that it has{apart}",
                 output.name
             );
-            // That it lacks its rows is said rather than another size.
-            if lacks_rows || !self.findings.contains_key(&index) {
-                self.findings.insert(index, text);
-            }
+            self.findings.insert(index, text);
+            self.runs_apart |= lacks_rows;
         }
     }
 }
@@ -492,14 +494,14 @@ mod tests {
                      has; its requests are not batched";
         check(&spec, &[1, 2], Some(apart), true);
         spec.batching = None;
-        check(&spec, &[8, 5], Some("[8,5] for 1 rows of zeros; clients get the shape that it has; its requests"), true);
+        check(&spec, &[8, 5], Some("[8,5] for a row of zeros; clients get the shape that it has; its requests"), true);
         spec.rows_max = 0;
         check(&spec, &[1, 2], None, false);
         check(&spec, &[3, 2], None, false);
         check(
             &spec,
             &[2],
-            Some("as [-1,2], but it is [2] for 1 rows of zeros; clients get the shape that it has"),
+            Some("as [-1,2], but it is [2] for a row of zeros; clients get the shape that it has"),
             false,
         );
     }

@@ -192,7 +192,7 @@ def compare(want, got):
 
 
 def shorten(text):
-    text = re.sub(r"^(unable to load )?model '[^']*'[:,] ", "", " ".join(str(text).split()))
+    text = re.sub(r"^(\w+ ?\w+: )?(unable to load )?model '[^']*'[:,] ", "", " ".join(str(text).split()))
     text = text.split("; serve ")[0]
     return text if len(text) <= 120 else text[:117] + "..."
 
