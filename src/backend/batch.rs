@@ -342,7 +342,17 @@ fn is_whole(tensor: &Tensor) -> bool {
     }
 }
 
-/// Checks that an output of a batch of this many rows is as configured.
+/// Whether the parts of an output can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OutputRows {
+    /// Its first dimension is the rows of the batch, as far as they matter.
+    AsExpected,
+    /// It has not the rows of the batch, though the model file says so: a single request takes it whole.
+    Unknown,
+}
+
+/// Checks that an output of a batch of this many rows is as configured. Where the shape was read from the model file,
+/// the output may have another.
 ///
 /// # Errors
 ///
@@ -353,7 +363,7 @@ pub fn check_output(
     output: &Tensor,
     rows: u32,
     requests: &[Request],
-) -> Result<(), Error> {
+) -> Result<OutputRows, Error> {
     let Some(expected) = spec.outputs.get(index) else {
         return Err(Error::internal(format!("model '{}' gave an output that it does not have", spec.name)));
     };
@@ -363,18 +373,18 @@ pub fn check_output(
         return Err(Error::internal(text));
     }
     if expected.scatter_source.is_some() {
-        return check_scattered(spec, expected, output, requests);
+        return check_scattered(spec, expected, output, requests).map(|()| OutputRows::AsExpected);
     }
     let has_axis = spec.has_batch_axis() && !expected.is_shape_tensor;
     let has_rows = !has_axis || output.shape.first() == Some(&i64::from(rows));
-    if !has_rows || !fits(&expected.model_shape, &output.shape) {
+    if !expected.is_derived && (!has_rows || !fits(&expected.model_shape, &output.shape)) {
         return Err(Error::internal(shape_text(spec, expected, &output.shape, rows)));
     }
     if !is_whole(output) {
         let text = format!("output '{}' of model '{}' has not the bytes of its shape", expected.name, spec.name);
         return Err(Error::internal(text));
     }
-    Ok(())
+    Ok(if has_rows { OutputRows::AsExpected } else { OutputRows::Unknown })
 }
 
 /// Checks that an output with a scatter source has as many bytes as the parts of all requests.

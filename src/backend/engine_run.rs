@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::batch::{Gather, InputConversion, answer_all, check_output, scatter};
+use crate::backend::batch::{Gather, InputConversion, OutputRows, answer_all, check_output, scatter};
 use crate::backend::batch_input::BatchInputs;
 use crate::backend::run_watch::{RunEnd, RunStopper, RunWatch, WatchedRun};
 use crate::backend::{Batch, InFlightState, Instance, Request, Threads};
@@ -113,6 +113,8 @@ pub struct BatchedInstance<E> {
     batch_inputs: BatchInputs,
     /// Where its runs have a time limit; with the run that is lent to it.
     watch: Option<(Arc<RunWatch>, Box<WatchedRun>)>,
+    /// Whether an output once came without the rows of its batch: no batch of this model can be cut apart.
+    runs_apart: bool,
 }
 
 /// The result of an engine's run, the end of its inputs and its own end.
@@ -125,7 +127,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
         let conversions = spec.inputs.iter().map(|input| E::conversion(input.datatype));
         let gather = Gather::new(Arc::clone(&spec), conversions);
         let batch_inputs = BatchInputs::new(Arc::clone(&spec));
-        Self { engine, spec, gather, batch_inputs, watch: None }
+        Self { engine, spec, gather, batch_inputs, watch: None, runs_apart: false }
     }
 
     /// Runs requests as one batch.
@@ -147,8 +149,10 @@ impl<E: EngineInstance> BatchedInstance<E> {
                     let stamps = &mut request.responder.stamps;
                     (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, output_end);
                 }
+                self.runs_apart |= matches!(outputs, Ok((_, OutputRows::Unknown)));
                 match outputs {
-                    Ok(outputs) => scatter(&self.spec, outputs, requests),
+                    Ok((_, OutputRows::Unknown)) if requests.len() > 1 => self.run_apart(requests, clock),
+                    Ok((outputs, _)) => scatter(&self.spec, outputs, requests),
                     Err(error) => answer_all(requests, &error),
                 }
             }
@@ -206,16 +210,18 @@ impl<E: EngineInstance> BatchedInstance<E> {
         }
     }
 
-    /// The outputs as the configuration declares them.
-    fn outputs(&self, values: E::Outputs, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
+    /// The outputs as the configuration declares them, and whether all have the rows of the batch.
+    fn outputs(&self, values: E::Outputs, requests: &[Request]) -> Result<(Vec<Tensor>, OutputRows), Error> {
         let Self { engine, spec, gather, batch_inputs, .. } = self;
         let inputs = EngineInputs { gather, batch_inputs, requests };
+        let mut rows = OutputRows::AsExpected;
         let check = |(index, output): (usize, Result<Tensor, Error>)| {
             let output = output?;
-            check_output(spec, index, &output, gather.rows(), requests)?;
+            rows = rows.max(check_output(spec, index, &output, gather.rows(), requests)?);
             Ok(output)
         };
-        engine.outputs(values, inputs).enumerate().map(check).collect()
+        let outputs = engine.outputs(values, inputs).enumerate().map(check).collect::<Result<_, Error>>()?;
+        Ok((outputs, rows))
     }
 }
 
@@ -225,7 +231,7 @@ impl<E: EngineInstance> Instance for BatchedInstance<E> {
             return answer_all(batch.requests, &error);
         }
         self.engine.fill_defaults(&mut batch.requests);
-        if batch.requests.len() > 1 && !self.spec.has_batch_axis() {
+        if batch.requests.len() > 1 && (self.runs_apart || !self.spec.has_batch_axis()) {
             self.run_apart(batch.requests, batch.clock);
         } else {
             self.run_together(batch.requests, batch.clock);
@@ -254,4 +260,63 @@ impl<E: EngineInstance> Instance for BatchedInstance<E> {
 pub fn output_differs(spec: &ModelSpec, index: usize, came: &str) -> Error {
     let (name, want) = spec.outputs.get(index).map_or(("", ""), |output| (&output.name, output.datatype.name()));
     Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::trial::{TrialAnswers, spec, tensor};
+
+    /// Gives the values of `x` that are not zero, which its file declares as one for each row.
+    struct Filter {
+        spec: Arc<ModelSpec>,
+        runs: usize,
+    }
+
+    impl EngineInstance for Filter {
+        type Outputs = Tensor;
+
+        fn conversion(_: Datatype) -> InputConversion {
+            InputConversion { alignment: 1, convert: None }
+        }
+
+        fn spec(&self) -> &Arc<ModelSpec> {
+            &self.spec
+        }
+
+        fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<Tensor, Error> {
+            self.runs += 1;
+            let kept: Vec<u8> = inputs.contents(0).iter().copied().filter(|value| *value > 0).collect();
+            Ok(tensor(&[kept.len() as i64], &kept))
+        }
+
+        fn outputs(&self, output: Tensor, _: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>> {
+            std::iter::once(Ok(output))
+        }
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_cut_apart_runs_request_by_request_from_then_on() {
+        let mut spec = spec(8, &[("x", Datatype::Uint8, &[])], &[("y", Datatype::Uint8, &[])]);
+        spec.outputs[0].is_derived = true;
+        let spec = Arc::new(spec);
+        let instance = || BatchedInstance::new(Filter { spec: Arc::clone(&spec), runs: 0 });
+        let answers = TrialAnswers::default();
+        let check = |instance: &mut BatchedInstance<Filter>, parts: &[&[u8]], want: &[&[u8]], runs: usize| {
+            let request = |part: &&[u8]| (vec![tensor(&[part.len() as i64], part)], part.len() as u32);
+            instance.run(answers.batch(parts.iter().map(request).collect()));
+            let got = answers.outputs(parts.len() as u32);
+            let want: Vec<_> = want.iter().map(|part| Ok(vec![tensor(&[part.len() as i64], part)])).collect();
+            assert_eq!(got, want, "{parts:?}");
+            assert_eq!(std::mem::take(&mut instance.engine.runs), runs, "{parts:?}");
+        };
+        let mut first = instance();
+        check(&mut first, &[&[1, 2], &[3]], &[&[1, 2], &[3]], 1);
+        check(&mut first, &[&[1, 0], &[3, 4]], &[&[1], &[3, 4]], 3);
+        check(&mut first, &[&[1, 2], &[3]], &[&[1, 2], &[3]], 2);
+        // A single request shows it too.
+        let mut second = instance();
+        check(&mut second, &[&[1, 0, 2]], &[&[1, 2]], 1);
+        check(&mut second, &[&[1, 0], &[3, 4]], &[&[1], &[3, 4]], 2);
+    }
 }

@@ -193,8 +193,7 @@ impl ModelLoader {
             let spec = Arc::new(composing_models.resolve(spec).map_err(LoadFailure::Composition)?);
             let took = clock::now().since(began);
             log::info(&format!("loaded ensemble '{}' version {version} of {}", spec.name, opened.composing.join(", ")));
-            let choice =
-                PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            let choice = PlacementChoice::new(InstanceSite::Ensemble, "it is an ensemble");
             loaded.push(LoadedVersion {
                 spec,
                 version: *version,
@@ -357,7 +356,8 @@ impl ModelLoader {
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
                 drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
-            let choice = placement::choose(spec, &*model, threads, placement::bound_by(spec, &self.settings))?;
+            let bound_by = placement::bound_by(spec, &self.settings);
+            let choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
             Ok::<_, Error>((model, choice))
         })?;
         let took = clock::now().since(began);
@@ -367,13 +367,18 @@ impl ModelLoader {
             InstanceSite::Worker => "on workers",
         };
         log::info(&format!(
-            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+            "loaded '{}' version {version} with {} in {took:?}, runs {place}{}",
             spec.name,
             backend.map_or("the GPU's plan", |backend| backend.name()),
-            choice.why
+            if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) }
         ));
-        let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None, run_limit })
+        choice.warnings.iter().for_each(|text| log::warning(text));
+        let mut spec = spec.with_parameter(placement::PARAMETER, choice.site.as_str())?;
+        if choice.runs_apart {
+            spec.batching = None;
+        }
+        let (spec, model) = (Arc::new(spec), Arc::from(model));
+        Ok(LoadedVersion { spec, version, model, choice, took, registration: None, run_limit })
     }
 }
 
@@ -408,10 +413,8 @@ mod tests {
     #[test]
     fn a_model_that_no_gpu_engine_runs_falls_back_to_the_cpu_and_kind_gpu_is_refused_with_both_reasons() {
         let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
-        let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
-        let graph =
-            Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
-        let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
+        let graph = Onnx::default().node("Ceil", &["x"], &["y"], &[]);
+        let file = graph.input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]).into_bytes();
         let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
         let loader = ModelLoader {
             settings: Arc::new(settings),
@@ -438,7 +441,7 @@ mod tests {
             assert!(loaded.spec.is_on_cpu() && !loaded.spec.is_on_gpu(), "{name}");
         }
         let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
-        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Ceil', \
                     which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
         assert_eq!(error.text(), want);
         fs::remove_dir_all(&root).unwrap();

@@ -1,8 +1,9 @@
 //! The model file of one version, opened beneath the repository and pinned while an engine loads it, so that the engine
-//! loads the file that was checked and not what the path leads to by then.
+//! loads the file that was checked and not what the path leads to by then. An ONNX file whose outputs wrap tensors is
+//! loaded from memory, as it was rewritten.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
 use crate::model::onnx::external_data::external_files;
+use crate::model::onnx::value_dependence::depends_on_values;
+use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 
 /// The opened model file, none for a backend without one. An engine loads it from the descriptor. Two kinds are loaded by
 /// their path: an ONNX file with tensors in other files, because the engine must find those, and a Python model, whose
@@ -21,6 +24,8 @@ use crate::model::onnx::external_data::external_files;
 pub struct PinnedFiles {
     /// None to load by the path.
     file: Option<File>,
+    /// Whether a run may fail for the values of its inputs alone.
+    pub depends_on_values: bool,
     /// The path and the stamp of the model file and of each file that it keeps tensors in.
     stamps: Vec<(String, u64)>,
 }
@@ -36,9 +41,9 @@ impl PinnedFiles {
             let path = format!("{directory}/{}", python.file);
             open_python_file(source, &path)?;
             let stamp = source.repository.stamp(&path);
-            return Ok(Self { file: None, stamps: vec![(path, stamp)] });
+            return Ok(Self { stamps: vec![(path, stamp)], ..Self::none() });
         }
-        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None, stamps: Vec::new() }) };
+        let Some(name) = draft.onnx_filename() else { return Ok(Self::none()) };
         let path = format!("{directory}/{name}");
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
         let mut file = source.repository.open_file(&path).map_err(cannot_read)?;
@@ -58,7 +63,17 @@ impl PinnedFiles {
             let stamp = source.repository.stamp(&place);
             stamps.push((place, stamp));
         }
-        Ok(Self { file: (stamps.len() == 1).then_some(file), stamps })
+        let file = match unwrap_outputs(&bytes) {
+            Some(unwrapped) => in_memory(&unwrapped.bytes).map_err(cannot_read)?,
+            None => file,
+        };
+        let depends_on_values = depends_on_values(&bytes);
+        Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, stamps })
+    }
+
+    /// Of a model without a file, or with files of its own.
+    const fn none() -> Self {
+        Self { file: None, depends_on_values: true, stamps: Vec::new() }
     }
 
     /// Called after the load: checks that the files did not change meanwhile.
@@ -89,6 +104,14 @@ impl PinnedFiles {
             None => backend.load(spec, path),
         }
     }
+}
+
+/// A file without a name that has these bytes.
+fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("deuteron-model", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Opens the file that a Python model begins with.

@@ -1,26 +1,34 @@
 //! Where a model's instances run: inline in the shards if a run of one row takes less than the hop to a worker and back,
-//! otherwise on workers. Measured before the model serves, with rows of zeros.
+//! otherwise on workers. Measured before the model serves, with rows of zeros. The same runs tell a model that can never
+//! run from one that takes no zeros, and show outputs whose shape the model's file declares wrongly.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::backend::batch::fits;
+use crate::backend::text::ShapeText;
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
 use crate::control::internal_sink::InternalSink;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::limits::{INLINE_LONGEST_MAX, INLINE_RUN_MAX};
+use crate::model::platform::ONNX_BACKEND;
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::runtime::clock;
 use crate::settings::Settings;
-use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
+use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count};
 
 /// Measured runs. The shortest counts: every disturbance makes a run longer.
 const RUNS: usize = 5;
+/// The time of a run from which on no further is needed: no disturbance hides a run that could be inline. The first run
+/// of a small model may take many times as long as the next.
+const HEAVY_RUN_MIN: Duration = Duration::from_millis(20);
 /// The size of a variable dimension in the large trial request: a long sequence. The small one uses 1.
 const VARIABLE_SIZE: i64 = 512;
-/// Bytes of one input above which a model is not measured and runs on workers: a run on more takes longer than a hop.
-const TRIAL_SIZE_MAX: usize = 1024 * 1024;
+/// Bytes of one input above which a model is not tried: a long sequence of a large model. Images have some megabytes.
+const TRIAL_SIZE_MAX: usize = 16 * 1024 * 1024;
 
 /// The configuration parameter that sets where a model runs. The served configuration shows it with the choice made.
 pub const PARAMETER: &str = "placement";
@@ -30,10 +38,25 @@ pub const PARAMETER: &str = "placement";
 pub struct PlacementChoice {
     /// Where they run.
     pub site: InstanceSite,
-    /// The reason, for the log.
+    /// The reason, for the log; empty if there is none to tell.
     pub why: String,
     /// The shortest run of one row; none if it was not measured.
     pub run: Option<Duration>,
+    /// What the runs showed, for the log.
+    pub warnings: Vec<String>,
+    /// Whether an output has not the rows of its batch, so that requests must not be batched.
+    pub runs_apart: bool,
+}
+
+impl PlacementChoice {
+    /// One that needed no run.
+    pub fn new(site: InstanceSite, why: impl Into<String>) -> Self {
+        Self { site, why: why.into(), run: None, warnings: Vec::new(), runs_apart: false }
+    }
+
+    fn worker(why: impl Into<String>) -> Self {
+        Self::new(InstanceSite::Worker, why)
+    }
 }
 
 /// Where the instances of a model run.
@@ -74,70 +97,194 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     (settings.is_rate_limited && groups.iter().any(takes)).then_some("its instances take resources")
 }
 
-/// Chooses where the instances run. `parameters { key: "placement" value: { string_value: "inline" | "worker" } }` in
+/// Chooses where the instances run, and tries an ONNX model on the CPU in any case. `depends_on_values` says whether a
+/// run on zeros may fail where others do not. `parameters { key: "placement" value: { string_value: "inline" | "worker" } }` in
 /// the configuration decides if it is there; otherwise the model is measured.
 ///
 /// # Errors
-/// `InvalidArgument` for another value of the parameter, or for `inline` when the model needs threads of its own.
+/// `InvalidArgument` for another value of the parameter, or for `inline` when the model needs threads of its own; the
+/// engine's, when the model fails and so would on any input.
 pub fn choose(
     spec: &ModelSpec,
     loaded: &dyn LoadedModel,
     threads: &Threads,
     bound_by: Option<&str>,
+    depends_on_values: bool,
 ) -> Result<PlacementChoice, Error> {
-    let worker = |why: &str| PlacementChoice { site: InstanceSite::Worker, why: why.to_owned(), run: None };
+    let decided = decide(spec, loaded, bound_by)?;
+    let is_tried = spec.backend == ONNX_BACKEND && spec.is_on_cpu() && spec.sequence.is_none();
+    let decided = match decided {
+        Some(choice) if !is_tried => return Ok(choice),
+        decided => decided,
+    };
+    let mut trial =
+        Trial { spec, instance: loaded.new_instance(threads)?, findings: BTreeMap::new(), runs_apart: false };
+    let choice = trial.choose(decided, depends_on_values)?;
+    Ok(PlacementChoice { warnings: trial.findings.into_values().collect(), runs_apart: trial.runs_apart, ..choice })
+}
+
+/// The choice that needs no measurement, if there is one.
+fn decide(
+    spec: &ModelSpec,
+    loaded: &dyn LoadedModel,
+    bound_by: Option<&str>,
+) -> Result<Option<PlacementChoice>, Error> {
+    let worker = |why: &str| Ok(Some(PlacementChoice::worker(why)));
     let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then_some("it sleeps or waits"));
     match (spec.parameters.get(PARAMETER).map(String::as_str), bound_by) {
-        (Some("worker"), _) => return Ok(worker("configured")),
-        (Some("inline"), Some(why)) => {
-            return Err(Error::invalid(format!(
-                "model '{}' cannot be placed inline: {why}; remove the parameter '{PARAMETER}'",
-                spec.name
-            )));
+        (Some("worker"), _) => worker("configured"),
+        (Some("inline"), Some(why)) => Err(Error::invalid(format!(
+            "model '{}' cannot be placed inline: {why}; remove the parameter '{PARAMETER}'",
+            spec.name
+        ))),
+        (Some("inline"), None) => Ok(Some(PlacementChoice::new(InstanceSite::Inline, "configured"))),
+        (Some(other), _) => Err(Error::invalid(format!(
+            "parameter '{PARAMETER}' of model '{}' is '{other}', expected 'inline' or 'worker'",
+            spec.name
+        ))),
+        (None, Some(why)) => worker(why),
+        (None, None) if spec.batching.as_ref().is_some_and(|batching| has_queue(batching, spec.rows_max)) => {
+            worker("its configuration asks for a queue")
         }
-        (Some("inline"), None) => {
-            return Ok(PlacementChoice { site: InstanceSite::Inline, why: "configured".to_owned(), run: None });
-        }
-        (Some(other), _) => {
-            return Err(Error::invalid(format!(
-                "parameter '{PARAMETER}' of model '{}' is '{other}', expected 'inline' or 'worker'",
-                spec.name
-            )));
-        }
-        (None, Some(why)) => return Ok(worker(why)),
-        (None, None) => {}
+        (None, None) => Ok(None),
     }
-    if spec.batching.as_ref().is_some_and(|batching| has_queue(batching, spec.rows_max)) {
-        return Ok(worker("its configuration asks for a queue"));
-    }
-    choose_measured(spec, &mut loaded.new_instance(threads)?)
 }
 
-fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result<PlacementChoice, Error> {
-    let worker = |why: &str, run| Ok(PlacementChoice { site: InstanceSite::Worker, why: why.to_owned(), run });
-    let Some(run) = measure(spec, instance, TrialRun { rows: 1, variable_size: 1 }) else {
-        return worker("one row of zeros could not be measured", None);
+/// Runs of an instance that nobody waits for.
+struct Trial<'a> {
+    spec: &'a ModelSpec,
+    instance: Box<dyn Instance>,
+    /// What to warn of, by the index of the output.
+    findings: BTreeMap<usize, String>,
+    runs_apart: bool,
+}
+
+/// Why a trial gave no time.
+enum TrialFailure {
+    /// An input is larger than what is tried.
+    Size,
+    /// The run failed.
+    Run(Error),
+}
+
+impl Trial<'_> {
+    fn choose(&mut self, decided: Option<PlacementChoice>, depends_on_values: bool) -> Result<PlacementChoice, Error> {
+        let runs = if decided.is_some() { 1 } else { RUNS };
+        let run = match self.measure(TrialRun { rows: 1, variable_size: 1, runs }) {
+            Ok(run) => run,
+            Err(TrialFailure::Run(error)) if !depends_on_values && has_one_shape(self.spec) && is_engines(&error) => {
+                return Err(error.with_prefix("it can never run, since a row of zeros fails: "));
+            }
+            Err(TrialFailure::Run(_)) => return Ok(decided.unwrap_or_else(|| PlacementChoice::worker(""))),
+            Err(TrialFailure::Size) => {
+                return Ok(decided.unwrap_or_else(|| PlacementChoice::worker("its inputs are large")));
+            }
+        };
+        let choice = match decided {
+            Some(choice) => choice,
+            None => self.choose_measured(run),
+        };
+        let spec = self.spec;
+        if choice.site == InstanceSite::Worker && spec.rows_max > 1 && spec.batching.is_some() && has_derived(spec) {
+            // Whether a batch can be cut apart. A failure says nothing.
+            let _ = self.measure(TrialRun { rows: 2, variable_size: 1, runs: 1 });
+        }
+        Ok(choice)
+    }
+
+    fn choose_measured(&mut self, run: Duration) -> PlacementChoice {
+        let why = format!("one row takes {run:?}");
+        let chosen = |site, why| PlacementChoice { run: Some(run), ..PlacementChoice::new(site, why) };
+        if run > INLINE_RUN_MAX {
+            return chosen(InstanceSite::Worker, why);
+        }
+        // The largest request must not hold up the shard's connections either.
+        let rows = i64::from(self.spec.rows_max.max(1));
+        match self.measure(TrialRun { rows, variable_size: VARIABLE_SIZE, runs: RUNS }) {
+            Ok(longest) if longest <= INLINE_LONGEST_MAX => chosen(InstanceSite::Inline, why),
+            Ok(longest) => chosen(InstanceSite::Worker, format!("a large request takes {longest:?}")),
+            Err(_) => chosen(InstanceSite::Worker, "how long a large request takes is not known".to_owned()),
+        }
+    }
+
+    /// The shortest of several runs with zeros.
+    fn measure(&mut self, trial: TrialRun) -> Result<Duration, TrialFailure> {
+        let zeros = self.spec.inputs.iter().map(|input| zeros(self.spec, input, trial));
+        let inputs: Vec<Tensor> = zeros.collect::<Option<_>>().ok_or(TrialFailure::Size)?;
+        let rows = u32::try_from(trial.rows).map_err(|_| TrialFailure::Size)?;
+        let mut shortest = Duration::MAX;
+        for _ in 0..trial.runs {
+            let sink = Arc::new(InternalSink::default());
+            let began = clock::now();
+            let responder = sink.responder(0, rows);
+            let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None, details: None }];
+            let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
+            let run = std::panic::AssertUnwindSafe(|| self.instance.run(batch));
+            // A panic is logged, and its responder has answered.
+            let _ = std::panic::catch_unwind(run);
+            let outputs = sink.pop().map_or_else(|| Err(Error::internal("it gave no answer")), |answer| answer.outputs);
+            let outputs = outputs.map_err(TrialFailure::Run)?;
+            shortest = shortest.min(clock::now().since(began));
+            self.check_shapes(&outputs, trial.rows);
+            if shortest > HEAVY_RUN_MIN {
+                break;
+            }
+        }
+        Ok(shortest)
+    }
+
+    /// Notes the outputs whose shape is not the one that the model's file declares.
+    fn check_shapes(&mut self, outputs: &[Tensor], rows: i64) {
+        let ModelSpec { name, .. } = self.spec;
+        for (index, (output, tensor)) in self.spec.outputs.iter().zip(outputs).enumerate() {
+            let lacks_rows = self.spec.has_batch_axis() && tensor.shape.first() != Some(&rows);
+            if !output.is_derived || (!lacks_rows && fits(&output.model_shape, &tensor.shape)) {
+                continue;
+            }
+            // The first that is found, but that rows are missing is said rather than another size.
+            if self.findings.contains_key(&index) && (!lacks_rows || self.runs_apart) {
+                continue;
+            }
+            let apart = if lacks_rows { "; its requests are not batched" } else { "" };
+            let (declared, came) = (ShapeText(&output.model_shape), ShapeText(&tensor.shape));
+            let rows = if rows == 1 { "a row".to_owned() } else { format!("{rows} rows") };
+            let text = format!(
+                "the file of model '{name}' declares output '{}' as {declared}, but it is {came} for {rows} of zeros; \
+                 clients get the shape that it has{apart}",
+                output.name
+            );
+            self.findings.insert(index, text);
+            self.runs_apart |= lacks_rows;
+        }
+    }
+}
+
+/// Whether any output has the shape that the model's file declares.
+fn has_derived(spec: &ModelSpec) -> bool {
+    spec.outputs.iter().any(|output| output.is_derived)
+}
+
+/// Whether all inputs are floats of one size but for the rows. The values of others may be sizes and places, which zeros
+/// are not.
+fn has_one_shape(spec: &ModelSpec) -> bool {
+    let is_fixed = |input: &TensorSpec| {
+        let is_float = matches!(input.datatype, Datatype::Bf16 | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64);
+        is_float && !input.is_shape_tensor && !input.is_ragged && input.dims.iter().all(|size| *size >= 0)
     };
-    let why = format!("one row takes {run:?}");
-    if run > INLINE_RUN_MAX {
-        return worker(&why, Some(run));
-    }
-    // The largest request must not hold up the shard's connections either.
-    let largest = TrialRun { rows: i64::from(spec.rows_max.max(1)), variable_size: VARIABLE_SIZE };
-    match measure(spec, instance, largest) {
-        Some(longest) if longest <= INLINE_LONGEST_MAX => {
-            Ok(PlacementChoice { site: InstanceSite::Inline, why, run: Some(run) })
-        }
-        Some(longest) => worker(&format!("a large request takes {longest:?}"), Some(run)),
-        None => worker("how long a large request takes is not known", Some(run)),
-    }
+    spec.batch_inputs.is_empty() && spec.sequence.is_none() && spec.inputs.iter().all(is_fixed)
 }
 
-/// The size of a trial request: rows, and elements of each variable dimension.
+/// Whether an error is not about the values of the inputs.
+const fn is_engines(error: &Error) -> bool {
+    matches!(error.code(), Code::Internal | Code::Unsupported)
+}
+
+/// A trial request, by its rows and the elements of each variable dimension, and how often it runs.
 #[derive(Clone, Copy)]
 struct TrialRun {
     rows: i64,
     variable_size: i64,
+    runs: usize,
 }
 
 /// Whether the configuration asks for something that only a queue does: delay, preferred sizes, priority levels, queue
@@ -151,26 +298,6 @@ fn has_queue(batching: &Batching, rows_max: u32) -> bool {
         || has_rules
         || batching.preserves_order
         || batching.latency_target.is_some()
-}
-
-/// The shortest of [`RUNS`] runs with zeros; `None` if the request is too large or the model fails it.
-fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: TrialRun) -> Option<Duration> {
-    let inputs: Vec<Tensor> = spec.inputs.iter().map(|input| zeros(spec, input, trial)).collect::<Option<_>>()?;
-    let rows = u32::try_from(trial.rows).ok()?;
-    let mut shortest = None;
-    for _ in 0..RUNS {
-        let sink = Arc::new(InternalSink::default());
-        let began = clock::now();
-        let responder = sink.responder(0, rows);
-        let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None, details: None }];
-        let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
-        let run = std::panic::AssertUnwindSafe(|| instance.run(batch));
-        std::panic::catch_unwind(run).ok()?;
-        sink.pop()?.outputs.ok()?;
-        let took = clock::now().since(began);
-        shortest = Some(shortest.map_or(took, |shortest: Duration| shortest.min(took)));
-    }
-    shortest
 }
 
 fn zeros(spec: &ModelSpec, input: &TensorSpec, trial: TrialRun) -> Option<Tensor> {
@@ -238,7 +365,7 @@ mod tests {
     }
 
     fn chosen(spec: &ModelSpec, slow: Slow, bound_by: Option<&str>) -> Result<PlacementChoice, Error> {
-        threads::enter(1, |threads| choose(spec, &slow, threads, bound_by))
+        threads::enter(1, |threads| choose(spec, &slow, threads, bound_by, true))
     }
 
     const FAST: Slow = Slow { one: Duration::ZERO, more: Duration::ZERO };
@@ -287,5 +414,95 @@ mod tests {
         check("{ host_policy: 'far' }", &hosted, Some("a host policy says where it runs"));
         check("{ kind: KIND_MODEL }", &hosted, Some("a host policy says where it runs"));
         check("{ }", &hosted, None);
+    }
+
+    /// A model that answers every run so.
+    #[derive(Clone)]
+    struct Answering(Result<Vec<Tensor>, Error>);
+
+    impl LoadedModel for Answering {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Answering {
+        fn run(&mut self, batch: Batch) {
+            batch.requests.into_iter().for_each(|request| request.responder.send(self.0.clone()));
+        }
+    }
+
+    fn onnx_spec(input: &str, more: &str) -> ModelSpec {
+        let text = format!(
+            "backend: 'onnxruntime' max_batch_size: 8 {more}\n\
+             input {{ name: 'x' {input} }} output {{ name: 'y' data_type: TYPE_FP32 dims: [ 2 ] }}"
+        );
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap()
+    }
+
+    fn tried(spec: &ModelSpec, model: &Answering, depends: bool) -> Result<PlacementChoice, Error> {
+        threads::enter(1, |threads| choose(spec, model, threads, None, depends))
+    }
+
+    #[test]
+    fn a_model_that_fails_on_any_input_is_refused_and_one_that_takes_no_zeros_is_not() {
+        let failing = |code| Answering(Err(Error::new(code, "operator 'Conv' failed")));
+        let refused = "it can never run, since a row of zeros fails: operator 'Conv' failed";
+        let check = |input: &str, more: &str, code, depends, want: Result<&str, &str>| {
+            let got = tried(&onnx_spec(input, more), &failing(code), depends);
+            let got = got.as_ref().map(|choice| choice.why.as_str()).map_err(Error::text);
+            assert_eq!(got, want, "{input} {more} {code:?} {depends}");
+        };
+        let fixed = "data_type: TYPE_FP32 dims: [ 2 ]";
+        check(fixed, "", Code::Internal, false, Err(refused));
+        check(fixed, "", Code::Unsupported, false, Err(refused));
+        check(fixed, "dynamic_batching { max_queue_delay_microseconds: 9 }", Code::Internal, false, Err(refused));
+        let queued = Ok("its configuration asks for a queue");
+        check(fixed, "dynamic_batching { max_queue_delay_microseconds: 9 }", Code::Internal, true, queued);
+        check(fixed, "", Code::Internal, true, Ok(""));
+        check(fixed, "", Code::InvalidArgument, false, Ok(""));
+        check("data_type: TYPE_FP32 dims: [ -1 ]", "", Code::Internal, false, Ok(""));
+        check("data_type: TYPE_INT64 dims: [ 2 ]", "", Code::Internal, false, Ok(""));
+        check("data_type: TYPE_FP32 dims: [ 9999999 ]", "", Code::Internal, false, Ok("its inputs are large"));
+    }
+
+    #[test]
+    fn shapes_that_a_file_declares_wrongly_are_found_and_batches_without_rows_not_made() {
+        let zeros = |shape: &[i64]| {
+            let contents = AlignedBuffer::zeroed(4 * shape.iter().product::<i64>() as usize).freeze();
+            Answering(Ok(vec![Tensor { datatype: Datatype::Fp32, shape: Shape::from_slice(shape), contents }]))
+        };
+        let mut spec =
+            onnx_spec("data_type: TYPE_FP32 dims: [ 2 ]", "dynamic_batching { max_queue_delay_microseconds: 9 }");
+        let check = |spec: &ModelSpec, shape: &[i64], want: Option<&str>, runs_apart: bool| {
+            let choice = tried(spec, &zeros(shape), false).unwrap();
+            assert_eq!(choice.runs_apart, runs_apart, "{shape:?}");
+            match want {
+                None => assert!(choice.warnings.is_empty(), "{choice:?}"),
+                Some(want) => assert!(choice.warnings.len() == 1 && choice.warnings[0].contains(want), "{choice:?}"),
+            }
+        };
+        check(&spec, &[7, 5], None, false);
+        spec.outputs[0].is_derived = true;
+        // It stays so for two rows.
+        let apart = "declares output 'y' as [-1,2], but it is [1,2] for 2 rows of zeros; clients get the shape that it \
+                     has; its requests are not batched";
+        check(&spec, &[1, 2], Some(apart), true);
+        spec.batching = None;
+        check(&spec, &[8, 5], Some("[8,5] for a row of zeros; clients get the shape that it has; its requests"), true);
+        spec.rows_max = 0;
+        check(&spec, &[1, 2], None, false);
+        check(&spec, &[3, 2], None, false);
+        check(
+            &spec,
+            &[2],
+            Some("as [-1,2], but it is [2] for a row of zeros; clients get the shape that it has"),
+            false,
+        );
     }
 }

@@ -12,6 +12,11 @@ impl Labels {
         Self { names: text.lines().map(|line| line.trim_end().to_owned()).collect() }
     }
 
+    /// From the names of the classes.
+    pub const fn from_names(names: Vec<String>) -> Self {
+        Self { names }
+    }
+
     /// The label of a class, if it has one.
     pub fn get(&self, index: usize) -> Option<&str> {
         self.names.get(index).map(String::as_str).filter(|name| !name.is_empty())

@@ -141,7 +141,7 @@ fn an_output_must_be_what_the_configuration_says() {
     let spec = spec(8, &[], &[("y", Datatype::Fp32, &[2, -1])]);
     let check = |output: Tensor, want: Result<(), &str>| {
         let outcome = check_output(&spec, 0, &output, 3, &[]);
-        assert_eq!(outcome.as_ref().copied().map_err(Error::text), want);
+        assert_eq!(outcome.as_ref().map(|rows| assert_eq!(*rows, OutputRows::AsExpected)).map_err(Error::text), want);
     };
     check(tensor(&[3, 2, 1], &[0_f32; 6]), Ok(()));
     check(tensor(&[3, 2, 0], &[0_f32; 0]), Ok(()));
@@ -152,6 +152,23 @@ fn an_output_must_be_what_the_configuration_says() {
     check(tensor(&[3, 2], &[0_f32; 6]), Err(&format!("{shape}[3,2]")));
     check(tensor(&[3, 2, 2], &[0_f32; 6]), Err("output 'y' of model 'm' has not the bytes of its shape"));
     assert!(check_output(&spec, 1, &tensor(&[3], &[0_f32; 3]), 3, &[]).is_err());
+}
+
+#[test]
+fn an_output_whose_shape_was_read_from_the_file_may_have_another() {
+    let mut spec = spec(8, &[], &[("y", Datatype::Fp32, &[2])]);
+    spec.outputs[0].is_derived = true;
+    let check = |output: Tensor, want: Result<OutputRows, &str>| {
+        let outcome = check_output(&spec, 0, &output, 3, &[]);
+        assert_eq!(outcome.as_ref().copied().map_err(Error::text), want);
+    };
+    check(tensor(&[3, 2], &[0_f32; 6]), Ok(OutputRows::AsExpected));
+    check(tensor(&[3, 4], &[0_f32; 12]), Ok(OutputRows::AsExpected));
+    check(tensor(&[3], &[0_f32; 3]), Ok(OutputRows::AsExpected));
+    check(tensor(&[1, 6], &[0_f32; 6]), Ok(OutputRows::Unknown));
+    check(tensor(&[], &[0_f32; 1]), Ok(OutputRows::Unknown));
+    check(tensor(&[3, 2], &[0_i32; 6]), Err("output 'y' of model 'm' must be FP32 but came as INT32"));
+    check(tensor(&[3, 4], &[0_f32; 6]), Err("output 'y' of model 'm' has not the bytes of its shape"));
 }
 
 #[test]
@@ -172,7 +189,7 @@ fn strings_of_several_requests_are_gathered_and_cut_apart_again() {
     let requests = gather.gather(answers.batch(entries).requests);
     let whole = words(&["one", "", "a", "b", "c", "d", "", "last"]);
     assert_eq!(gather.contents(0, &requests), whole.contents);
-    assert_eq!(check_output(&spec, 0, &whole, 4, &[]), Ok(()));
+    assert_eq!(check_output(&spec, 0, &whole, 4, &[]), Ok(OutputRows::AsExpected));
     let short = Tensor { contents: whole.contents.slice(..whole.contents.len() - 1), ..whole.clone() };
     assert!(check_output(&spec, 0, &short, 4, &[]).unwrap_err().text().contains("has not the bytes of its shape"));
     scatter(&spec, vec![whole], requests);

@@ -124,6 +124,8 @@ fn bind_tensor(
     let is_squeezed = match &shape {
         Some(shape) if tensor.is_ragged => check_ragged(spec, tensor, shape)?,
         Some(_) if tensor.scatter_source.is_some() => false,
+        // The file, which its shape was read from, may be wrong; the engine infers another.
+        Some(shape) if tensor.is_derived => tensor.may_be_scalar() && shape.len() + 1 == tensor.model_shape.len(),
         Some(shape) => check_shape(spec, side, tensor, shape)?,
         None => false,
     };

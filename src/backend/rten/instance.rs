@@ -57,7 +57,11 @@ impl RtenInstance {
     }
 
     fn output(&self, index: usize, port: RtenBinding, value: Value) -> Result<Tensor, Error> {
-        let shape: Shape = datatype::shape(&value).chain(port.is_squeezed.then_some(1)).collect();
+        let mut shape: Shape = datatype::shape(&value).collect();
+        let wanted = self.shared.spec.outputs.get(index).map(|output| output.model_shape.len());
+        if port.is_squeezed && Some(shape.len() + 1) == wanted {
+            shape.push(1);
+        }
         let kind = value.dtype();
         let contents = datatype::contents(value, port.datatype)
             .ok_or_else(|| output_differs(&self.shared.spec, index, datatype::kind_name(kind)))?;

@@ -4,7 +4,9 @@
 
 use crate::error::Error;
 use crate::model::config::GpuSupport;
+use crate::model::config::Notation;
 use crate::model::config::sequence_batching;
+use crate::model::config::write;
 use crate::model::datatype;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::platform::ENSEMBLE_PLATFORM;
@@ -99,20 +101,23 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
 }
 
 /// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. An explicit
-/// `max_batch_size: 0` counts as not set, as in Triton: protobuf cannot tell the two apart.
+/// `max_batch_size: 0` counts as not set, as in Triton: protobuf cannot tell the two apart. Returns whether the outputs
+/// are the file's.
 ///
 /// # Errors
 /// `InvalidArgument` if the file cannot provide what is missing: its shapes contradict `max_batch_size`, are unknown,
 /// or an output cannot be served.
-pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> Result<(), Error> {
+pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> Result<bool, Error> {
     let has_inputs = !config.input.is_empty() || !config.batch_input.is_empty();
-    if has_inputs && !config.output.is_empty() {
-        return Ok(());
+    let is_derived = config.output.is_empty();
+    if has_inputs && !is_derived {
+        return Ok(false);
     }
-    if let Some((_, reason)) = onnx.outputs_refused.first().filter(|_| config.output.is_empty()) {
+    if let Some((_, reason)) = onnx.outputs_refused.first().filter(|_| is_derived) {
         return Err(Error::invalid(format!(
-            "autofill failed for model '{}': output {reason}; list the outputs to serve in config.pbtxt",
-            config.name
+            "autofill failed for model '{}': output {reason}; {}",
+            config.name,
+            outputs_to_list(config, onnx, rows_max_default)
         )));
     }
     // As in Triton a model can batch if the first dimension of every input and output has variable size.
@@ -141,7 +146,7 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
             config.input.push(ModelInput { name, data_type, dims, reshape, ..ModelInput::default() });
         }
     }
-    if config.output.is_empty() {
+    if is_derived {
         let states = sequence_batching::output_names(config);
         for tensor in onnx.outputs.iter().filter(|tensor| !states.contains(&tensor.name)) {
             let (dims, reshape) = fill_dims(&config.name, "output", tensor, is_batching)?;
@@ -149,7 +154,21 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
             config.output.push(ModelOutput { name, data_type, dims, reshape, ..ModelOutput::default() });
         }
     }
-    Ok(())
+    Ok(is_derived)
+}
+
+/// What to write into `config.pbtxt` so that the outputs that can be served are.
+fn outputs_to_list(config: &ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> String {
+    let served = OnnxSignature { outputs_refused: Vec::new(), ..onnx.clone() };
+    let mut filled = config.clone();
+    let outcome = fill_from_onnx(&mut filled, &served, rows_max_default);
+    if outcome.is_err() || filled.output.is_empty() {
+        return "it has no other output that can be served".to_owned();
+    }
+    let outputs = ModelConfig { output: filled.output, ..ModelConfig::default() };
+    let text = write::encode(&outputs, Notation::Text);
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    format!("to serve the others, write into config.pbtxt: {}", lines.join(" "))
 }
 
 fn fill_dims(

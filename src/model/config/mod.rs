@@ -14,7 +14,7 @@ pub mod write;
 
 pub use crate::model::config::python::AnyBackendFile;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,20 +265,35 @@ impl ConfigDraft {
         labels: &BTreeMap<String, Arc<Labels>>,
         completion: CompletionRules,
     ) -> Result<ModelSpec, Error> {
-        if let Some(onnx) = onnx.filter(|_| completion.is_on) {
-            complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?;
-        }
+        let is_filled = match onnx.filter(|_| completion.is_on) {
+            Some(onnx) => complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?,
+            None => false,
+        };
+        // Parts of a `batch_output` are cut by configured shapes, and states keep theirs.
+        let is_filled = is_filled && self.config.batch_output.is_empty();
+        let outputs = self.config.output.iter().filter(|_| is_filled);
+        let derived: BTreeSet<String> = outputs.map(|output| output.name.clone()).collect();
         complete::fill_defaults(&mut self.config, &self.gpus);
         validate::config(&self.config, &self.gpus)?;
         let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
             validate::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
         }
-        let spec = into_spec(&self.config, labels)?;
+        let into_spec = |config: &ModelConfig| {
+            let mut spec = into_spec(config, labels)?;
+            for output in &mut spec.outputs {
+                output.is_derived = derived.contains(&output.name);
+                if output.labels.is_none() {
+                    output.labels = onnx.and_then(|onnx| onnx.labels.get(&output.name)).cloned();
+                }
+            }
+            Ok::<_, Error>(spec)
+        };
+        let spec = into_spec(&self.config)?;
         let sequence = engine.map(|engine| {
             // A model that reads its configuration sees the user's: controls and states are in it as such.
             let (config_json, config_message) = (Arc::clone(&spec.config_json), Arc::clone(&spec.config_message));
-            let engine = Arc::new(ModelSpec { config_json, config_message, ..into_spec(&engine, labels)? });
+            let engine = Arc::new(ModelSpec { config_json, config_message, ..into_spec(&engine)? });
             sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
         });
         Ok(ModelSpec { sequence: sequence.transpose()?, ..spec })

@@ -608,10 +608,11 @@ fn an_output_that_cannot_be_served_must_be_left_out() {
         let got = got.map(|spec| spec.outputs.len()).map_err(|error| error.text().to_owned());
         assert_eq!(got, want.map_err(str::to_owned), "{text}");
     };
-    let text =
-        "autofill failed for model 'm': output 'z' is a map, not a tensor; list the outputs to serve in config.pbtxt";
-    check("", Err(text));
-    check("output { name: 'y' data_type: TYPE_FP32 dims: 4 }", Ok(1));
+    let lines = "output { name: \"y\" data_type: TYPE_FP32 dims: [ 4 ] }";
+    let text = "autofill failed for model 'm': output 'z' is a map, not a tensor; to serve the others, write into \
+                config.pbtxt: ";
+    check("", Err(&format!("{text}{lines}")));
+    check(lines, Ok(1));
     check(
         "output { name: 'z' data_type: TYPE_FP32 dims: 4 }",
         Err("unable to load model 'm', output 'z' is a map, not a tensor; leave it out"),

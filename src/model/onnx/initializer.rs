@@ -107,7 +107,7 @@ pub(super) fn read_varints(mut bytes: &[u8]) -> Result<Vec<i64>, String> {
     Ok(numbers)
 }
 
-fn push_varint(mut number: u64, out: &mut Vec<u8>) {
+pub(super) fn push_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
@@ -116,12 +116,12 @@ fn push_varint(mut number: u64, out: &mut Vec<u8>) {
 }
 
 /// Iterates over the fields of a message with their encoded bytes, including the key.
-struct MessageParts<'a> {
+pub(super) struct MessageParts<'a> {
     fields: OnnxFields<'a>,
 }
 
 impl<'a> MessageParts<'a> {
-    const fn new(message: &'a [u8]) -> Self {
+    pub(super) const fn new(message: &'a [u8]) -> Self {
         Self { fields: OnnxFields::new(message) }
     }
 }

@@ -5,10 +5,17 @@
 pub mod external_data;
 pub mod graph;
 pub mod initializer;
+pub mod value_dependence;
 pub mod weights;
+pub mod wrapped_outputs;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::limits::{MODEL_TENSORS_MAX, RANK_MAX};
+use crate::model::labels::Labels;
+use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 use crate::tensor::{Datatype, Shape};
 
 /// The inputs, outputs and operator sets of an ONNX file.
@@ -21,6 +28,8 @@ pub struct OnnxSignature {
     pub initialized: Vec<OnnxTensor>,
     /// Outputs, in the order of the file.
     pub outputs: Vec<OnnxTensor>,
+    /// The classes of outputs that the file has as maps and that are served as tensors.
+    pub labels: BTreeMap<String, Arc<Labels>>,
     /// `(name, reason)` of outputs that the protocol cannot carry. A configuration may leave them out.
     pub outputs_refused: Vec<(String, String)>,
     /// The operator sets: domain (empty for ONNX's own) and version.
@@ -44,7 +53,13 @@ impl OnnxSignature {
     /// # Errors
     /// `InvalidArgument` if the file is not ONNX or an input cannot be served.
     pub fn decode(file: &[u8]) -> Result<Self, Error> {
-        Self::read(file).map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
+        let decoded = match unwrap_outputs(file) {
+            Some(unwrapped) => {
+                Self::read(&unwrapped.bytes).map(|signature| Self { labels: unwrapped.labels, ..signature })
+            }
+            None => Self::read(file),
+        };
+        decoded.map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
     }
 
     fn read(file: &[u8]) -> Result<Self, String> {
@@ -119,7 +134,7 @@ fn read_graph(graph: &[u8]) -> Result<ValueMessages<'_>, String> {
 /// Moves the inputs that have an initial value (`initializer` 5, `sparse_initializer` 15) out of `inputs` and returns
 /// them. Up to IR version 3 those include every weight.
 fn take_initialized<'a>(graph: &'a [u8], inputs: &mut Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, String> {
-    let mut names = std::collections::BTreeMap::new();
+    let mut names = BTreeMap::new();
     for (index, input) in inputs.iter().enumerate() {
         names.insert(find(input, 1)?.unwrap_or_default(), index);
     }
