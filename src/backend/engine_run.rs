@@ -255,3 +255,80 @@ pub fn output_differs(spec: &ModelSpec, index: usize, came: &str) -> Error {
     let (name, want) = spec.outputs.get(index).map_or(("", ""), |output| (&output.name, output.datatype.name()));
     Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::RunObserver;
+    use crate::backend::trial::{TrialAnswers, spec, tensor};
+
+    /// Fails a run of several requests at once, and one of a single request when it is told to go on.
+    struct Stuck {
+        spec: Arc<ModelSpec>,
+        entered: Sender<()>,
+        go_on: Receiver<()>,
+    }
+
+    impl EngineInstance for Stuck {
+        type Outputs = ();
+
+        fn conversion(_: Datatype) -> InputConversion {
+            InputConversion { alignment: 4, convert: None }
+        }
+
+        fn spec(&self) -> &Arc<ModelSpec> {
+            &self.spec
+        }
+
+        fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<(), Error> {
+            if inputs.shape(0)[0] == 1 {
+                self.entered.send(()).unwrap();
+                self.go_on.recv().unwrap();
+            }
+            Err(Error::internal("it fails"))
+        }
+
+        fn outputs(&self, _: (), _: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>> {
+            std::iter::empty()
+        }
+    }
+
+    struct Nobody;
+
+    impl RunObserver for Nobody {
+        fn handle_stopped(&self) {}
+
+        fn handle_given_up(&self) {}
+
+        fn handle_returned(&self) {}
+    }
+
+    #[test]
+    fn where_requests_run_one_by_one_and_one_is_given_up_all_behind_it_are_answered_once() {
+        let (entered, is_in) = channel();
+        let (release, go_on) = channel();
+        let spec = Arc::new(spec(8, &[("x", Datatype::Fp32, &[1])], &[("y", Datatype::Fp32, &[1])]));
+        let mut instance = BatchedInstance::new(Stuck { spec, entered, go_on });
+        let watch = Arc::new(RunWatch::new("m", Duration::from_secs(1), Arc::new(Nobody)));
+        instance.set_watch(Arc::clone(&watch));
+        let answers = TrialAnswers::default();
+        let row = || (vec![tensor(&[1, 1], &[0_f32])], 1);
+        let batch = answers.batch(vec![row(), row(), row()]);
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| instance.run(batch));
+            is_in.recv().unwrap();
+            release.send(()).unwrap();
+            is_in.recv().unwrap();
+            watch.poll(Instant::ZERO + Duration::from_secs(1));
+            let codes: Vec<_> = answers.outputs(3).iter().map(|answer| answer.as_ref().unwrap_err().code()).collect();
+            assert_eq!(codes, [Code::Internal, Code::DeadlineExceeded, Code::DeadlineExceeded]);
+            release.send(()).unwrap();
+            run.join().unwrap();
+        });
+        assert!(answers.take(0).is_empty(), "what returns late answers nobody");
+        assert!(is_in.try_recv().is_err(), "and the last request was not run");
+    }
+}
