@@ -214,9 +214,15 @@ impl RunWatches {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::backend::trial::TrialAnswers;
+    use crate::backend::Instance;
+    use crate::backend::batch::InputConversion;
+    use crate::backend::engine_run::{BatchedInstance, EngineInputs, EngineInstance};
+    use crate::backend::trial::{TrialAnswers, spec, tensor};
+    use crate::model::ModelSpec;
+    use crate::tensor::{Datatype, Tensor};
 
     /// Counts what it is told: stopped, given up, returned.
     #[derive(Clone, Default)]
@@ -316,5 +322,62 @@ mod tests {
         assert!(answered.iter().all(|answer| matches!(answer, Err(error) if error.code() == Code::DeadlineExceeded)));
         assert_eq!(watch.handle_end(std::slice::from_mut(&mut first)).1, RunEnd::GivenUp);
         assert_eq!(told.counts(), [1, 1, 1]);
+    }
+
+    /// Fails a run of several requests at once, and one of a single request when it is told to go on.
+    struct Stuck {
+        spec: Arc<ModelSpec>,
+        entered: Sender<()>,
+        go_on: Receiver<()>,
+    }
+
+    impl EngineInstance for Stuck {
+        type Outputs = ();
+
+        fn conversion(_: Datatype) -> InputConversion {
+            InputConversion { alignment: 4, convert: None }
+        }
+
+        fn spec(&self) -> &Arc<ModelSpec> {
+            &self.spec
+        }
+
+        fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<(), Error> {
+            if inputs.shape(0)[0] == 1 {
+                self.entered.send(()).unwrap();
+                self.go_on.recv().unwrap();
+            }
+            Err(Error::internal("it fails"))
+        }
+
+        fn outputs(&self, _: (), _: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>> {
+            std::iter::empty()
+        }
+    }
+
+    #[test]
+    fn where_requests_run_one_by_one_and_one_is_given_up_all_behind_it_are_answered_once() {
+        let (entered, is_in) = channel();
+        let (release, go_on) = channel();
+        let spec = Arc::new(spec(8, &[("x", Datatype::Fp32, &[1])], &[("y", Datatype::Fp32, &[1])]));
+        let mut instance = BatchedInstance::new(Stuck { spec, entered, go_on });
+        let watch = Arc::new(RunWatch::new("m", Duration::from_secs(1), Arc::new(Told::default())));
+        instance.set_watch(Arc::clone(&watch));
+        let answers = TrialAnswers::default();
+        let row = || (vec![tensor(&[1, 1], &[0_f32])], 1);
+        let batch = answers.batch(vec![row(), row(), row()]);
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| instance.run(batch));
+            is_in.recv().unwrap();
+            release.send(()).unwrap();
+            is_in.recv().unwrap();
+            watch.poll(at(1));
+            let codes: Vec<_> = answers.outputs(3).iter().map(|answer| answer.as_ref().unwrap_err().code()).collect();
+            assert_eq!(codes, [Code::Internal, Code::DeadlineExceeded, Code::DeadlineExceeded]);
+            release.send(()).unwrap();
+            run.join().unwrap();
+        });
+        assert!(answers.take(0).is_empty(), "what returns late answers nobody");
+        assert!(is_in.try_recv().is_err(), "and the last request was not run");
     }
 }

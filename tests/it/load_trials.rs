@@ -196,7 +196,9 @@ fn load_mutants(start: impl FnOnce(&Path, &[&str]) -> Server) -> usize {
                         return;
                     }
                     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1));
-                    (0..8).for_each(|_| drop(random.below(1)));
+                    for _ in 0..8 {
+                        random.below(1);
+                    }
                     let seed = &seeds[random.below(seeds.len())];
                     fs::write(&file, mutate(seed, &mut random)).unwrap();
                     let (status, text) = load(server, &name);
