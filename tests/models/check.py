@@ -255,7 +255,7 @@ def check(address, repository):
         print(name, sources[name], result, sep="\t", flush=True)
     if index["magika"].get("state") == "READY":
         check_magika(client)
-        print("magika's client", "magika", "exact", sep="\t")
+        print("magika's client", "magika", "equal", sep="\t")
 
 
 class Served:

@@ -272,8 +272,9 @@ fn told(error: &ort::Error) -> Error {
         | ErrorCode::InvalidGraph
         | ErrorCode::InvalidProtobuf
         | ErrorCode::NoModel
-        | ErrorCode::NoSuchFile
-        | ErrorCode::NotImplemented => Error::invalid(text),
+        | ErrorCode::NoSuchFile => Error::invalid(text),
+        // No client's mistake: the library lacks a kernel, and no other input changes that.
+        ErrorCode::NotImplemented => Error::unsupported(text),
         _ => Error::internal(text),
     }
 }
