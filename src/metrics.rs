@@ -301,6 +301,8 @@ pub struct ModelFigures<'a> {
     pub pending: u64,
     /// Where its instances run: `inline` or `worker`; `ensemble` for a model without instances.
     pub placement: &'static str,
+    /// The engine that runs it and the engine's version; `None` for what is no ONNX model.
+    pub engine: Option<(&'a str, &'a str)>,
     /// The shortest run of one row, measured at load; `None` if it was not measured.
     pub run: Option<Duration>,
     /// Its instances on workers by name, and the batches that each took.
@@ -380,6 +382,8 @@ enum MetricValue {
     /// A time in microseconds; shown only for models with a response cache.
     CacheMicros(fn(&ModelCells) -> &Counter),
     Count(fn(&ModelCells) -> &Counter),
+    /// The engine; shown only for ONNX models.
+    Engine,
     Executions,
     Failures,
     /// A number that [`ModelFigures`] already has, summed.
@@ -411,7 +415,7 @@ impl MetricFamily {
     }
 }
 
-const FAMILIES: [MetricFamily; 24] = [
+const FAMILIES: [MetricFamily; 25] = [
     MetricFamily::counter(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -495,6 +499,11 @@ const FAMILIES: [MetricFamily; 24] = [
         MetricValue::Placement,
     ),
     MetricFamily::gauge(
+        "deuteron_model_engine",
+        "The engine that runs the ONNX model, and its version",
+        MetricValue::Engine,
+    ),
+    MetricFamily::gauge(
         "deuteron_model_run_seconds",
         "Shortest run of one row, measured when the model was loaded",
         MetricValue::Run,
@@ -540,6 +549,12 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
         }
         MetricValue::CacheCount(_) | MetricValue::CacheMicros(_) if !model.is_cached => {}
         MetricValue::CacheCount(counter) | MetricValue::Count(counter) => line(out, "", sum(counter)),
+        MetricValue::Engine => {
+            if let Some((engine, engine_version)) = model.engine {
+                let (engine, engine_version) = (label(engine), label(engine_version));
+                line(out, &format!("engine=\"{engine}\",engine_version=\"{engine_version}\","), 1);
+            }
+        }
         MetricValue::Executions => line(out, "", model.executions()),
         MetricValue::Figure(figure) => line(out, "", figure(model)),
         MetricValue::CacheMicros(counter) | MetricValue::Micros(counter) => line(out, "", sum(counter) / 1_000),
@@ -691,6 +706,7 @@ mod tests {
             wakes: 7,
             late: 6,
             placement: "worker",
+            engine: Some(("onnxruntime", "1.\"31")),
             ..ModelFigures::default()
         };
         let text = encode(&[model], &[&shard], &[], &[]);
@@ -717,6 +733,7 @@ mod tests {
             "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
             "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
             "deuteron_model_placement{model=\"m\",placement=\"worker\",version=\"1\"} 1",
+            "deuteron_model_engine{model=\"m\",engine=\"onnxruntime\",engine_version=\"1.\\\"31\",version=\"1\"} 1",
             "deuteron_model_run_seconds{model=\"m\",version=\"1\"} 0.000001500",
             "deuteron_instance_batches_total{instance=\"m_0_0\",model=\"m\",version=\"1\"} 3",
             "deuteron_instance_batches_total{instance=\"a\\\\b\\\"c\\nd_0\",model=\"m\",version=\"1\"} 0",

@@ -9,7 +9,7 @@ use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
 use crate::control::config_completion::{ConfigCompletion, read_labels};
-use crate::control::engine::Engines;
+use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::load_failure::LoadFailure;
 use crate::control::loaded_version::LoadedVersion;
@@ -26,9 +26,11 @@ use crate::metrics::GpuBoard;
 use crate::model::config::ConfigDraft;
 use crate::model::ensemble::ComposingModels;
 use crate::model::labels::Labels;
+use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME};
 use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
+use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
 use crate::runtime::clock;
 use crate::settings::Settings;
@@ -74,11 +76,14 @@ impl ModelLoader {
     /// Opens the engine library that the flags name, if they name one. `services` are for models with code of their own.
     ///
     /// # Errors
-    /// `InvalidArgument` when that library cannot be used.
+    /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that is
+    /// not there.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings), services })
+        let host_gpus = HostGpus::new(settings);
+        host_gpus.check_required()?;
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus, services })
     }
 
     /// What the server does for models with code of their own.
@@ -154,6 +159,7 @@ impl ModelLoader {
             let choice =
                 PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
             loaded.push(LoadedVersion {
+                configured: Arc::clone(&spec),
                 spec,
                 version: *version,
                 model: Arc::new(EnsembleModel),
@@ -177,8 +183,18 @@ impl ModelLoader {
     /// [`LoadFailure::Config`] for an unreadable or invalid file, [`LoadFailure::Policy`] when no version is selected.
     pub fn open(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Result<OpenedConfig, LoadFailure> {
         let name = &directory.name;
+        if directory.configs.is_empty() && directory.given.is_none() && self.settings.auto_complete {
+            let is_python = directory.beside.iter().any(|file| file == PYTHON_FILENAME);
+            directory.check_has_version(if is_python { PYTHON_FILENAME } else { ONNX_FILENAME })?;
+        }
         let draft = source.draft(directory, &self.settings)?;
+        directory.check_has_version(draft.model_filename()).map_err(LoadFailure::Policy)?;
         draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
+        if self.host_gpus.is_off() && draft.asks_for_gpu() {
+            log::warning(&format!("'{name}' asks for a GPU and is served on the CPU: --gpu=off is given"));
+        }
+        // A Python model that completes its configuration sees it so, too.
+        let draft = if self.host_gpus.is_off() { draft.without_gpus() } else { draft };
         let labels = read_labels(source, directory, &draft)?;
         let choice = directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?;
         if let VersionPolicy::Specific(_) = draft.version_policy() {
@@ -241,7 +257,7 @@ impl ModelLoader {
     ) -> Result<CompletedConfig<'_>, Error> {
         let complete =
             |draft: &ConfigDraft| self.completion().complete(source, directory, version, draft, labels).map(Arc::new);
-        if !draft.may_use_gpu() {
+        if self.host_gpus.is_off() || !draft.may_use_gpu() {
             return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, cpu_spec: None });
         }
         // A Python model uses its GPU by itself: the server only tells each process which one.
@@ -270,7 +286,7 @@ impl ModelLoader {
             }
             (Err(why), None) => {
                 let prefix = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
-                Err(why.with_prefix(&prefix))
+                Err(Error::new(why.code(), format!("{prefix}{why}; --gpu=off serves it on the CPU")))
             }
         }
     }
@@ -317,14 +333,18 @@ impl ModelLoader {
             InstanceSite::Inline => "inline",
             InstanceSite::Worker => "on workers",
         };
-        log::info(&format!(
-            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
-            spec.name,
-            backend.map_or("the GPU's plan", |backend| backend.name()),
-            choice.why
-        ));
-        let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
+        let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
+        let engine = (spec.backend == ONNX_BACKEND).then(|| EngineName::of(backend.filter(|_| !is_plan)));
+        let with = engine.as_ref().map(EngineName::to_string);
+        let with = with.or_else(|| backend.map(|backend| backend.name().to_owned())).unwrap_or_default();
+        let why = &choice.why;
+        log::info(&format!("loaded '{}' version {version} with {with} in {took:?}, runs {place} ({why})", spec.name));
+        let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
+        if let Some(EngineName { engine, version }) = &engine {
+            decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
+        }
+        let (configured, spec) = (Arc::clone(spec), Arc::new(spec.with_parameters(&decisions)?));
+        Ok(LoadedVersion { spec, configured, version, model: Arc::from(model), choice, took, registration: None })
     }
 }
 
@@ -387,7 +407,7 @@ mod tests {
         }
         let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
         let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
-                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here; --gpu=off serves it on the CPU";
         assert_eq!(error.text(), want);
         fs::remove_dir_all(&root).unwrap();
     }

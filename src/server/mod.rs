@@ -1,6 +1,7 @@
 //! The server: loads the models, starts workers and shards, and turns the main thread into the control thread until a
 //! signal ends the server. No inference request passes through here.
 
+pub mod doctor;
 pub mod show;
 
 use std::convert::Infallible;
@@ -25,7 +26,8 @@ use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, uploaded_files,
+    ControlMessage, ControlThread, cores, initial_load, process_memory, python, rate_limit, shared_memory,
+    uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
@@ -66,10 +68,13 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
     }
+    python::remove_stale();
     let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new())?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
-    let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let failed = (!initial.errors.is_empty()).then(|| initial.failed_text());
+    let InitialLoad { loaded, models, .. } = initial;
     are_loaded.store(true, Ordering::SeqCst);
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
@@ -102,7 +107,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     server_context.lifecycle.start();
     log_addresses(addresses, &models);
     log::info(&format!(
-        "ready after {} ms, of which the models took {} ms to load; {threads}",
+        "ready{} after {} ms, of which the models took {} ms to load; {threads}",
+        failed.map(|failed| format!(", but {failed},")).unwrap_or_default(),
         clock::now().since(crate::time::Instant::ZERO).as_millis(),
         loading_ended.since(began).as_millis(),
     ));

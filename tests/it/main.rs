@@ -17,6 +17,7 @@ mod support;
 
 mod catalogue;
 mod clients;
+mod config_corpus;
 mod configs;
 mod configuration;
 mod control;

@@ -311,7 +311,7 @@ fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport
         // Triton has the first text for a build without GPU support, and the second if it finds no device.
         return Err(match why_absent.as_str() {
             "" => "has kind KIND_GPU but server does not support GPUs".to_owned(),
-            why => format!("has kind KIND_GPU but no GPUs are available: {why}"),
+            why => format!("has kind KIND_GPU but no GPUs are available: {why}; --gpu=off serves it on the CPU"),
         });
     }
     if config.backend != ONNX_BACKEND && !python::is_python(config) {
