@@ -676,6 +676,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_onnx_model_tells_its_engine_and_no_other_model_does() {
+        let model = |engine| ModelFigures { name: "m", version: 1, engine, ..ModelFigures::default() };
+        let text = encode(&[model(Some(("onnxruntime", "1.\"31")))], &[], &[], &[]);
+        let row = r#"deuteron_model_engine{model="m",engine="onnxruntime",engine_version="1.\"31",version="1"} 1"#;
+        assert!(text.lines().any(|line| line == row), "{text}");
+        assert!(!encode(&[model(None)], &[], &[], &[]).contains("deuteron_model_engine{"));
+    }
+
+    #[test]
     fn the_text_sums_the_cells_of_all_shards() {
         let at = Instant::from_micros;
         let stamps =
@@ -706,7 +715,6 @@ mod tests {
             wakes: 7,
             late: 6,
             placement: "worker",
-            engine: Some(("onnxruntime", "1.\"31")),
             ..ModelFigures::default()
         };
         let text = encode(&[model], &[&shard], &[], &[]);
@@ -733,7 +741,6 @@ mod tests {
             "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
             "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
             "deuteron_model_placement{model=\"m\",placement=\"worker\",version=\"1\"} 1",
-            "deuteron_model_engine{model=\"m\",engine=\"onnxruntime\",engine_version=\"1.\\\"31\",version=\"1\"} 1",
             "deuteron_model_run_seconds{model=\"m\",version=\"1\"} 0.000001500",
             "deuteron_instance_batches_total{instance=\"m_0_0\",model=\"m\",version=\"1\"} 3",
             "deuteron_instance_batches_total{instance=\"a\\\\b\\\"c\\nd_0\",model=\"m\",version=\"1\"} 0",

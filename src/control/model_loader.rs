@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
@@ -70,6 +71,8 @@ pub struct ModelLoader {
     engines: Engines,
     host_gpus: HostGpus,
     services: ModelServices,
+    /// Whether Python models are loaded, which starts their processes.
+    runs_python: bool,
 }
 
 impl ModelLoader {
@@ -83,7 +86,12 @@ impl ModelLoader {
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
         let host_gpus = HostGpus::new(settings);
         host_gpus.check_required()?;
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus, services })
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus, services, runs_python: true })
+    }
+
+    /// The same, but for configurations alone: a Python model is not loaded once its configuration is complete.
+    pub fn without_python_models(self) -> Self {
+        Self { runs_python: false, ..self }
     }
 
     /// What the server does for models with code of their own.
@@ -299,6 +307,21 @@ impl ModelLoader {
         CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
         began: Instant,
     ) -> Result<LoadedVersion, Error> {
+        if spec.python.is_some() && !self.runs_python {
+            let choice = PlacementChoice { site: InstanceSite::Worker, why: "it is not loaded".to_owned(), run: None };
+            let (spec, configured) = (Arc::clone(spec), Arc::clone(spec));
+            // Any model without instances of its own will do.
+            let model = Arc::new(EnsembleModel);
+            return Ok(LoadedVersion {
+                spec,
+                configured,
+                version,
+                model,
+                choice,
+                took: Duration::ZERO,
+                registration: None,
+            });
+        }
         let path = source.root.join(directory.version_path(version));
         let on_cpu = || self.engines.choose(spec);
         let backend = match gpu_engine {
@@ -389,6 +412,7 @@ mod tests {
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
             services: ModelServices::new(),
+            runs_python: true,
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

@@ -1,5 +1,6 @@
 //! `deuteron config show`: prints the configuration that a model is served with, or the refusal. The model is loaded as
-//! the server loads it, because its file and its engine complete the configuration and may refuse it; nothing is served.
+//! the server loads it, because its file and its engine complete the configuration and may refuse it; nothing is served. Of
+//! a Python model only the configuration is completed: its own code may need what is there only where it serves.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     let Some(path) = settings.repositories.first() else { return Ok(String::new()) };
     let source = ModelSource::open(path, settings)?;
     let model = only_model(&source, path, settings)?;
-    let loader = ModelLoader::new(&Arc::new(settings.clone()), ModelServices::new())?;
+    let loader = ModelLoader::new(&Arc::new(settings.clone()), ModelServices::new())?.without_python_models();
     let is_ensemble = !loader.composing(ModelLocation { source: &source, directory: &model }).is_empty();
     // The composing models of an ensemble that is named by its own directory lie beside it.
     let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));

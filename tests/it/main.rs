@@ -23,6 +23,7 @@ mod configuration;
 mod control;
 mod departure;
 mod digits;
+mod doctor;
 mod ensembles;
 mod gpu_server;
 mod groups;

@@ -205,7 +205,7 @@ pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
 /// for GPUs alone.
 pub fn remove_gpus(config: &mut ModelConfig) {
     for group in &mut config.instance_group {
-        if matches!(group.kind(), Kind::Auto | Kind::Gpu) {
+        if group.kind() != Kind::Model {
             group.set_kind(Kind::Cpu);
             group.gpus.clear();
         }

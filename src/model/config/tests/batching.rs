@@ -92,7 +92,8 @@ fn instance_groups_are_refused_with_the_exact_text() {
     let gpu = "instance group g of model m has kind KIND_GPU but server does not support GPUs";
     check(&group("kind: KIND_GPU"), MODEL, gpu);
     check(&group("kind: KIND_GPU gpus: [ 1, 2 ] count: 2"), MODEL, gpu);
-    let gpus = "instance group g of model m has kind KIND_CPU but specifies one or more GPUs";
+    let gpus =
+        "instance group g of model m has kind KIND_CPU but specifies one or more GPUs; --gpu=off serves it on the CPU";
     check(&group("kind: KIND_CPU gpus: [ 0 ]"), MODEL, gpus);
     check(&group("gpus: [ 0 ]"), MODEL, gpus);
     check(
