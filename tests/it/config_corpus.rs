@@ -70,7 +70,7 @@ fn onnx(text: &str) -> Vec<u8> {
             .constant(&sizes, INT64, &[size.len() as i64], &longs(&size))
             .node("MatMul", &[&sum, &weights], &[&product], &[])
             .node("Reshape", &[&product, &sizes], &[&shaped], &[])
-            .node("Cast", &[&shaped], &[&output.name], &[("to", i64::from(code(output.datatype)))])
+            .node("Cast", &[&shaped], &[&output.name], &[("to", code(output.datatype))])
             .output(&output.name, code(output.datatype), &shape);
     }
     onnx.into_bytes()

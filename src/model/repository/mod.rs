@@ -326,8 +326,8 @@ fn digest(entries: &[&ListingEntry]) -> u64 {
 
 /// The names in a model's directory that are no versions and not hidden, in order.
 fn beside(entry: &ListingEntry) -> Vec<String> {
-    let is_beside =
-        |child: &&ListingEntry| !child.name.starts_with('.') && !(child.is_directory && version(&child.name).is_some());
+    let is_version = |child: &ListingEntry| child.is_directory && version(&child.name).is_some();
+    let is_beside = |child: &&ListingEntry| !child.name.starts_with('.') && !is_version(child);
     let name = |child: &ListingEntry| format!("{}{}", child.name, if child.is_directory { "/" } else { "" });
     let mut names: Vec<_> = entry.children.iter().filter(is_beside).map(name).collect();
     names.sort();
