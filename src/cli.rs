@@ -19,6 +19,8 @@ use crate::settings::{self, ConfigForm};
 pub enum Command {
     /// Measure a server.
     Bench(Box<loadgen::BenchSettings>),
+    /// Print what this machine has for a server with these settings.
+    Doctor(Box<settings::Settings>),
     /// Write a Python model to begin with.
     InitPython(NewModel),
     /// Print this.
@@ -86,6 +88,9 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             }
             Ok(Command::ShowConfig(settings, form(matches)?))
         }
+        Some(("doctor", matches)) => {
+            settings::read_any(matches, environment.variables).map(|settings| Command::Doctor(Box::new(settings)))
+        }
         Some(("init", matches)) => {
             let (_, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
             init::read(matches).map(Command::InitPython)
@@ -110,7 +115,7 @@ fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
     match refused.as_ref().and_then(flags::nearest_command) {
         None => Ok(()),
         Some(near) => Err(format!(
-            "there is no command and no path '{}': did you mean '{near}'? --help lists the commands",
+            "unknown command '{}', did you mean '{near}'? --help lists the commands; there is no path of that name either",
             word.display()
         )),
     }
@@ -168,6 +173,10 @@ fn commands() -> Vec<clap::Command> {
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("config", "Look at configurations").subcommand_required(true).subcommand(show),
+        command("doctor", "Print what this machine has for the server: engines, Python, kernel, limits, GPUs")
+            .override_usage("deuteron doctor [FLAGS]")
+            .args(settings::arguments())
+            .after_help(AFTER_HELP),
         command("init", "Begin a model").subcommand_required(true).subcommand(
             command("python", "Write a Python model to begin with: NAME/config.pbtxt and NAME/1/model.py")
                 .override_usage("deuteron init python NAME [--path=DIRECTORY]")

@@ -193,6 +193,9 @@ pub const PYTHON_FILE_SIZE_MAX: u64 = 4 * 1024 * 1024;
 /// Share of the process's memory, as a divisor, that one region between the server and a Python process may take
 /// (`--python-memory-bytes-max`): the same for inputs and for outputs, and the batch is in the server's memory as well.
 pub const PYTHON_MEMORY_PART: usize = 4;
+/// Bytes of the loader's cache (`/etc/ld.so.cache`) that are searched for ONNX Runtime: those of large systems have less
+/// than a mebibyte.
+pub const LOADER_CACHE_SIZE_MAX: u64 = 16 * 1024 * 1024;
 /// Bytes of a label file.
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.

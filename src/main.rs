@@ -1,5 +1,5 @@
-//! The `deuteron` program: reads the command line and runs the server, the load generator, `config show`
-//! or `init`.
+//! The `deuteron` program: reads the command line and runs the server, the load generator, `config show`,
+//! `doctor` or `init`.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Environment { variables: &|name| std::env::var_os(name), has_path: &|word| Path::new(word).exists() };
     match cli::parse(std::env::args_os().skip(1), environment) {
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
+        Ok(Command::Doctor(settings)) => server::doctor::run(&settings),
         Ok(Command::InitPython(model)) => match model.write() {
             Ok(text) => print(&text),
             Err(why) => fail(&why),

@@ -301,6 +301,8 @@ pub struct ModelFigures<'a> {
     pub pending: u64,
     /// Where its instances run: `inline` or `worker`; `ensemble` for a model without instances.
     pub placement: &'static str,
+    /// The engine that runs it and the engine's version; `None` for what is no ONNX model.
+    pub engine: Option<(&'a str, &'a str)>,
     /// The shortest run of one row, measured at load; `None` if it was not measured.
     pub run: Option<Duration>,
     /// Its instances on workers by name, and the batches that each took.
@@ -380,6 +382,8 @@ enum MetricValue {
     /// A time in microseconds; shown only for models with a response cache.
     CacheMicros(fn(&ModelCells) -> &Counter),
     Count(fn(&ModelCells) -> &Counter),
+    /// The engine; shown only for ONNX models.
+    Engine,
     Executions,
     Failures,
     /// A number that [`ModelFigures`] already has, summed.
@@ -411,7 +415,7 @@ impl MetricFamily {
     }
 }
 
-const FAMILIES: [MetricFamily; 24] = [
+const FAMILIES: [MetricFamily; 25] = [
     MetricFamily::counter(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -495,6 +499,11 @@ const FAMILIES: [MetricFamily; 24] = [
         MetricValue::Placement,
     ),
     MetricFamily::gauge(
+        "deuteron_model_engine",
+        "The engine that runs the ONNX model, and its version",
+        MetricValue::Engine,
+    ),
+    MetricFamily::gauge(
         "deuteron_model_run_seconds",
         "Shortest run of one row, measured when the model was loaded",
         MetricValue::Run,
@@ -540,6 +549,12 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
         }
         MetricValue::CacheCount(_) | MetricValue::CacheMicros(_) if !model.is_cached => {}
         MetricValue::CacheCount(counter) | MetricValue::Count(counter) => line(out, "", sum(counter)),
+        MetricValue::Engine => {
+            if let Some((engine, engine_version)) = model.engine {
+                let (engine, engine_version) = (label(engine), label(engine_version));
+                line(out, &format!("engine=\"{engine}\",engine_version=\"{engine_version}\","), 1);
+            }
+        }
         MetricValue::Executions => line(out, "", model.executions()),
         MetricValue::Figure(figure) => line(out, "", figure(model)),
         MetricValue::CacheMicros(counter) | MetricValue::Micros(counter) => line(out, "", sum(counter) / 1_000),
@@ -659,6 +674,15 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_onnx_model_tells_its_engine_and_no_other_model_does() {
+        let model = |engine| ModelFigures { name: "m", version: 1, engine, ..ModelFigures::default() };
+        let text = encode(&[model(Some(("onnxruntime", "1.\"31")))], &[], &[], &[]);
+        let row = r#"deuteron_model_engine{model="m",engine="onnxruntime",engine_version="1.\"31",version="1"} 1"#;
+        assert!(text.lines().any(|line| line == row), "{text}");
+        assert!(!encode(&[model(None)], &[], &[], &[]).contains("deuteron_model_engine{"));
+    }
 
     #[test]
     fn the_text_sums_the_cells_of_all_shards() {

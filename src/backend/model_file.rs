@@ -70,5 +70,6 @@ pub fn model_path(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> 
     if path.is_file() {
         return Ok(path);
     }
-    Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)))
+    // Without the path on this machine, which is nothing for a client.
+    Err(Error::not_found(format!("unable to find '{}' for model '{}'", name.display(), spec.name)))
 }

@@ -43,8 +43,9 @@ fn models_are_served_with_the_command_and_without() {
 fn a_mistyped_command_is_told_the_nearest() {
     let nowhere = Environment { has_path: &|_| false, ..PLAIN };
     let check = |word: &str, want: &str| {
-        let text =
-            format!("there is no command and no path '{word}': did you mean '{want}'? --help lists the commands");
+        let text = format!(
+            "unknown command '{word}', did you mean '{want}'? --help lists the commands; there is no path of that name either"
+        );
         assert_eq!(parse([word], nowhere), Err(text));
         assert!(matches!(read(word), Ok(Command::Serve(_))), "a path");
     };

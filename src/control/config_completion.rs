@@ -91,7 +91,9 @@ impl ConfigCompletion<'_> {
     ) -> Result<ModelSpec, Error> {
         let onnx = match draft.onnx_filename() {
             Some(file) => {
-                let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+                let folder = directory.version_path(version);
+                let bytes = source.read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
+                let bytes = bytes.map_err(|error| with_files(&error, file, directory))?;
                 Some(OnnxSignature::decode(&bytes)?)
             }
             None => None,
@@ -173,6 +175,20 @@ const AUTO_COMPLETE: &[u8] = b"auto_complete_config";
 /// The refusal of a Python model by a server that runs no Python.
 pub fn no_python(model: &str) -> Error {
     Error::unavailable(format!("model '{model}' is a Python model, and this server runs no Python"))
+}
+
+/// The error of a file that cannot be read, with the files that are there instead. Those of the first version are known.
+fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
+    let files = &directory.files;
+    if directory.versions.len() != 1 || files.iter().any(|have| have == file) {
+        return error.clone();
+    }
+    let names: Vec<_> = files.iter().take(5).map(|name| format!("'{name}'")).collect();
+    let found = match names.as_slice() {
+        [] => "its directory is empty".to_owned(),
+        names => format!("its directory has {}: rename the file, or set 'default_model_filename'", names.join(", ")),
+    };
+    Error::new(error.code(), format!("{error}; {found}"))
 }
 
 fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {

@@ -1,14 +1,15 @@
 //! The choice of a model's engine: a built-in backend, ONNX Runtime if its library is found, or the embedded
 //! engine. The library is searched for when the first ONNX model may use it, and the log says what was found. A
-//! library named by a flag must load, or the server does not start.
+//! library named by a flag must load, and one must be found with `--onnx-engine=onnxruntime`, or the server does not start.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::gpu::Gpus;
 use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten};
 use crate::control::config_completion::{PythonEngine, no_python};
-use crate::control::onnxruntime_library::LibrarySearch;
+use crate::control::onnxruntime_library::{self, LibrarySearch};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
@@ -24,18 +25,24 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Opens the library that `--backend-config` names, if it names one.
+    /// Opens the library that `--backend-config` names, if it names one, or searches for one if ONNX Runtime is required.
     ///
     /// # Errors
-    /// `InvalidArgument` when that library cannot be used.
+    /// `InvalidArgument` when the named library cannot be used; `Unavailable` when one is required and none is found.
     pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
         let engines = Self { config: config.clone(), python: None, onnxruntime: OnceLock::new() };
-        if let Some(library) = &config.library {
-            let opened = open(library, "--backend-config").map_err(|why| {
-                Error::invalid(format!("--backend-config=onnxruntime,library={}: {why}", library.display()))
-            })?;
-            // Cannot fail: the cell was just created.
-            let _ = engines.onnxruntime.set(Ok(opened));
+        match (&config.library, config.engine) {
+            (Some(library), _) => {
+                let opened = open_named(library).map_err(|why| {
+                    Error::invalid(format!("--backend-config=onnxruntime,library={}: {why}", library.display()))
+                })?;
+                // Cannot fail: the cell was just created.
+                let _ = engines.onnxruntime.set(Ok(opened));
+            }
+            (None, Some(Engine::Onnxruntime)) => {
+                engines.onnxruntime().map_err(|why| Error::unavailable(format!("--onnx-engine=onnxruntime: {why}")))?;
+            }
+            (None, Some(Engine::Embedded) | None) => {}
         }
         Ok(engines)
     }
@@ -94,7 +101,7 @@ impl Engines {
     /// CUDA provider.
     pub fn on_gpus(&self, spec: &ModelSpec, gpus: &Gpus) -> Result<OnnxruntimeOnGpus<'_>, String> {
         if self.config.engine == Some(Engine::Embedded) && !spec.parameters.contains_key(ENGINE) {
-            return Err("--backend-config=onnxruntime,engine=embedded is given".to_owned());
+            return Err("--onnx-engine=embedded is given".to_owned());
         }
         let onnxruntime = self.onnxruntime()?;
         match onnxruntime.why_no_gpu() {
@@ -103,10 +110,56 @@ impl Engines {
         }
     }
 
-    fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
+    /// ONNX Runtime. The first call searches for its library.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
         self.onnxruntime.get_or_init(|| find(&LibrarySearch::of_process())).as_ref().map_err(String::as_str)
     }
 }
+
+/// The engine that runs an ONNX model, and its version, as its log line, configuration and metrics name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineName {
+    /// The engine.
+    pub engine: &'static str,
+    /// Its version.
+    pub version: String,
+}
+
+impl EngineName {
+    /// The embedded engine.
+    pub fn embedded() -> Self {
+        Self { engine: "embedded", version: format!("rten {RTEN_VERSION}") }
+    }
+
+    /// That of a backend of ONNX models; none for the GPU's plan, which is part of this program.
+    pub fn of(backend: Option<&dyn Backend>) -> Self {
+        let Some(backend) = backend else {
+            return Self { engine: "gpu-plan", version: env!("CARGO_PKG_VERSION").to_owned() };
+        };
+        match backend.name().strip_prefix("ONNX Runtime ") {
+            // On GPUs the name goes on.
+            Some(version) => Self { engine: "onnxruntime", version: version.split(' ').take(1).collect() },
+            None => Self::embedded(),
+        }
+    }
+}
+
+impl fmt::Display for EngineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { engine, version } = self;
+        match *engine {
+            "embedded" => write!(f, "the embedded engine ({version})"),
+            "onnxruntime" => write!(f, "ONNX Runtime {version}"),
+            _ => write!(f, "the GPU's plan ({version})"),
+        }
+    }
+}
+
+/// The version of the crate `rten`.
+const RTEN_VERSION: &str = "0.27.0";
 
 /// The parameter of a model that names its engine.
 pub const ENGINE: &str = "engine";
@@ -135,9 +188,22 @@ fn find(search: &LibrarySearch) -> Result<Onnxruntime, String> {
         }
     }
     let why = "no library of it can be used; name one by --backend-config=onnxruntime,library=PATH or ORT_DYLIB_PATH, or \
-               activate a Python environment that has the wheel 'onnxruntime'";
+               activate a Python environment that has the wheel 'onnxruntime' (`deuteron doctor` shows where it was looked \
+               for)";
     log::info(&format!("ONNX models run on the embedded engine, not on ONNX Runtime: {why}"));
     Err(why.to_owned())
+}
+
+/// Opens the library at a path, or the first that can be used of those in a directory.
+fn open_named(path: &Path) -> Result<Onnxruntime, String> {
+    let mut why = "there is no libonnxruntime.so in this directory, its lib or a wheel beneath it".to_owned();
+    for library in onnxruntime_library::in_named(path) {
+        match open(&library, "--backend-config") {
+            Ok(opened) => return Ok(opened),
+            Err(refusal) => why = refusal,
+        }
+    }
+    Err(why)
 }
 
 fn open(library: &Path, source: &str) -> Result<Onnxruntime, String> {
@@ -183,5 +249,13 @@ mod tests {
             &parameter("tract"),
             Err("parameter 'engine' of model 'm' is 'tract', expected 'embedded' or 'onnxruntime'"),
         );
+    }
+
+    #[test]
+    fn the_embedded_engine_is_shown_with_the_version_that_is_linked() {
+        let lock = include_str!("../../Cargo.lock");
+        assert!(lock.contains(&format!("name = \"rten\"\nversion = \"{RTEN_VERSION}\"\n")), "RTEN_VERSION is old");
+        assert_eq!(EngineName::of(Some(&Rten)), EngineName::embedded());
+        assert_eq!(EngineName::of(None).engine, "gpu-plan");
     }
 }

@@ -20,10 +20,12 @@ use crate::log;
 use crate::metrics::{GpuBoard, GpuCells};
 use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
-use crate::settings::{Engine, Settings};
+use crate::settings::{Engine, GpuUse, Settings};
 
 /// The GPUs of this machine. Shared by all load threads.
 pub struct HostGpus {
+    /// `--gpu`.
+    usage: GpuUse,
     limits: MemoryLimits,
     /// `--gpu-run-secs-max`.
     run_max: Duration,
@@ -36,20 +38,37 @@ impl HostGpus {
     /// GPUs that are not searched for yet.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
-        Self { limits, run_max: settings.gpu_run_max, gpus: OnceLock::new(), board: Arc::default() }
+        let (usage, run_max) = (settings.gpu, settings.gpu_run_max);
+        Self { usage, limits, run_max, gpus: OnceLock::new(), board: Arc::default() }
+    }
+
+    /// Checks that there is a GPU where one is required.
+    ///
+    /// # Errors
+    /// `Unavailable` with the reason why there is none.
+    pub fn check_required(&self) -> Result<(), Error> {
+        if self.usage == GpuUse::Require && self.gpus().all().is_empty() {
+            let why = self.gpus().why_absent().unwrap_or("there is no GPU");
+            return Err(Error::unavailable(format!("--gpu=require: {why}")));
+        }
+        Ok(())
     }
 
     /// These devices, without metrics.
     #[cfg(test)]
     pub fn of(gpus: Gpus) -> Self {
         let limits = MemoryLimits { device: 0, pinned: 0 };
-        Self { limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
+        Self { usage: GpuUse::Auto, limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
     }
 
     /// The devices. The first call searches for them and starts the metrics thread.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.get_or_init(|| {
-            let gpus = find(self.limits).with_run_max(self.run_max);
+            let gpus = match self.usage {
+                GpuUse::Off => Gpus::absent("GPUs are switched off by --gpu=off"),
+                GpuUse::Auto | GpuUse::Require => find(self.limits),
+            };
+            let gpus = gpus.with_run_max(self.run_max);
             if !gpus.all().is_empty() {
                 watch(&gpus, &self.board);
             }
@@ -66,7 +85,13 @@ impl HostGpus {
     pub fn support(&self, takes_auto: bool) -> GpuSupport {
         let gpus = self.gpus();
         let devices = gpus.all().iter().map(|gpu| gpu.properties().index).collect();
-        GpuSupport { devices, why_absent: gpus.why_absent().unwrap_or_default().to_owned(), takes_auto }
+        let why_absent = gpus.why_absent().unwrap_or_default().to_owned();
+        GpuSupport { devices, why_absent, takes_auto }
+    }
+
+    /// Whether no GPU is used.
+    pub const fn is_off(&self) -> bool {
+        matches!(self.usage, GpuUse::Off)
     }
 
     /// Chooses the engine for the instances of a model on GPUs. A plan must compute the same as the model that `on_cpu`

@@ -33,6 +33,8 @@ pub struct InitialLoad {
     pub loaded: Vec<LoadedVersion>,
     /// The records of all models, also of those that failed.
     pub models: ModelRecords,
+    /// Why models were not loaded, by name.
+    pub errors: BTreeMap<String, Error>,
 }
 
 /// One model to load.
@@ -64,7 +66,7 @@ pub fn load(
     repositories: &Repositories,
     limiter: Option<&Arc<RateLimiter>>,
 ) -> Result<InitialLoad, Error> {
-    let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new() };
+    let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new(), errors: BTreeMap::new() };
     let tasks = initial.find_tasks(settings, repositories)?;
     let tasks = with_composing(tasks, settings, loader, repositories);
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
@@ -72,9 +74,11 @@ pub fn load(
         initial.record(done, limiter);
     }
     initial.load_ensembles(ensembles, loader, repositories);
-    let has_failed = initial.models.values().any(|model| model.failure.is_some());
-    if has_failed && settings.exit_on_error {
-        return Err(Error::internal("Internal - failed to load all models"));
+    if !initial.errors.is_empty() && settings.exit_on_error {
+        return Err(Error::internal(format!(
+            "Internal - failed to load all models: {}; --exit-on-error=false starts the server without them",
+            initial.failed_text()
+        )));
     }
     initial.loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
     Ok(initial)
@@ -117,6 +121,13 @@ impl InitialLoad {
         Ok(tasks)
     }
 
+    /// How many models failed, and which.
+    pub fn failed_text(&self) -> String {
+        let names: Vec<_> = self.errors.keys().take(5).map(|name| format!("'{name}'")).collect();
+        let more = if self.errors.len() > names.len() { ", …" } else { "" };
+        format!("{} of {} models failed ({}{more})", self.errors.len(), self.models.len(), names.join(", "))
+    }
+
     /// Loads ensembles in dependency order, one at a time: no engine is involved, so this is quick.
     fn load_ensembles(&mut self, ensembles: Vec<LoadTask>, loader: &ModelLoader, repositories: &Repositories) {
         let names: Vec<_> =
@@ -150,6 +161,7 @@ impl InitialLoad {
     fn record_refusal(&mut self, name: &str, why: String) {
         log::error(&format!("failed to poll model '{name}': {why}"));
         let model = self.models.entry(name.to_owned()).or_default();
+        self.errors.insert(name.to_owned(), Error::invalid(why.clone()));
         model.failure = Some(why);
         model.loads.failed += 1;
     }
@@ -171,7 +183,8 @@ impl InitialLoad {
                 self.loaded.extend(loaded);
             }
             Err(failure) => {
-                log::error(&format!("failed to load '{name}': {}", failure.error()));
+                log::error(&failure.log_text(&name));
+                self.errors.insert(name.clone(), failure.error().clone());
                 model.loads.failed += 1;
                 model.handle_failure(&failure);
             }

@@ -28,6 +28,16 @@ impl LoadFailure {
         }
     }
 
+    /// The line of the log.
+    pub fn log_text(&self, name: &str) -> String {
+        match self {
+            Self::Version(version, error) => {
+                format!("failed to load '{name}': {error} (version {version}, {name}/{version})")
+            }
+            _ => format!("failed to load '{name}': {}", self.error()),
+        }
+    }
+
     /// The reason in the index. As in Triton, that of a version begins with the kind of the error.
     pub fn reason(&self) -> String {
         match self {

@@ -14,8 +14,10 @@ use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 
 /// One loaded model version.
 pub struct LoadedVersion {
-    /// Its checked configuration.
+    /// Its checked configuration, with what the server decided.
     pub spec: Arc<ModelSpec>,
+    /// Its checked configuration without that.
+    pub configured: Arc<ModelSpec>,
     /// Its version number.
     pub version: u64,
     /// Makes its instances.

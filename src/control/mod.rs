@@ -10,6 +10,7 @@
 pub mod beneath;
 pub mod config_completion;
 pub mod cores;
+pub mod doctor;
 pub mod engine;
 mod ensemble;
 pub mod gpu_check;

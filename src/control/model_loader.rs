@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
 use crate::control::config_completion::{ConfigCompletion, read_labels};
-use crate::control::engine::Engines;
+use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_trial::LoadTrials;
@@ -29,9 +30,11 @@ use crate::metrics::GpuBoard;
 use crate::model::config::ConfigDraft;
 use crate::model::ensemble::ComposingModels;
 use crate::model::labels::Labels;
+use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME};
 use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
+use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
 use crate::runtime::clock;
 use crate::settings::Settings;
@@ -76,17 +79,22 @@ pub struct ModelLoader {
     trials: Option<LoadTrials>,
     /// Whether the server serves already.
     has_started: AtomicBool,
+    /// Whether Python models are loaded, which starts their processes.
+    runs_python: bool,
 }
 
 impl ModelLoader {
     /// Opens the engine library that the flags name, if they name one. `services` are for models with code of their own.
     ///
     /// # Errors
-    /// `InvalidArgument` when that library cannot be used.
+    /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that is
+    /// not there.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
-        Ok(Self::of(settings, engines, services))
+        let loader = Self::of(settings, engines, services);
+        loader.host_gpus.check_required()?;
+        Ok(loader)
     }
 
     /// For a process that tries one load: without Python.
@@ -100,7 +108,7 @@ impl ModelLoader {
     fn of(settings: &Arc<Settings>, engines: Engines, services: ModelServices) -> Self {
         let (host_gpus, run_watcher) = (HostGpus::new(settings), RunWatcher::default());
         let (settings, has_started) = (Arc::clone(settings), AtomicBool::new(false));
-        Self { settings, engines, host_gpus, services, run_watcher, trials: None, has_started }
+        Self { settings, engines, host_gpus, services, run_watcher, trials: None, has_started, runs_python: true }
     }
 
     /// Has loads tried in processes of their own first.
@@ -121,6 +129,11 @@ impl ModelLoader {
     /// What watches the runs of all models.
     pub const fn run_watcher(&self) -> &RunWatcher {
         &self.run_watcher
+    }
+
+    /// The same, but for configurations alone: a Python model is not loaded once its configuration is complete.
+    pub fn without_python_models(self) -> Self {
+        Self { runs_python: false, ..self }
     }
 
     /// What the server does for models with code of their own.
@@ -195,6 +208,7 @@ impl ModelLoader {
             log::info(&format!("loaded ensemble '{}' version {version} of {}", spec.name, opened.composing.join(", ")));
             let choice = PlacementChoice::new(InstanceSite::Ensemble, "it is an ensemble");
             loaded.push(LoadedVersion {
+                configured: Arc::clone(&spec),
                 spec,
                 version: *version,
                 model: Arc::new(EnsembleModel),
@@ -219,8 +233,18 @@ impl ModelLoader {
     /// [`LoadFailure::Config`] for an unreadable or invalid file, [`LoadFailure::Policy`] when no version is selected.
     pub fn open(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Result<OpenedConfig, LoadFailure> {
         let name = &directory.name;
+        if directory.configs.is_empty() && directory.given.is_none() && self.settings.auto_complete {
+            let is_python = directory.beside.iter().any(|file| file == PYTHON_FILENAME);
+            directory.check_has_version(if is_python { PYTHON_FILENAME } else { ONNX_FILENAME })?;
+        }
         let draft = source.draft(directory, &self.settings)?;
+        directory.check_has_version(draft.model_filename()).map_err(LoadFailure::Policy)?;
         draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
+        if self.host_gpus.is_off() && draft.asks_for_gpu() {
+            log::warning(&format!("'{name}' asks for a GPU and is served on the CPU: --gpu=off is given"));
+        }
+        // A Python model that completes its configuration sees it so, too.
+        let draft = if self.host_gpus.is_off() { draft.without_gpus() } else { draft };
         let labels = read_labels(source, directory, &draft)?;
         let choice = directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?;
         if let VersionPolicy::Specific(_) = draft.version_policy() {
@@ -288,7 +312,7 @@ impl ModelLoader {
     ) -> Result<CompletedConfig<'_>, Error> {
         let complete =
             |draft: &ConfigDraft| self.completion().complete(source, directory, version, draft, labels).map(Arc::new);
-        if !draft.may_use_gpu() {
+        if self.host_gpus.is_off() || !draft.may_use_gpu() {
             return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, cpu_spec: None });
         }
         // A Python model uses its GPU by itself: the server only tells each process which one.
@@ -317,7 +341,7 @@ impl ModelLoader {
             }
             (Err(why), None) => {
                 let prefix = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
-                Err(why.with_prefix(&prefix))
+                Err(Error::new(why.code(), format!("{prefix}{why}; --gpu=off serves it on the CPU")))
             }
         }
     }
@@ -331,6 +355,22 @@ impl ModelLoader {
         began: Instant,
     ) -> Result<LoadedVersion, Error> {
         let run_limit = self.run_watcher.limit(spec, &self.settings)?;
+        if spec.python.is_some() && !self.runs_python {
+            let choice = PlacementChoice::new(InstanceSite::Worker, "it is not loaded");
+            let (spec, configured) = (Arc::clone(spec), Arc::clone(spec));
+            // Any model without instances of its own will do.
+            let model = Arc::new(EnsembleModel);
+            return Ok(LoadedVersion {
+                spec,
+                configured,
+                version,
+                model,
+                choice,
+                took: Duration::ZERO,
+                registration: None,
+                run_limit,
+            });
+        }
         let path = source.root.join(directory.version_path(version));
         let on_cpu = || self.engines.choose(spec);
         let backend = match gpu_engine {
@@ -366,19 +406,23 @@ impl ModelLoader {
             InstanceSite::Inline => "inline",
             InstanceSite::Worker => "on workers",
         };
-        log::info(&format!(
-            "loaded '{}' version {version} with {} in {took:?}, runs {place}{}",
-            spec.name,
-            backend.map_or("the GPU's plan", |backend| backend.name()),
-            if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) }
-        ));
+        let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
+        let engine = (spec.backend == ONNX_BACKEND).then(|| EngineName::of(backend.filter(|_| !is_plan)));
+        let with = engine.as_ref().map(EngineName::to_string);
+        let with = with.or_else(|| backend.map(|backend| backend.name().to_owned())).unwrap_or_default();
+        let why = if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) };
+        log::info(&format!("loaded '{}' version {version} with {with} in {took:?}, runs {place}{why}", spec.name));
         choice.warnings.iter().for_each(|text| log::warning(text));
-        let mut spec = spec.with_parameter(placement::PARAMETER, choice.site.as_str())?;
+        let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
+        if let Some(EngineName { engine, version }) = &engine {
+            decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
+        }
+        let (configured, mut spec) = (Arc::clone(spec), spec.with_parameters(&decisions)?);
         if choice.runs_apart {
             spec.batching = None;
         }
         let (spec, model) = (Arc::new(spec), Arc::from(model));
-        Ok(LoadedVersion { spec, version, model, choice, took, registration: None, run_limit })
+        Ok(LoadedVersion { spec, configured, version, model, choice, took, registration: None, run_limit })
     }
 }
 
@@ -424,6 +468,7 @@ mod tests {
             run_watcher: RunWatcher::default(),
             trials: None,
             has_started: AtomicBool::new(false),
+            runs_python: true,
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");
@@ -442,7 +487,7 @@ mod tests {
         }
         let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
         let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Ceil', \
-                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here; --gpu=off serves it on the CPU";
         assert_eq!(error.text(), want);
         fs::remove_dir_all(&root).unwrap();
     }

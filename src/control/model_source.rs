@@ -130,11 +130,9 @@ impl ModelSource {
             if settings.auto_complete {
                 return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);
             }
-            let path = self.root.join(model.file(Notation::Text.filename()));
-            return Err(Error::invalid(format!(
-                "failed to open text file for read {}: No such file or directory",
-                path.display()
-            )));
+            // Triton's text has the path on the machine, which is nothing for a client.
+            let path = model.file(Notation::Text.filename());
+            return Err(Error::invalid(format!("failed to open text file for read {path}: No such file or directory")));
         };
         let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
         ConfigDraft::read(&model.name, notation, &text, surroundings)

@@ -1,65 +1,133 @@
-//! The search for the ONNX Runtime library when no flag names it: `ORT_DYLIB_PATH`, then the wheel `onnxruntime` in the
-//! active Python environment. Done once, when the first ONNX model may use it.
+//! The search for the ONNX Runtime library: what the user named, then what lies near, then what the system has. The first
+//! library that can be used wins; `deuteron doctor` shows every place. Done once, when the first ONNX model may use it.
 //!
 //! No Python is run: that would add an interpreter's start to ours, and would execute whatever a directory in `PATH`
-//! calls `python3`. The price: a wheel behind a script (a pyenv shim) or outside the interpreter's prefix
-//! (`pip install --user`) is not found and must be named by the flag or the variable.
+//! calls `python3`. The price: a wheel behind a script (a pyenv shim) is not found and must be named.
 
+use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use crate::limits::LOADER_CACHE_SIZE_MAX;
 
 /// A path where the library may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryCandidate {
     /// The library's file.
     pub path: PathBuf,
-    /// Which variable led to it, for the log.
+    /// What led to it, for the log.
     pub source: &'static str,
 }
 
-/// The environment variables that the search uses.
+/// One place of the search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchedPlace {
+    /// What names the place: a variable, or a description.
+    pub source: &'static str,
+    /// The directory, interpreter or file that was looked at; none where the variable is not set.
+    pub path: Option<PathBuf>,
+    /// The libraries found there, in the order to try them.
+    pub libraries: Vec<PathBuf>,
+}
+
+/// What of the process and the system the search uses.
 #[derive(Clone, Debug, Default)]
 pub struct LibrarySearch {
-    /// `ORT_DYLIB_PATH`.
+    /// `ORT_DYLIB_PATH`: the library, or a directory with it.
     pub library: Option<OsString>,
+    /// The path of this program.
+    pub program: Option<PathBuf>,
+    /// `LD_LIBRARY_PATH`.
+    pub loader_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
     pub virtual_environment: Option<OsString>,
     /// `CONDA_PREFIX`.
     pub conda: Option<OsString>,
     /// `PATH`.
     pub path: Option<OsString>,
+    /// Where `pip install --user` installs: `PYTHONUSERBASE`, else `~/.local`.
+    pub user_base: Option<PathBuf>,
+    /// The file in which the loader keeps the libraries that it knows.
+    pub loader_cache: Option<PathBuf>,
 }
 
 impl LibrarySearch {
-    /// The variables of this process.
+    /// That of this process.
     pub fn of_process() -> Self {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let home = || variable("HOME").map(|home| Path::new(&home).join(".local"));
         Self {
             library: variable("ORT_DYLIB_PATH"),
+            program: env::current_exe().ok(),
+            loader_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: variable("VIRTUAL_ENV"),
             conda: variable("CONDA_PREFIX"),
             path: variable("PATH"),
+            user_base: variable("PYTHONUSERBASE").map(PathBuf::from).or_else(home),
+            loader_cache: Some(PathBuf::from("/etc/ld.so.cache")),
         }
     }
 
-    /// The candidates, in the order to try them.
+    /// The candidates, in the order to try them, each file once.
     pub fn candidates(&self) -> Vec<LibraryCandidate> {
-        let mut found = Vec::new();
-        if let Some(path) = &self.library {
-            found.push(LibraryCandidate { path: path.into(), source: "ORT_DYLIB_PATH" });
-        }
-        let prefixes = [("VIRTUAL_ENV", &self.virtual_environment), ("CONDA_PREFIX", &self.conda)];
-        for (source, prefix) in prefixes {
-            let path = prefix.as_ref().and_then(|prefix| in_prefix(Path::new(prefix)));
-            found.extend(path.map(|path| LibraryCandidate { path, source }));
-        }
-        let path = self.path.as_ref().and_then(|path| in_interpreter(&python(path)?));
-        found.extend(path.map(|path| LibraryCandidate { path, source: "python3 in PATH" }));
-        found.dedup_by(|one, other| one.path == other.path);
-        found
+        let mut seen = BTreeSet::new();
+        let all = self.places().into_iter().flat_map(|place| {
+            place.libraries.into_iter().map(move |path| LibraryCandidate { path, source: place.source })
+        });
+        all.filter(|candidate| seen.insert(candidate.path.canonicalize().unwrap_or_else(|_| candidate.path.clone())))
+            .collect()
     }
+
+    /// Every place that is looked at. A variable that names the library goes first, then what was installed with the
+    /// program, then what the user's shell has active; what the whole system has goes last.
+    pub fn places(&self) -> Vec<SearchedPlace> {
+        let place = |source, path: Option<PathBuf>, look: &dyn Fn(&Path) -> Vec<PathBuf>| {
+            let libraries = path.as_deref().map(look).unwrap_or_default();
+            SearchedPlace { source, path, libraries }
+        };
+        let path = |variable: &Option<OsString>| variable.as_ref().map(PathBuf::from);
+        let beside = |program: &Path| {
+            let folder = program.parent().unwrap_or(Path::new("/"));
+            [folder.to_owned(), folder.join("../lib")].iter().find_map(|folder| in_folder(folder)).into_iter().collect()
+        };
+        let environment = |program: &Path| program.parent().and_then(Path::parent).and_then(in_prefix);
+        let folders = |list: &Path| {
+            env::split_paths(list)
+                .filter(|folder| folder.is_absolute())
+                .filter_map(|folder| in_folder(&folder))
+                .collect()
+        };
+        let prefix = |prefix: &Path| in_prefix(prefix).into_iter().collect();
+        let python = self.path.as_ref().and_then(python);
+        vec![
+            place("ORT_DYLIB_PATH", path(&self.library), &in_named),
+            place("beside the program", self.program.clone(), &beside),
+            place("LD_LIBRARY_PATH", path(&self.loader_path), &folders),
+            place("VIRTUAL_ENV", path(&self.virtual_environment), &prefix),
+            place("CONDA_PREFIX", path(&self.conda), &prefix),
+            place("the environment of the program", self.program.clone(), &|program| {
+                environment(program).into_iter().collect()
+            }),
+            place("python3 in PATH", python, &|python| in_interpreter(python).into_iter().collect()),
+            place("pip install --user", self.user_base.clone(), &prefix),
+            place("the loader's cache", self.loader_cache.clone(), &in_loader_cache),
+        ]
+    }
+}
+
+/// What a path given by a flag or by `ORT_DYLIB_PATH` stands for: the file itself, or the libraries in that directory, in
+/// its `lib`, in an unpacked wheel or in an environment.
+pub fn in_named(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let folders = ["", "lib", "lib64", "capi", "onnxruntime/capi"];
+    let found = folders.iter().find_map(|folder| in_folder(&path.join(folder)));
+    found.or_else(|| in_prefix(path)).into_iter().collect()
 }
 
 /// The first `python3` in `PATH`.
@@ -71,21 +139,46 @@ fn python(path: &OsString) -> Option<PathBuf> {
 }
 
 /// Searches the prefix of an interpreter's path, then that of the path with links resolved: in a virtual environment
-/// `python3` is a link to the system's interpreter.
+/// `python3` is a link to the system's interpreter. Debian's installs what root adds by pip beneath `/usr/local`.
 fn in_interpreter(python: &Path) -> Option<PathBuf> {
     let prefix = |python: &Path| in_prefix(python.parent()?.parent()?);
-    prefix(python).or_else(|| prefix(&python.canonicalize().ok()?))
+    let resolved = || python.canonicalize().ok();
+    let local =
+        || resolved().filter(|python| python.starts_with("/usr/bin")).and_then(|_| in_prefix("/usr/local".as_ref()));
+    prefix(python).or_else(|| prefix(&resolved()?)).or_else(local)
 }
 
 /// The wheel's library in `PREFIX/lib/python3*`.
 fn in_prefix(prefix: &Path) -> Option<PathBuf> {
-    let versions = names(&prefix.join("lib"), "python3");
-    versions.iter().find_map(|version| {
-        ["site-packages", "dist-packages"].iter().find_map(|packages| {
-            let folder = version.join(packages).join("onnxruntime/capi");
-            names(&folder, "libonnxruntime.so").pop()
-        })
+    let versions = ["lib", "lib64"].iter().flat_map(|lib| names(&prefix.join(lib), "python3"));
+    versions.collect::<Vec<_>>().iter().find_map(|version| {
+        ["site-packages", "dist-packages"]
+            .iter()
+            .find_map(|packages| in_folder(&version.join(packages).join("onnxruntime/capi")))
     })
+}
+
+/// The library in a folder: of several names the longest, which has the whole version.
+fn in_folder(folder: &Path) -> Option<PathBuf> {
+    names(folder, LIBRARY).pop()
+}
+
+/// How the names of the library begin; what follows is a version.
+const LIBRARY: &str = "libonnxruntime.so";
+
+/// The libraries that the loader's cache names. Its format differs between versions of glibc, but paths stand in all of
+/// them as texts that end with a zero byte.
+fn in_loader_cache(cache: &Path) -> Vec<PathBuf> {
+    let mut bytes = Vec::new();
+    let read = fs::File::open(cache).and_then(|file| file.take(LOADER_CACHE_SIZE_MAX).read_to_end(&mut bytes));
+    if read.is_err() {
+        return Vec::new();
+    }
+    let texts = bytes.split(|byte| *byte == 0).filter(|text| text.starts_with(b"/"));
+    let paths = texts.map(|text| PathBuf::from(OsStr::from_bytes(text)));
+    let is_library =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY.as_bytes()));
+    paths.filter(|path| is_library(path) && path.is_file()).collect()
 }
 
 /// The paths of a folder's entries whose names start with `beginning`, sorted.
@@ -105,8 +198,14 @@ mod tests {
 
     fn wheel(prefix: &Path, packages: &str) -> PathBuf {
         let folder = prefix.join(packages).join("onnxruntime/capi");
-        fs::create_dir_all(&folder).unwrap();
+        let library = library(&folder);
         fs::write(folder.join("libonnxruntime_providers_shared.so"), "").unwrap();
+        library
+    }
+
+    /// An empty library in a new folder.
+    fn library(folder: &Path) -> PathBuf {
+        fs::create_dir_all(folder).unwrap();
         let library = folder.join("libonnxruntime.so.1.31.1");
         fs::write(&library, "").unwrap();
         library
@@ -134,6 +233,7 @@ mod tests {
             virtual_environment: Some(venv.clone().into()),
             conda: Some(conda.into()),
             path: Some(path),
+            ..LibrarySearch::default()
         };
         let candidate = |path: &Path, source| LibraryCandidate { path: path.to_owned(), source };
         let want = [
@@ -152,6 +252,70 @@ mod tests {
         assert_eq!(around.candidates(), [candidate(&in_venv, "VIRTUAL_ENV")]);
         fs::remove_dir_all(venv.join("lib")).unwrap();
         assert_eq!(around.candidates(), [candidate(&in_system, "python3 in PATH")]);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn each_place_is_looked_at_the_nearest_first_and_a_file_found_twice_is_tried_once() {
+        let root = env::temp_dir().join(format!("deuteron-places-{}", std::process::id()));
+        let at = |place: &str| root.join(place);
+        let cache = at("ld.so.cache");
+        let cached = library(&at("usr lib"));
+        let search = LibrarySearch {
+            library: Some(at("named").into()),
+            program: Some(at("venv/bin/deuteron")),
+            loader_path: Some(env::join_paths([at("none"), at("loaded")]).unwrap()),
+            user_base: Some(at("home")),
+            loader_cache: Some(cache.clone()),
+            ..LibrarySearch::default()
+        };
+        let mut want = vec![
+            (library(&at("named/lib")), "ORT_DYLIB_PATH"),
+            (library(&at("venv/bin")), "beside the program"),
+            (library(&at("loaded")), "LD_LIBRARY_PATH"),
+            (wheel(&at("venv"), "lib64/python3.12/site-packages"), "the environment of the program"),
+            (wheel(&at("home"), "lib/python3.12/site-packages"), "pip install --user"),
+            (cached.clone(), "the loader's cache"),
+        ];
+        let gone = at("gone/libonnxruntime.so.1");
+        let texts = ["glibc-ld.so.cache1.1", "libonnxruntime.so.1", cached.to_str().unwrap(), gone.to_str().unwrap()];
+        fs::write(&cache, texts.join("\0") + "\0/lib/libc.so.6\0").unwrap();
+        let check = |want: &[(PathBuf, &'static str)]| {
+            let found = search.candidates().into_iter().map(|candidate| (candidate.path, candidate.source));
+            assert_eq!(found.collect::<Vec<_>>(), want);
+        };
+        check(&want);
+        fs::remove_file(&want[1].0).unwrap();
+        want[1].0 = at("venv/bin/../lib/libonnxruntime.so.1.31.1");
+        library(&at("venv/lib"));
+        check(&want);
+        fs::remove_file(&want[2].0).unwrap();
+        symlink(&cached, at("loaded/libonnxruntime.so.1")).unwrap();
+        want[2].0 = at("loaded/libonnxruntime.so.1");
+        want.pop();
+        check(&want);
+        let unset = search.places().into_iter().filter(|place| place.path.is_none());
+        assert_eq!(
+            unset.map(|place| place.source).collect::<Vec<_>>(),
+            ["VIRTUAL_ENV", "CONDA_PREFIX", "python3 in PATH"]
+        );
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_named_path_is_the_library_or_a_directory_that_has_it() {
+        let root = env::temp_dir().join(format!("deuteron-named-{}", std::process::id()));
+        let file = library(&root.join("folder"));
+        assert_eq!(in_named(&file), std::slice::from_ref(&file));
+        assert_eq!(
+            in_named(Path::new("libonnxruntime.so")),
+            [Path::new("libonnxruntime.so")],
+            "for the loader to find"
+        );
+        assert_eq!(in_named(&root.join("folder")), [file]);
+        let in_venv = wheel(&root.join("venv"), "lib/python3.12/site-packages");
+        assert_eq!(in_named(&root.join("venv")), [in_venv]);
+        assert!(in_named(&root).is_empty());
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -219,7 +219,7 @@ impl ControlThread {
     }
 
     fn handle_failure(&mut self, name: &str, failure: &LoadFailure, reply: Option<ControlReply>) {
-        log::error(&format!("failed to load '{name}': {}", failure.error()));
+        log::error(&failure.log_text(name));
         let is_refused = matches!(failure, LoadFailure::Refused(_));
         if let Some(model) = self.models.get_mut(name).filter(|_| !is_refused) {
             model.loads.failed += 1;

@@ -20,10 +20,6 @@ use crate::settings::Settings;
 /// The engine of Python models, as the flags say.
 pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
     let config = &settings.backend_config.python;
-    match archive::remove_stale(&std::env::temp_dir()) {
-        0 => {}
-        count => log::info(&format!("removed {count} Python environments that another server left behind")),
-    }
     PythonBackend::new(PythonOptions {
         variables,
         interpreter: config.interpreter.clone(),
@@ -39,6 +35,14 @@ pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
         exit_timeout: settings.exit_timeout,
         finalizing: AtomicUsize::new(0),
     })
+}
+
+/// Removes what servers that were killed left behind, when a server starts.
+pub fn remove_stale() {
+    match archive::remove_stale(&std::env::temp_dir()) {
+        0 => {}
+        count => log::info(&format!("removed {count} Python environments that another server left behind")),
+    }
 }
 
 impl PythonEngine for PythonBackend {

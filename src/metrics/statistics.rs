@@ -149,6 +149,7 @@ mod tests {
             releases: vec![("full", 1), ("idle", 1)],
             pending: 0,
             placement: "worker",
+            engine: None,
             run: None,
             instances: Vec::new(),
             wakes: 0,

@@ -11,6 +11,7 @@ use crate::backend::{Batch, Instance, LoadedModel};
 use crate::error::Error;
 use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
+use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::queue::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
 use crate::queue::one_shot::OneShotReceiver;
 use crate::queue::readiness::Readiness;
@@ -137,6 +138,7 @@ impl ServedModel {
             let by_workers = model_queue.map_or(0, |model_queue| model_queue.released(*reason) as u64);
             (reason.as_str(), by_workers + if *reason == ReleaseReason::Idle { inline } else { 0 })
         });
+        let parameter = |name: &str| self.spec.parameters.get(name).map(String::as_str);
         ModelFigures {
             name: &self.spec.name,
             version: self.version,
@@ -151,6 +153,7 @@ impl ServedModel {
                 Placement::Inline => "inline",
                 Placement::Worker(_) => "worker",
             },
+            engine: parameter(SERVED_ENGINE_PARAMETER).zip(parameter(SERVED_ENGINE_VERSION_PARAMETER)),
             run: self.run,
             instances: parkings.iter().map(|parking| (parking.name(), parking.batches())).collect(),
             wakes: model_queue.map_or(0, |model_queue| model_queue.wakes() as u64),

@@ -1,6 +1,7 @@
 //! The server: loads the models, starts workers and shards, and turns the main thread into the control thread until a
 //! signal ends the server. No inference request passes through here.
 
+pub mod doctor;
 pub mod show;
 
 use std::convert::Infallible;
@@ -27,8 +28,8 @@ use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, trial_process,
-    uploaded_files,
+    ControlMessage, ControlThread, cores, initial_load, process_memory, python, rate_limit, shared_memory,
+    trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
@@ -70,10 +71,13 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Tried before the models load, so that a port in use is reported at once.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
+    python::remove_stale();
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
-    let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let failed = (!initial.errors.is_empty()).then(|| initial.failed_text());
+    let InitialLoad { loaded, models, .. } = initial;
     deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
     loader.handle_started();
@@ -108,7 +112,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     server_context.lifecycle.start();
     log_addresses(addresses, &models);
     log::info(&format!(
-        "ready after {} ms, of which the models took {} ms to load; {threads}",
+        "ready{} after {} ms, of which the models took {} ms to load; {threads}",
+        failed.map(|failed| format!(", but {failed},")).unwrap_or_default(),
         clock::now().since(crate::time::Instant::ZERO).as_millis(),
         loading_ended.since(began).as_millis(),
     ));

@@ -20,9 +20,9 @@ pub struct BackendConfig {
 /// The settings of the backend `onnxruntime`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnnxruntimeConfig {
-    /// `library`: the file of ONNX Runtime.
+    /// `library`: the file of ONNX Runtime, or a directory that has it.
     pub library: Option<PathBuf>,
-    /// `engine`: what runs ONNX models that do not choose; `None` for ONNX Runtime where it is
+    /// `--onnx-engine`, or `engine`: what runs ONNX models that do not choose; `None` for ONNX Runtime where it is
     /// found.
     pub engine: Option<Engine>,
     /// `default-max-batch-size`, for this backend alone.
@@ -59,7 +59,15 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The engine of a name, as a flag or a model's parameter `engine` gives it.
+    /// The engine of `--onnx-engine` and of `engine` of `--backend-config`, which mean the same; `None` for `auto`.
+    pub fn from_flag(value: &str) -> Result<Option<Self>, String> {
+        if value == "auto" {
+            return Ok(None);
+        }
+        Self::from_name(value).map(Some).map_err(|_| "expected 'auto', 'embedded' or 'onnxruntime'".to_owned())
+    }
+
+    /// The engine of a name, as a model's parameter `engine` gives it.
     pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "embedded" => Ok(Self::Embedded),
@@ -79,7 +87,7 @@ impl BackendConfig {
             ("", "auto-complete-config") => return parse_bool(value).map(AppliedSetting::AutoComplete),
             ("", "default-max-batch-size") => self.rows_max_default = Some(rows(value)?),
             ("onnxruntime", "default-max-batch-size") => self.onnxruntime.rows_max_default = Some(rows(value)?),
-            ("onnxruntime", "engine") => self.onnxruntime.engine = Some(Engine::from_name(value)?),
+            ("onnxruntime", "engine") => self.onnxruntime.engine = Engine::from_flag(value)?,
             ("onnxruntime", "library") if value.is_empty() => return Err("expected the path of a library".to_owned()),
             ("onnxruntime", "library") => self.onnxruntime.library = Some(PathBuf::from(value)),
             ("onnxruntime", _) => {
@@ -228,7 +236,7 @@ mod tests {
         check("onnxruntime,library", "expected BACKEND,KEY=VALUE");
         check("onnxruntime,library=", "the path of a library");
         check("onnxruntime,threads=2", "no setting 'threads'; it has default-max-batch-size, engine and library");
-        check("onnxruntime,engine=tract", "expected 'embedded' or 'onnxruntime'");
+        check("onnxruntime,engine=tract", "expected 'auto', 'embedded' or 'onnxruntime'");
         check("min-compute-capability=6.0", "no setting 'min-compute-capability' of all backends");
         check("tensorflow,version=2", "backend 'tensorflow' has no settings");
         check("default-max-batch-size=-1", "a whole number from 0 to 65535");

@@ -6,7 +6,9 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
-pub use crate::settings::values::{ConfigForm, ControlMode, Io, LogSettings, RateResource, Settings, TrialLoads};
+pub use crate::settings::values::{
+    ConfigForm, ControlMode, GpuUse, Io, LogSettings, RateResource, Settings, TrialLoads,
+};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,9 +33,19 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
     std::iter::once(paths).chain(flags::arguments(SECTIONS))
 }
 
+/// The settings of a command that needs models; see [`read_any`].
+pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
+    let settings = read_any(matches, variables)?;
+    if settings.repositories.is_empty() {
+        let text = "no model repository: name a directory of models, as in `deuteron serve examples/models`";
+        return Err(format!("{text}; --help tells more"));
+    }
+    Ok(settings)
+}
+
 /// The settings that a command line and the environment come to; a flag goes before its variable. The error is one line
 /// for a person.
-pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
+pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
@@ -83,10 +95,6 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     }
     if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
-    }
-    if settings.repositories.is_empty() {
-        let text = "no model repository: name a directory of models, as in `deuteron serve examples/models`";
-        return Err(format!("{text}; --help tells more"));
     }
     let endpoints = [("HTTP", settings.http), ("GRPC", settings.grpc), ("metrics", settings.metrics)];
     for (index, (one, first)) in endpoints.iter().enumerate() {

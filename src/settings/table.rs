@@ -11,7 +11,9 @@ use crate::flags::Takes::{Many, One, Switch};
 use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
 use crate::settings::backend::AppliedSetting;
 use crate::settings::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
-use crate::settings::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings, TrialLoads};
+use crate::settings::{
+    CUDA_POOL_WITHOUT_EFFECT, ControlMode, Engine, GpuUse, Io, STRICT_DEPRECATED, Settings, TrialLoads,
+};
 
 /// All flags of the server.
 pub(super) const SECTIONS: &[Section<Settings>] = &[
@@ -179,13 +181,22 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["onnx-engine"],
+        takes: One("auto|onnxruntime|embedded"),
+        default: Value("auto"),
+        help: "What runs ONNX models: ONNX Runtime, without which the server then does not start; the embedded engine; \
+               auto is ONNX Runtime where its library is found, else the embedded engine. A model's parameter 'engine' \
+               overrides it; `deuteron doctor` shows what is found",
+        apply: |settings, value| set(&mut settings.backend_config.onnxruntime.engine, Engine::from_flag(value)),
+    },
+    Flag {
         names: &["backend-config"],
         takes: Many("SETTING"),
         default: Absent,
         help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
-               libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size. For python: interpreter \
-               (path of a Python), shm-default-byte-size (memory shared with a process at first), and Triton's \
-               others, which change nothing",
+               libonnxruntime.so or of a directory that has it), engine (the same as --onnx-engine), \
+               default-max-batch-size. For python: interpreter (path of a Python), shm-default-byte-size (memory \
+               shared with a process at first), and Triton's others, which change nothing",
         apply: |settings, value| {
             match settings.backend_config.apply(value)? {
                 AppliedSetting::AutoComplete(is_on) => settings.auto_complete = is_on,
@@ -355,11 +366,26 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
 
 const GPU_FLAGS: &[Flag<Settings>] = &[
     Flag {
+        names: &["gpu"],
+        takes: One("auto|off|require"),
+        default: Value("auto"),
+        help: "auto: models whose instance groups have KIND_GPU run on GPUs, and are refused where there is none; off: \
+               they run on the CPU, with a warning, and no GPU is looked for; require: as auto, and the server does not \
+               start without a GPU",
+        apply: |settings, value| {
+            set_one_of(
+                &mut settings.gpu,
+                value,
+                &[("auto", GpuUse::Auto), ("off", GpuUse::Off), ("require", GpuUse::Require)],
+            )
+        },
+    },
+    Flag {
         names: &["gpu-auto"],
         takes: One(BOOL),
         default: Value("false"),
         help: "Whether models whose instance groups leave it open (KIND_AUTO, or none) run on GPUs; KIND_GPU always \
-               does",
+               does; without effect with --gpu=off",
         apply: |settings, value| set(&mut settings.uses_gpu_unasked, parse_bool(value)),
     },
     Flag {

@@ -85,6 +85,8 @@ pub struct Settings {
     /// Bytes of one region between the server and one Python process; a part of what this process may have where it is
     /// not given.
     pub python_memory_bytes_max: Option<usize>,
+    /// Whether GPUs are used at all.
+    pub gpu: GpuUse,
     /// Whether models run on GPUs whose configuration leaves that open.
     pub uses_gpu_unasked: bool,
     /// Bytes that are taken of the memory of each GPU.
@@ -148,6 +150,17 @@ pub enum TrialLoads {
     All,
     /// None.
     Off,
+}
+
+/// Whether GPUs are used (`--gpu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuUse {
+    /// By the models that ask for one, which are refused where there is none.
+    Auto,
+    /// By none: models that ask for one run on the CPU.
+    Off,
+    /// As [`GpuUse::Auto`], and the server does not start without one.
+    Require,
 }
 
 /// The way of the sockets.
@@ -216,6 +229,7 @@ impl Default for Settings {
             receive_memory_bytes_max: None,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
             python_memory_bytes_max: None,
+            gpu: GpuUse::Auto,
             uses_gpu_unasked: false,
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             gpu_run_max: limits::GPU_RUN_MAX,

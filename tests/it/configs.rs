@@ -26,11 +26,11 @@ use deuteron::wire::proto::inference::ModelConfig;
 use prost::Message;
 
 /// One case as the table has it.
-struct Case {
-    title: String,
-    keys: Vec<(String, String)>,
-    text: String,
-    want: String,
+pub struct Case {
+    pub title: String,
+    pub keys: Vec<(String, String)>,
+    pub text: String,
+    pub want: String,
 }
 
 impl Case {
@@ -50,13 +50,13 @@ impl Case {
         Self { title, keys, text, want: want.trim_end().to_owned() }
     }
 
-    fn write(&self, got: &str) -> String {
+    pub fn write(&self, got: &str) -> String {
         let mut text = format!("## {}\n", self.title);
         self.keys.iter().for_each(|(key, value)| writeln!(text, "{key}: {value}").unwrap());
         format!("{text}---\n{}---\n{got}\n\n", self.text)
     }
 
-    fn key(&self, name: &str) -> Option<&str> {
+    pub fn key(&self, name: &str) -> Option<&str> {
         self.keys.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
@@ -108,7 +108,7 @@ impl Case {
 }
 
 /// `x FP32 [-1x16], … > y INT8 ?`.
-fn signature(text: &str) -> OnnxSignature {
+pub fn signature(text: &str) -> OnnxSignature {
     let tensor = |text: &str| {
         let words: Vec<_> = text.split_whitespace().collect();
         let shape = words[2].trim_matches(['[', ']']).split('x').filter(|size| !size.is_empty());
@@ -121,13 +121,19 @@ fn signature(text: &str) -> OnnxSignature {
 }
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    texts_in("")
+}
+
+/// The files with cases in a folder of `tests/configs`.
+pub fn texts_in(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs").join(folder);
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = paths.filter(|path| path.is_file()).collect();
     files.sort();
     files
 }
 
-fn cases(file: &Path) -> Vec<Case> {
+pub fn cases(file: &Path) -> Vec<Case> {
     let text = fs::read_to_string(file).unwrap();
     text.split("## ").skip(1).map(Case::read).collect()
 }

@@ -133,7 +133,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
         ("some", "has 1025 versions"),
         ("sparse", "larger than"),
         ("sparse_config", "larger than"),
-        ("version_out", "at least one version must be available"),
+        ("version_out", "has no version directory"),
         ("weights_out", "cannot read 'weights_out/1/model.onnx'"),
         ("wide", ""),
         ("zeros", ""),

@@ -17,11 +17,13 @@ mod support;
 
 mod catalogue;
 mod clients;
+mod config_corpus;
 mod configs;
 mod configuration;
 mod control;
 mod departure;
 mod digits;
+mod doctor;
 mod ensembles;
 mod gpu_server;
 mod groups;

@@ -77,9 +77,12 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
     }
     if config.backend.is_empty() && config.platform.is_empty() && config.default_model_filename.is_empty() {
         let Some((_, backend)) = directory.split_once('.') else {
+            let found: Vec<_> = files.unwrap_or_default().iter().map(|file| format!("'{file}'")).collect();
+            let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
             return Err(Error::invalid(format!(
-                "Invalid model name: Could not determine backend for model '{directory}' with no backend in model \
-                 configuration. Expected model name of the form 'model.<backend_name>'."
+                "nothing tells the backend of model '{directory}': expected model.onnx or model.py in its version's \
+                 directory, as in {directory}/1/model.onnx, and found {found}; rename the file, or set 'backend' and \
+                 'default_model_filename' in {directory}/config.pbtxt"
             )));
         };
         backend.clone_into(&mut config.backend);
@@ -215,6 +218,21 @@ pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     fill_instance_groups(config, gpus);
+}
+
+/// Makes groups for GPUs groups for the CPU, with as many instances as each would have had on one GPU, and removes what is
+/// for GPUs alone.
+pub fn remove_gpus(config: &mut ModelConfig) {
+    for group in &mut config.instance_group {
+        if group.kind() != Kind::Model {
+            group.set_kind(Kind::Cpu);
+            group.gpus.clear();
+        }
+    }
+    let policy = config.optimization.as_mut();
+    if let Some(lists) = policy.and_then(|policy| policy.execution_accelerators.as_mut()) {
+        lists.gpu_execution_accelerator.clear();
+    }
 }
 
 /// As in Triton, a `KIND_AUTO` group is placed on GPUs if every GPU it names exists; a GPU group that names none is

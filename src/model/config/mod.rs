@@ -215,6 +215,11 @@ impl ConfigDraft {
         version_policy(&self.config)
     }
 
+    /// The name of the model's file in a version's directory; empty if it needs none.
+    pub fn model_filename(&self) -> &str {
+        &self.config.default_model_filename
+    }
+
     /// The name of the ONNX file in a version's directory, if the backend needs one.
     pub fn onnx_filename(&self) -> Option<&str> {
         (self.config.backend == ONNX_BACKEND).then_some(self.config.default_model_filename.as_str())
@@ -246,6 +251,17 @@ impl ConfigDraft {
         let may = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Auto | Kind::Gpu);
         groups.iter().any(|group| group.kind() == Kind::Gpu)
             || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)))
+    }
+
+    /// Whether it asks for a GPU: by a group of `KIND_GPU`, or one that names GPUs.
+    pub fn asks_for_gpu(&self) -> bool {
+        self.config.instance_group.iter().any(|group| group.kind() == Kind::Gpu || !group.gpus.is_empty())
+    }
+
+    /// The configuration without GPUs (`--gpu=off`): groups for them are for the CPU.
+    pub fn without_gpus(mut self) -> Self {
+        complete::remove_gpus(&mut self.config);
+        self
     }
 
     /// Sets the GPUs of the machine.
@@ -301,18 +317,20 @@ impl ConfigDraft {
 }
 
 impl ModelSpec {
-    /// A copy with one parameter set, also in the configuration that clients see: it shows a decision of the server.
+    /// A copy with parameters set, also in the configuration that clients see: they show decisions of the server.
     ///
     /// # Errors
     /// `Internal` if `config_message` does not decode, which cannot happen for a spec that was built here.
-    pub fn with_parameter(&self, key: &str, value: &str) -> Result<Self, Error> {
+    pub fn with_parameters(&self, parameters: &[(&str, &str)]) -> Result<Self, Error> {
         let decoded = ModelConfig::decode(&*self.config_message);
         let mut config = decoded.map_err(|error| {
             Error::internal(format!("model '{}': its effective configuration cannot be decoded: {error}", self.name))
         })?;
-        config.parameters.insert(key.to_owned(), ModelParameter { string_value: value.to_owned() });
         let mut spec = self.clone();
-        spec.parameters.insert(key.to_owned(), value.to_owned());
+        for (key, value) in parameters {
+            config.parameters.insert((*key).to_owned(), ModelParameter { string_value: (*value).to_owned() });
+            spec.parameters.insert((*key).to_owned(), (*value).to_owned());
+        }
         spec.config_json = json::encode(&config).into();
         spec.config_message = config.encode_to_vec().into();
         Ok(spec)

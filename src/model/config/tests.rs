@@ -504,8 +504,9 @@ fn the_backend_is_derived_from_files_and_names() {
     check(
         "m",
         "weights.bin",
-        "Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected \
-         model name of the form 'model.<backend_name>'.",
+        "nothing tells the backend of model 'm': expected model.onnx or model.py in its version's directory, as in \
+         m/1/model.onnx, and found 'weights.bin'; rename the file, or set 'backend' and 'default_model_filename' in \
+         m/config.pbtxt",
     );
     let name = "cannot be the name of a model: a name has 1 to 255 letters, digits, '.', '_' and '-', and is not '.' or \
                 '..'";

@@ -288,7 +288,8 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSu
     match kind {
         Kind::Gpu => gpu_group(config, group, gpus)?,
         Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
-            return Err(format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
+            let hint = if kind == Kind::Cpu { "; --gpu=off serves it on the CPU" } else { "" };
+            return Err(format!("has kind {} but specifies one or more GPUs{hint}", kind.as_str_name()));
         }
         // KIND_MODEL leaves the device to the backend: ours choose the CPU.
         Kind::Auto | Kind::Cpu | Kind::Model => {}
@@ -311,7 +312,7 @@ fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport
         // Triton has the first text for a build without GPU support, and the second if it finds no device.
         return Err(match why_absent.as_str() {
             "" => "has kind KIND_GPU but server does not support GPUs".to_owned(),
-            why => format!("has kind KIND_GPU but no GPUs are available: {why}"),
+            why => format!("has kind KIND_GPU but no GPUs are available: {why}; --gpu=off serves it on the CPU"),
         });
     }
     if config.backend != ONNX_BACKEND && !python::is_python(config) {

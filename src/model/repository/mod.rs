@@ -88,6 +88,9 @@ pub struct ModelDirectory {
     /// The file names in the first version directory, in the order of names. The backend is derived from them if the
     /// configuration does not name it.
     pub files: Vec<String>,
+    /// The names beside the version directories, each directory's with a slash behind it: where a version is missing, they
+    /// may tell why.
+    pub beside: Vec<String>,
     /// Hashes to detect changes.
     pub mark: ChangeMark,
 }
@@ -171,6 +174,7 @@ impl ModelDirectory {
             given: None,
             versions,
             files,
+            beside: beside(entry),
             mark: ChangeMark::from_entry(entry),
         })
     }
@@ -213,7 +217,34 @@ impl ModelDirectory {
         let path = ".".to_owned();
         let given = Some((Notation::Text, generated));
         let mark = ChangeMark { shared: 0, versions: vec![(1, stamp)] };
-        Ok(Self { name, path, is_flat: true, configs: vec![], given, versions: vec![1], files, mark })
+        let (versions, beside) = (vec![1], Vec::new());
+        Ok(Self { name, path, is_flat: true, configs: vec![], given, versions, files, beside, mark })
+    }
+
+    /// Checks that there is a version's directory. `file` is what one of them must have; empty where nothing is needed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with what was expected, what is there instead, and what to do.
+    pub fn check_has_version(&self, file: &str) -> Result<(), Error> {
+        if !self.versions.is_empty() {
+            return Ok(());
+        }
+        let name = &self.name;
+        let expected = match file {
+            "" => format!("the directory {name}/1, which may be empty"),
+            file => format!("{name}/1/{file}"),
+        };
+        let is_model = |have: &&String| *have == file || have.ends_with(".onnx") || *have == PYTHON_FILENAME;
+        let model = self.beside.iter().find(is_model);
+        let directory = self.beside.iter().find_map(|have| have.strip_suffix('/'));
+        let hint = match (model, directory) {
+            (Some(model), _) => format!(": move {name}/{model} there"),
+            (None, Some(directory)) => {
+                format!("; '{directory}' is none: a version's directory is a number without zeros before it")
+            }
+            (None, None) => String::new(),
+        };
+        Err(Error::invalid(format!("model '{name}' has no version directory; expected {expected}{hint}")))
     }
 
     /// The notation of its configuration file; `None` if it has none.
@@ -291,6 +322,16 @@ fn digest(entries: &[&ListingEntry]) -> u64 {
         digest(&entry.children.iter().collect::<Vec<_>>()).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// The names in a model's directory that are no versions and not hidden, in order.
+fn beside(entry: &ListingEntry) -> Vec<String> {
+    let is_version = |child: &ListingEntry| child.is_directory && version(&child.name).is_some();
+    let is_beside = |child: &&ListingEntry| !child.name.starts_with('.') && !is_version(child);
+    let name = |child: &ListingEntry| format!("{}{}", child.name, if child.is_directory { "/" } else { "" });
+    let mut names: Vec<_> = entry.children.iter().filter(is_beside).map(name).collect();
+    names.sort();
+    names
 }
 
 /// Where Python keeps what it compiled.
@@ -391,6 +432,25 @@ mod tests {
         assert_eq!(base, mark(cached, &|_| ()), "caches of Python");
         let more = mark("m/ [ config.pbtxt warmup/ [ a ] 1/ [ f ] 2/ [ f g ] ]", &|_| ());
         assert!(more.shared == base.shared && more.versions[0] != base.versions[0]);
+    }
+
+    #[test]
+    fn a_missing_version_directory_is_told_with_what_is_there_instead() {
+        let check = |text: &str, file: &str, want: &str| {
+            let model = ModelDirectory::from_entry(&entries(text)[0]).unwrap();
+            let error = model.check_has_version(file).unwrap_err();
+            assert_eq!(error.text(), format!("model 'm' has no version directory; expected {want}"), "{text}");
+        };
+        check("m/ [ ]", "model.onnx", "m/1/model.onnx");
+        check("m/ [ config.pbtxt .git/ ]", "", "the directory m/1, which may be empty");
+        check("m/ [ a.txt model.onnx labels/ ]", "model.onnx", "m/1/model.onnx: move m/model.onnx there");
+        check("m/ [ resnet.onnx ]", "model.onnx", "m/1/model.onnx: move m/resnet.onnx there");
+        check("m/ [ model.py ]", "model.py", "m/1/model.py: move m/model.py there");
+        let number = "a version's directory is a number without zeros before it";
+        check("m/ [ v1/ [ model.onnx ] ]", "model.onnx", &format!("m/1/model.onnx; 'v1' is none: {number}"));
+        check("m/ [ 01/ ]", "model.onnx", &format!("m/1/model.onnx; '01' is none: {number}"));
+        let model = ModelDirectory::from_entry(&entries("m/ [ 1/ ]")[0]).unwrap();
+        assert_eq!(model.check_has_version("model.onnx"), Ok(()));
     }
 
     #[test]

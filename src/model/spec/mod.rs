@@ -16,6 +16,12 @@ use crate::model::spec::python::PythonModel;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
 
+/// The parameter in which a served configuration names the engine of an ONNX model. It is not the parameter `engine`: a
+/// served configuration that is copied must not choose an engine that nobody chose.
+pub const SERVED_ENGINE_PARAMETER: &str = "served_engine";
+/// The parameter in which a served configuration names the version of that engine.
+pub const SERVED_ENGINE_VERSION_PARAMETER: &str = "served_engine_version";
+
 /// A checked model configuration. One is shared by all shards and instances.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {

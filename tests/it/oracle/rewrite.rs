@@ -109,7 +109,16 @@ pub fn as_onnx(answer: &str) -> String {
         ("  1: \"addsub\"\n  3 {", "  1: \"addsub\"\n  2: \"onnxruntime_onnx\"\n  3 {"),
         ("    2: 1\n    4: 2", "    2: 2\n    4: 2"),
         ("\n3: \"python\"", "\n3: \"onnxruntime_onnx\""),
-        ("  17: \"python\"", "  17: \"onnxruntime\""),
+        (
+            "  17: \"python\"",
+            "  14 {\n    1: \"served_engine\"\n    2 {\n      1: \"embedded\"\n    }\n  }\n\
+             \x20 14 {\n    1: \"served_engine_version\"\n    2 {\n      1: \"rten 0.27.0\"\n    }\n  }\n  17: \"onnxruntime\"",
+        ),
+        (
+            "\"placement\":{\"string_value\":\"inline\"}}",
+            "\"placement\":{\"string_value\":\"inline\"},\"served_engine\":{\"string_value\":\"embedded\"},\
+             \"served_engine_version\":{\"string_value\":\"rten 0.27.0\"}}",
+        ),
     ];
     replaced(answer, WORDS)
 }

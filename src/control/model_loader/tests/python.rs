@@ -106,6 +106,7 @@ impl Repository {
         let engine = Arc::new(NotingEngine { asked: Some(sender), ..engine });
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
         let loader = ModelLoader {
+            runs_python: true,
             services: ModelServices::new(),
             run_watcher: RunWatcher::default(),
             trials: None,
@@ -246,6 +247,7 @@ fn a_server_that_runs_no_python_says_so() {
     let config = format!("backend: 'python' {TENSORS}");
     let repository = Repository::new("none", &config, &[("models/m/1/model.py", "")]);
     let loader = ModelLoader {
+        runs_python: true,
         services: ModelServices::new(),
         run_watcher: RunWatcher::default(),
         trials: None,

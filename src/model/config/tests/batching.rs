@@ -92,7 +92,8 @@ fn instance_groups_are_refused_with_the_exact_text() {
     let gpu = "instance group g of model m has kind KIND_GPU but server does not support GPUs";
     check(&group("kind: KIND_GPU"), MODEL, gpu);
     check(&group("kind: KIND_GPU gpus: [ 1, 2 ] count: 2"), MODEL, gpu);
-    let gpus = "instance group g of model m has kind KIND_CPU but specifies one or more GPUs";
+    let gpus =
+        "instance group g of model m has kind KIND_CPU but specifies one or more GPUs; --gpu=off serves it on the CPU";
     check(&group("kind: KIND_CPU gpus: [ 0 ]"), MODEL, gpus);
     check(&group("gpus: [ 0 ]"), MODEL, gpus);
     check(
@@ -151,13 +152,13 @@ fn instance_groups_give_their_instances_names_and_resources() {
 #[test]
 fn decisions_of_the_server_are_shown_and_stay_the_same() {
     let spec = spec("parameters { key: 'k' value { string_value: 'v' } }", MODEL).unwrap();
-    let decided = spec.with_parameter("placement", "inline").unwrap();
+    let decided = spec.with_parameters(&[("placement", "inline")]).unwrap();
     let want = r#""parameters":{"k":{"string_value":"v"},"placement":{"string_value":"inline"}}"#;
     assert!(decided.config_json.contains(want), "{}", decided.config_json);
     assert_eq!(decided.parameters.get("placement").map(String::as_str), Some("inline"));
     let message = ModelConfig::decode(&*decided.config_message).unwrap();
     assert_eq!(json::encode(&message), *decided.config_json);
-    let again = decided.with_parameter("placement", "inline").unwrap();
+    let again = decided.with_parameters(&[("placement", "inline")]).unwrap();
     assert_eq!(again.config_json, decided.config_json);
 }
 

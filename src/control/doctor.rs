@@ -1,0 +1,306 @@
+//! What this machine has for the server, as `deuteron doctor` prints it: engines and where they were looked for, Python,
+//! kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing is served; the only programs that
+//! are run are the library of ONNX Runtime and the Python interpreter, as a server with these flags would.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::backend::Onnxruntime;
+use crate::backend::python::archive::Archives;
+use crate::backend::python::environment::InterpreterSearch;
+use crate::control::cores::{self, CorePlan, CoreRequest};
+use crate::control::engine::EngineName;
+use crate::control::gpu_engine::HostGpus;
+use crate::control::onnxruntime_library::{self, LibrarySearch, SearchedPlace};
+use crate::control::process_memory;
+use crate::runtime::executor::{IoPath, Runtime};
+use crate::settings::{Engine, GpuUse, Io, Settings};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Diagnosis {
+    /// The text.
+    pub text: String,
+    /// What makes a server with these flags unable to run.
+    pub faults: Vec<String>,
+}
+
+impl Diagnosis {
+    /// Looks at this machine, for a server with these settings.
+    pub fn new(settings: &Settings) -> Self {
+        let mut diagnosis = Self::default();
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), env::consts::ARCH);
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        diagnosis.line(&format!("deuteron {version} on Linux {}, {machine}", release.trim()));
+        diagnosis.engines(settings, &LibrarySearch::of_process());
+        diagnosis.python(settings);
+        diagnosis.sockets(settings.io);
+        diagnosis.limits(settings);
+        diagnosis.gpus(settings);
+        let verdict = match diagnosis.faults.as_slice() {
+            [] => "A server with these flags can run.".to_owned(),
+            faults => format!("A server with these flags cannot run: {}.", faults.join("; ")),
+        };
+        diagnosis.line(&format!("\n{verdict}"));
+        diagnosis
+    }
+
+    /// The places of the search, what they have, and which library is used: the first that can be.
+    fn engines(&mut self, settings: &Settings, search: &LibrarySearch) {
+        let config = &settings.backend_config.onnxruntime;
+        let (named, places) = match &config.library {
+            Some(path) => {
+                let libraries = onnxruntime_library::in_named(path);
+                let source = "--backend-config=onnxruntime,library";
+                (true, vec![SearchedPlace { source, path: Some(path.clone()), libraries }])
+            }
+            None => (false, search.places()),
+        };
+        self.head("Engines of ONNX models");
+        self.line(&format!("  {}: always there", EngineName::embedded()));
+        self.line("  ONNX Runtime, in the order of the search:");
+        // A library named by a flag is opened whatever engine is chosen.
+        let mut is_settled = config.engine == Some(Engine::Embedded) && !named;
+        let mut used = None;
+        for SearchedPlace { source, path, libraries } in places {
+            let place = path.map(|path| path.display().to_string());
+            match (&place, libraries.as_slice()) {
+                (None, _) => self.line(&format!("    {source}: not set")),
+                (Some(place), []) => self.line(&format!("    {source} ({place}): not there")),
+                (Some(_), _) => {}
+            }
+            for library in libraries {
+                let what = match is_settled {
+                    true => "not tried".to_owned(),
+                    false => Onnxruntime::open(&library).map_or_else(
+                        |why| format!("not used: {why}"),
+                        |opened| {
+                            is_settled = true;
+                            let name = EngineName::of(Some(&opened)).to_string();
+                            let on_gpus = opened.why_no_gpu().map(|why| format!("; not on GPUs: {why}"));
+                            used = Some(name.clone());
+                            format!("used: {name}{}", on_gpus.unwrap_or_default())
+                        },
+                    ),
+                };
+                self.line(&format!("    {source}: {}: {what}", library.display()));
+            }
+        }
+        let chosen = match (config.engine, used) {
+            (Some(Engine::Embedded), _) => format!("{} (--onnx-engine=embedded)", EngineName::embedded()),
+            (_, Some(used)) => used,
+            (Some(Engine::Onnxruntime), None) => {
+                "nothing: --onnx-engine=onnxruntime, and no library can be used".to_owned()
+            }
+            (None, None) => EngineName::embedded().to_string(),
+        };
+        self.line(&format!("  so they run on {chosen}"));
+        if !is_settled && (named || config.engine == Some(Engine::Onnxruntime)) {
+            self.faults.push("no library of ONNX Runtime that the flags ask for can be used".to_owned());
+        }
+    }
+
+    /// The interpreter of Python models. None is needed for other models, so its absence is no fault.
+    fn python(&mut self, settings: &Settings) {
+        self.head("Python models");
+        let variable = |name: &str| -> Option<OsString> { env::var_os(name) };
+        let archives = Archives::new(env::temp_dir());
+        let search = InterpreterSearch {
+            execution_environment: None,
+            model_directory: Path::new("/"),
+            configured: settings.backend_config.python.interpreter.as_deref(),
+            variable: &variable,
+            archives: &archives,
+        };
+        let text = match search.find() {
+            Err(why) => format!("  cannot run: {why}"),
+            Ok(found) => format!("  {} ({}): {}", found.path.display(), found.source, ask_python(&found.path)),
+        };
+        self.line(&text);
+        let directory = &settings.backend_directory;
+        let is_there = if directory.is_dir() { "" } else { ", which is not there" };
+        self.line(&format!("  Python-based backends: {}{is_there}", directory.display()));
+    }
+
+    fn sockets(&mut self, io: Io) {
+        self.head("Kernel");
+        let open = |path| Runtime::new(path, None, Duration::ZERO).map(drop);
+        let uring = open(IoPath::Ring);
+        let text = match (&uring, io) {
+            (Err(error), Io::Ring) => {
+                self.faults.push(format!("--io=ring, and io_uring cannot be used: {error}"));
+                format!("cannot be used: {error}")
+            }
+            (Err(error), _) => format!("cannot be used: {error}; sockets are served by epoll, at a cost of some CPU"),
+            (Ok(()), Io::Auto | Io::Ring) => "used for sockets".to_owned(),
+            (Ok(()), Io::Epoll) => "could be used; --io=epoll is given".to_owned(),
+            (Ok(()), Io::Glommio) => "used for sockets by glommio (--io=glommio)".to_owned(),
+        };
+        self.line(&format!("  io_uring: {text}"));
+        let shared = rustix::fs::statvfs("/dev/shm").map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+        let shared =
+            shared.map_or_else(|error| format!("not there ({error})"), |size| format!("{} free", size_text(size)));
+        self.line(&format!("  /dev/shm, for Python models and shared memory: {shared}"));
+    }
+
+    fn limits(&mut self, settings: &Settings) {
+        self.head("Limits");
+        let available = cores::available();
+        self.line(&format!("  cores: {} ({})", available.len(), cores::text(&available)));
+        let quota = cpu_quota(Path::new("/"));
+        let quota = quota.map_or_else(|| "none".to_owned(), |cores| format!("the time of {cores:.2} cores"));
+        self.line(&format!("  CPU limit of the control group: {quota}"));
+        self.line(&format!(
+            "  memory: {}, of the machine or its control group",
+            size_text(process_memory::limit() as u64)
+        ));
+        let files = getrlimit(Resource::Nofile);
+        let bound = |bound: Option<u64>| bound.map_or_else(|| "any number".to_owned(), |bound| bound.to_string());
+        let (soft, hard) = (bound(files.current), bound(files.maximum));
+        let connections = settings.connections_max;
+        self.line(&format!("  open files: {soft} (at most {hard}); connections of a shard: {connections}"));
+        let policies = settings.host_policies.iter().map(|(name, cores)| (name.clone(), cores.clone()));
+        let request = CoreRequest {
+            shards: settings.shards,
+            worker_cores: settings.worker_cores.clone(),
+            policy_cores: policies.collect(),
+            workers: 0,
+        };
+        if let Err(error) = CorePlan::new(&available, &request) {
+            self.faults.push(error.to_string());
+        }
+    }
+
+    fn gpus(&mut self, settings: &Settings) {
+        self.head("GPUs");
+        if let Ok(driver) = fs::read_to_string("/proc/driver/nvidia/version") {
+            self.line(&format!("  {}", driver.lines().next().unwrap_or_default().trim()));
+        }
+        let host = HostGpus::new(settings);
+        for gpu in host.gpus().all() {
+            let found = gpu.properties();
+            let ((major, minor), size) = (found.capability, size_text(found.memory as u64));
+            let (index, name) = (found.index, &found.name);
+            self.line(&format!("  GPU {index}: {name}, compute capability {major}.{minor}, {size}"));
+        }
+        if let Some(why) = host.gpus().why_absent() {
+            let so = match settings.gpu {
+                GpuUse::Auto => "models with KIND_GPU are refused; --gpu=off serves them on the CPU",
+                GpuUse::Off => "models with KIND_GPU are served on the CPU",
+                GpuUse::Require => "--gpu=require is given",
+            };
+            self.line(&format!("  none: {why}; {so}"));
+        }
+        if let Err(error) = host.check_required() {
+            self.faults.push(error.to_string());
+        }
+    }
+
+    fn head(&mut self, text: &str) {
+        self.line(&format!("\n{text}"));
+    }
+
+    fn line(&mut self, text: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "{text}");
+    }
+}
+
+/// The version of an interpreter and of its numpy, or why it cannot run models.
+fn ask_python(interpreter: &Path) -> String {
+    let asked = "import platform; print('Python', platform.python_version())\n\
+                 try:\n import numpy; print('numpy', numpy.__version__)\n\
+                 except ImportError: print('no numpy, which Python models need')";
+    let output = Command::new(interpreter).args(["-c", asked]).stdin(Stdio::null()).output();
+    match output {
+        Err(error) => format!("it cannot be started: {error}"),
+        Ok(output) if !output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            format!("it cannot run: {}", text.lines().last().unwrap_or("it says nothing"))
+        }
+        Ok(output) => String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The cores whose time a process may use, by the smallest control group that it is in; none without a bound. Reads
+/// `/proc` and `/sys` beneath a folder.
+fn cpu_quota(root: &Path) -> Option<f64> {
+    let number = |text: Option<&str>| text?.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
+    let of_group = |folder: &Path| {
+        let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
+        let mut words = text.split_whitespace();
+        Some(number(words.next())? / number(words.next())?)
+    };
+    let mount = root.join("sys/fs/cgroup");
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let own: PathBuf = mount.join(groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default());
+    let grouped = own.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(of_group);
+    let first = |name: &str| number(fs::read_to_string(mount.join("cpu").join(name)).ok().as_deref());
+    let of_first_version =
+        first("cpu.cfs_quota_us").zip(first("cpu.cfs_period_us")).map(|(quota, period)| quota / period);
+    grouped.chain(of_first_version).min_by(f64::total_cmp)
+}
+
+fn size_text(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_group_around_a_process_bounds_its_cpu_time() {
+        let root = env::temp_dir().join(format!("deuteron-quota-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/self/cgroup", "0::/a/b\n");
+        assert_eq!(cpu_quota(&root), None);
+        write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+        assert_eq!(cpu_quota(&root), None, "a group without a bound");
+        write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+        assert_eq!(cpu_quota(&root), Some(2.5), "one around it");
+        write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+        write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+        assert_eq!(cpu_quota(&root), Some(2.5), "none of version 1");
+        write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
+        assert_eq!(cpu_quota(&root), Some(0.5), "of version 1");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_the_flags_require_and_is_not_there_is_a_fault_and_each_place_is_told() {
+        let root = env::temp_dir().join(format!("deuteron-doctor-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let library = root.join("libonnxruntime.so.1.2.3");
+        fs::write(&library, "this is no library").unwrap();
+        let search = LibrarySearch { library: Some(library.clone().into()), ..LibrarySearch::default() };
+        let told = |engine| {
+            let mut settings = Settings::default();
+            settings.backend_config.onnxruntime.engine = engine;
+            let mut diagnosis = Diagnosis::default();
+            diagnosis.engines(&settings, &search);
+            diagnosis
+        };
+        let (free, required, embedded) = (told(None), told(Some(Engine::Onnxruntime)), told(Some(Engine::Embedded)));
+        let broken = format!("    ORT_DYLIB_PATH: {}: not used: ", library.display());
+        assert!(free.text.contains(&broken) && free.text.contains("\n    VIRTUAL_ENV: not set\n"), "{}", free.text);
+        assert!(free.text.ends_with("so they run on the embedded engine (rten 0.27.0)\n"), "{}", free.text);
+        assert!(embedded.text.contains("not tried") && embedded.faults.is_empty(), "{}", embedded.text);
+        assert_eq!((free.faults.len(), required.faults.len()), (0, 1));
+        let mut off = Diagnosis::default();
+        off.limits(&Settings { worker_cores: Some(vec![1 << 14]), ..Settings::default() });
+        assert!(off.faults.concat().contains("--worker-cores"), "{:?}", off.faults);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

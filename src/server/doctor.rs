@@ -1,0 +1,18 @@
+//! `deuteron doctor`: prints what this machine has for the server. Fails only if a server with the same flags could not
+//! run.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::control::doctor::Diagnosis;
+use crate::log;
+use crate::settings::{LogSettings, Settings};
+
+/// Prints what was found. Returns the exit code for `main`.
+pub fn run(settings: &Settings) -> ExitCode {
+    // What the log would say is in the text.
+    log::start(LogSettings { info: false, warning: false, error: false, verbose: 0 });
+    let Diagnosis { text, faults } = Diagnosis::new(settings);
+    let is_written = io::stdout().write_all(text.as_bytes()).is_ok();
+    if is_written && faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

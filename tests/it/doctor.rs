@@ -1,0 +1,114 @@
+//! What a person is told who does not know the machine: `deuteron doctor`, which engine serves, what a flag requires that
+//! is not there, and what failed at the start.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::{http, metrics, repository, server::Server};
+
+fn twice() -> Vec<u8> {
+    let onnx = Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
+    onnx.input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]).into_bytes()
+}
+
+/// The exit code and what was written, standard output first.
+fn deuteron(arguments: &[&str], variables: &[(&str, &Path)]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+    for name in ["ORT_DYLIB_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        command.env_remove(name);
+    }
+    let output = command.args(arguments).envs(variables.iter().copied()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn the_doctor_tells_what_was_found_where_and_fails_where_no_server_could_run() {
+    let folder = Folder::new("doctor");
+    let environment = folder.path().join("venv");
+    let packages = environment.join("lib/python3.12/site-packages/onnxruntime/capi");
+    fs::create_dir_all(&packages).unwrap();
+    let library = packages.join("libonnxruntime.so.1.99.0");
+    fs::write(&library, "this is no library").unwrap();
+    // Nothing of this machine, so that the outcome is the same on all.
+    let bare = [("PATH", Path::new("")), ("HOME", folder.path()), ("VIRTUAL_ENV", &environment)];
+    let (code, text) = deuteron(&["doctor"], &bare);
+    assert_eq!(code, Some(0), "{text}");
+    let broken = format!("    VIRTUAL_ENV: {}: not used: it cannot be loaded", library.display());
+    let version = concat!("deuteron ", env!("CARGO_PKG_VERSION"), " on Linux ");
+    for line in [version, &broken, "    ORT_DYLIB_PATH: not set", "    pip install --user ("] {
+        assert!(text.lines().any(|have| have.starts_with(line)), "{line:?} is not in\n{text}");
+    }
+    for part in ["  io_uring: ", "  cores: ", "  memory: ", "  open files: ", "\nGPUs\n", "no python3 in PATH"] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let (code, text) = deuteron(&["doctor", "--backend-config=onnxruntime,library=/nowhere"], &bare);
+    assert!(code == Some(1) && text.contains("A server with these flags cannot run: no library of"), "{text}");
+    let (code, text) = deuteron(&["doctor", "--worker-cores=1023"], &bare);
+    assert!(code == Some(1) && text.contains("cannot run: --worker-cores"), "{text}");
+}
+
+#[test]
+fn a_served_model_tells_its_engine_in_log_configuration_and_metrics() {
+    let folder = Folder::new("engine");
+    repository::add(folder.path(), "m", "", Some(&twice()));
+    let server = Server::deuteron(folder.path(), &[]);
+    assert!(server.log().contains("loaded 'm' version 1 with the embedded engine (rten 0."), "{}", server.log());
+    let config = http::get(server.http(), "/v2/models/m/config").unwrap().body;
+    let config: Value = serde_json::from_slice(&config).unwrap();
+    let version = config["parameters"]["served_engine_version"]["string_value"].as_str().unwrap();
+    assert_eq!(config["parameters"]["served_engine"], json!({"string_value": "embedded"}));
+    assert!(version.starts_with("rten 0."), "{version}");
+    let row =
+        format!("deuteron_model_engine{{model=\"m\",engine=\"embedded\",engine_version=\"{version}\",version=\"1\"}}");
+    assert_eq!(metrics::metric(server.metrics(), &row), 1);
+}
+
+#[test]
+fn what_a_flag_requires_and_is_not_there_ends_the_start() {
+    let folder = Folder::new("required");
+    repository::add(folder.path(), "m", "", Some(&twice()));
+    let path = folder.path().to_str().unwrap();
+    let empty = [("PATH", Path::new("")), ("HOME", folder.path()), ("CUDA_VISIBLE_DEVICES", Path::new(""))];
+    let (code, text) = deuteron(&["serve", path, "--gpu=require", "--http-port=0", "--grpc-port=0"], &empty);
+    assert!(code == Some(1) && text.contains("error: creating server: --gpu=require: "), "{text}");
+    let (code, text) = deuteron(&["config", "show", path, "--gpu=require"], &empty);
+    assert!(code == Some(1) && text.starts_with("error: --gpu=require: "), "{text}");
+}
+
+#[test]
+fn a_model_that_fails_is_named_at_the_end_of_the_start_with_what_to_do() {
+    let folder = Folder::new("beginner");
+    repository::add(folder.path(), "good", "", Some(&twice()));
+    let bad = folder.path().join("bad");
+    fs::create_dir(&bad).unwrap();
+    fs::write(bad.join("model.onnx"), twice()).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let (code, text) = deuteron(&["serve", path, "--http-port=0", "--grpc-port=0", "--metrics-port=0"], &[]);
+    let want = "failed to load all models: 1 of 2 models failed ('bad'); --exit-on-error=false starts the server without \
+                them";
+    assert!(code == Some(1) && text.contains(want), "{text}");
+    let why = "model 'bad' has no version directory; expected bad/1/model.onnx: move bad/model.onnx there";
+    assert!(text.contains(why), "{text}");
+    let server = Server::deuteron(folder.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let log = server.log();
+    assert!(log.contains("ready, but 1 of 2 models failed ('bad'), after ") && log.contains(why), "{log}");
+    let index = http::post(server.http(), "/v2/repository/index", b"").unwrap().body;
+    let index = String::from_utf8(index).unwrap();
+    assert!(index.contains(why) && !index.contains(path), "{index}");
+}
+
+#[test]
+fn the_example_of_the_load_generator_is_among_the_examples() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models");
+    let server = Server::deuteron(&examples, &[]);
+    let address = server.http().to_string();
+    let line = ["bench", "-m", "identity", "-u", &address, "--concurrency-range=1", "--request-count=200"];
+    let (code, text) = deuteron(&line, &[]);
+    assert!(code == Some(0) && text.contains("infer/s"), "{text}");
+}
