@@ -33,6 +33,7 @@ mod http2_clients;
 mod http2_peer;
 mod kernels;
 mod models;
+mod onnx_suite;
 mod onnxruntime;
 mod oracle;
 mod perf_analyzer;

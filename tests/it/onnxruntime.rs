@@ -17,7 +17,7 @@ use crate::support::python::Environment;
 use crate::support::server::{Ports, Server};
 
 /// The environment of all tests; `None` where none can be made.
-fn environment() -> Option<&'static Environment> {
+pub fn environment() -> Option<&'static Environment> {
     static ENVIRONMENT: OnceLock<Option<Environment>> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::shared).as_ref()
 }
@@ -29,7 +29,8 @@ fn library(environment: &Environment) -> PathBuf {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_library).expect("the wheel has it")
 }
 
-fn flag(environment: &Environment) -> String {
+/// The flag that names the library.
+pub fn flag(environment: &Environment) -> String {
     format!("--backend-config=onnxruntime,library={}", library(environment).display())
 }
 

@@ -1,6 +1,7 @@
 //! The messages of an ONNX file as structs, for a backend that rewrites a graph before its engine reads it. Raw bytes of
 //! weights stay views of the file. Fields that change no result (texts, metadata, quantization annotations) are dropped.
-//! Nesting is bounded by protobuf's own limit on depth.
+//! Nesting is bounded by protobuf's own limit on depth. Lists are packed
+//! where `onnx.proto` says so, and nowhere else: the embedded engine's reader wants them so.
 
 use bytes::Bytes;
 use prost::Message;
@@ -126,10 +127,10 @@ pub struct AttributeMessage {
     #[prost(message, optional, tag = "6")]
     pub g: Option<GraphMessage>,
     /// Floats.
-    #[prost(float, repeated, tag = "7")]
+    #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: Vec<f32>,
     /// Integers.
-    #[prost(int64, repeated, tag = "8")]
+    #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
     /// Texts.
     #[prost(bytes = "bytes", repeated, tag = "9")]
@@ -146,7 +147,7 @@ pub struct AttributeMessage {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TensorMessage {
     /// Its dimensions.
-    #[prost(int64, repeated, tag = "1")]
+    #[prost(int64, repeated, packed = "false", tag = "1")]
     pub dims: Vec<i64>,
     /// Its datatype, one of [`element`].
     #[prost(int32, tag = "2")]
@@ -349,6 +350,17 @@ impl TensorMessage {
         match &self.raw_data {
             Some(raw) => raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect(),
             None => self.int64_data.clone(),
+        }
+    }
+
+    /// The FP32 elements that the file itself has; none if they are more than `count_max`.
+    pub fn floats(&self, count_max: usize) -> Vec<f32> {
+        match &self.raw_data {
+            Some(raw) if raw.len() / 4 <= count_max => {
+                raw.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            }
+            None if self.float_data.len() <= count_max => self.float_data.clone(),
+            _ => Vec::new(),
         }
     }
 

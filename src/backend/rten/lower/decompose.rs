@@ -295,9 +295,22 @@ pub(super) fn quantize(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result
 }
 
 impl Lowering<'_> {
+    /// Appends an exact division of floats: by two equal divisors side by side, since the engine multiplies by the inverse
+    /// of a single one.
+    pub(super) fn add_division(&mut self, input: &str, divisor: &str, output: &str) {
+        let last = self.add_integers(&[1], &[-1]);
+        let (input, divisor) =
+            (self.add("Unsqueeze", &[input, &last], vec![]), self.add("Unsqueeze", &[divisor, &last], vec![]));
+        let pair = self.add("Concat", &[&divisor, &divisor], vec![axis(-1)]);
+        let both = self.add("Div", &[&input, &pair], vec![]);
+        let first = self.add_integers(&[], &[0]);
+        self.add_as("Gather", &[&both, &first], vec![axis(-1)], output);
+    }
+
     /// `Cast(Clip(Round(x / scale) + point))`. `scale` and `point` broadcast.
     fn add_quantized(&mut self, input: &str, scale: &str, point: Option<&str>, kind: i32, output: &str) {
-        let divided = self.add("Div", &[input, scale], vec![]);
+        let divided = self.fresh_name();
+        self.add_division(input, scale, &divided);
         let mut whole = self.add("Round", &[&divided], vec![]);
         if let Some(point) = point {
             let point = self.add("Cast", &[point], to(element::FLOAT));
@@ -320,8 +333,9 @@ pub(super) fn dynamic_quantize(lowering: &mut Lowering<'_>, node: NodeMessage) -
     let (low, high) = (lowering.add("ReduceMin", &[&input], whole()), lowering.add("ReduceMax", &[&input], whole()));
     let (low, high) = (lowering.add("Min", &[&low, &zero], vec![]), lowering.add("Max", &[&high, &zero], vec![]));
     let range = lowering.add("Sub", &[&high, &low], vec![]);
-    lowering.add_as("Div", &[&range, &most], vec![], &scale);
-    let scaled = lowering.add("Div", &[&low, &scale], vec![]);
+    lowering.add_division(&range, &most, &scale);
+    let scaled = lowering.fresh_name();
+    lowering.add_division(&low, &scale, &scaled);
     let start = lowering.add("Sub", &[&zero, &scaled], vec![]);
     let clipped = lowering.add("Clip", &[&start, &zero, &most], vec![]);
     let rounded = lowering.add("Round", &[&clipped], vec![]);

@@ -54,6 +54,7 @@ pub(super) fn lower(file: Bytes, external: ExternalReader<'_>) -> Result<Lowered
         external,
         values: HashMap::new(),
         read: HashSet::new(),
+        stepped: HashSet::new(),
         out: Vec::new(),
         fresh: 0,
         nodes: 0,
@@ -75,6 +76,8 @@ struct Lowering<'a> {
     values: HashMap<String, GraphValue>,
     /// The names that something reads, or that are outputs of a graph.
     read: HashSet<String>,
+    /// The names that an operator with steps reads, where a little less is another number.
+    stepped: HashSet<String>,
     /// The operators of the current graph that are done.
     out: Vec<NodeMessage>,
     /// How many names were made up.
@@ -94,6 +97,10 @@ impl Lowering<'_> {
         {
             self.read.insert(name.clone());
         }
+        let steps = graph.node.iter().filter(|node| {
+            matches!(node.op_type.as_str(), "Cast" | "CastLike" | "Ceil" | "Floor" | "Mod" | "QuantizeLinear" | "Round")
+        });
+        self.stepped.extend(steps.flat_map(|node| node.input.iter().cloned()));
         let outer = std::mem::take(&mut self.out);
         let mut is_changed = false;
         for node in std::mem::take(&mut graph.node) {

@@ -199,7 +199,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     same(number("CumSum")),
     operator("DepthToSpace", Takes::Moved, Operands::First),
     operator("DequantizeLinear", Takes::Any, Operands::First),
-    by(numbers("Div"), rule::broadcast, "before version 7 no broadcast along an axis"),
+    by(numbers("Div"), rule::divide, "before version 7 no broadcast along an axis"),
     same(by(float("Dropout"), rule::dropout, "not in training")),
     other(by(float("DynamicQuantizeLinear"), decompose::dynamic_quantize, "")),
     float("Einsum"),

@@ -26,6 +26,21 @@ pub(super) fn broadcast(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> R
     keep(lowering, node)
 }
 
+/// The engine multiplies by the inverse of a single divisor, which may miss a whole number by a little: of no weight,
+/// unless the next operator takes what is below it.
+pub(super) fn divide(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result<(), String> {
+    let is_float = |name: &String| matches!(lowering.element(name), element::FLOAT | element::FLOAT16 | 0);
+    let is_stepped = node.output.iter().any(|name| lowering.stepped.contains(name));
+    match (node.input.as_slice(), node.written(0)) {
+        ([a, b], Some(output)) if is_stepped && is_float(a) && lowering.version >= 7 => {
+            let (a, b, output) = (a.clone(), b.clone(), output.to_owned());
+            lowering.add_division(&a, &b, &output);
+            Ok(())
+        }
+        _ => broadcast(lowering, node),
+    }
+}
+
 /// Before version 7 `broadcast` asked for what later versions always do.
 pub(super) fn gemm(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     if lowering.version < 7 {
@@ -82,28 +97,36 @@ fn fill_window(lowering: &Lowering<'_>, node: &mut NodeMessage, count: usize) ->
     if node.attribute("strides").is_none() {
         node.set(AttributeMessage::integers("strides", &vec![1; count]));
     }
-    if node.text("auto_pad", "NOTSET") == "SAME_LOWER" && !is_evenly_padded(lowering, node) {
-        return Err("auto_pad SAME_LOWER pads unevenly, which the engine does at the other end".to_owned());
+    if node.text("auto_pad", "NOTSET") == "SAME_LOWER" {
+        let Some(pads) = lower_pads(lowering, node) else {
+            let reason = "the engine has auto_pad SAME_UPPER, and the file does not say the shape that SAME_LOWER pads";
+            return Err(reason.to_owned());
+        };
+        node.unset("auto_pad");
+        node.set(AttributeMessage::integers("pads", &pads));
     }
     Ok(())
 }
 
-/// Whether the padding that `auto_pad` means is the same on both sides.
-fn is_evenly_padded(lowering: &Lowering<'_>, node: &NodeMessage) -> bool {
+/// The pads that SAME_LOWER means: the odd one comes first. With strides of 1 they do not depend on the shape.
+fn lower_pads(lowering: &Lowering<'_>, node: &NodeMessage) -> Option<Vec<i64>> {
     let sizes = lowering.dims(node.read_input(0)).and_then(|dims| dims.get(2..)).unwrap_or(&[]);
     let (kernel, strides, dilations) =
         (node.integers("kernel_shape"), node.integers("strides"), node.integers("dilations"));
-    kernel.iter().zip(strides).enumerate().all(|(index, (kernel, stride))| {
-        let dilation = dilations.get(index).copied().unwrap_or(1);
-        let reach = (kernel - 1) * dilation;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for (index, (kernel, stride)) in kernel.iter().zip(strides).enumerate() {
+        let reach = (kernel - 1) * dilations.get(index).copied().unwrap_or(1);
         let size = sizes.get(index).copied().filter(|size| *size > 0);
-        let rest = match size {
+        let total = match size {
             _ if *stride == 1 => reach,
-            Some(size) if *stride > 0 => (((size - 1) / stride) * stride + reach + 1 - size).max(0),
-            _ => 1,
+            Some(size) if *stride > 0 => ((size - 1) / stride * stride + reach + 1 - size).max(0),
+            _ => return None,
         };
-        rest % 2 == 0
-    })
+        before.push(total - total / 2);
+        after.push(total / 2);
+    }
+    before.extend(after);
+    Some(before)
 }
 
 pub(super) fn batch_normalization(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
@@ -308,8 +331,9 @@ pub(super) fn resize(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result<(
     }
     // With scales that are not whole the last pixel is elsewhere.
     let is_aligned = node.text("coordinate_transformation_mode", "half_pixel") == "align_corners";
-    if is_aligned && node.read_input(2).is_some() && node.read_input(3).is_none() {
-        return refuse("the engine has coordinate_transformation_mode align_corners with sizes, not with scales");
+    let is_whole = lowering.integers(node.read_input(2)).is_some_and(|scales| scales.iter().all(|scale| *scale > 0));
+    if is_aligned && !is_whole && node.read_input(3).is_none() {
+        return refuse("the engine has align_corners with sizes and whole scales");
     }
     keep(lowering, node)
 }

@@ -19,7 +19,7 @@ pub(super) struct GraphValue {
     pub(super) high: i64,
     /// Whether it depends on the numbers of a request, and not only on shapes and constants.
     pub(super) is_requested: bool,
-    /// Its elements, if it is a small constant of integers.
+    /// Its elements, if it is a small constant of whole numbers.
     pub(super) integers: Option<Vec<i64>>,
 }
 
@@ -51,6 +51,14 @@ impl GraphValue {
         if tensor.data_type == element::INT64 {
             value = value.within(longs.iter().copied().min().unwrap_or(0), longs.iter().copied().max().unwrap_or(0));
             value.integers = (longs.len() <= INTEGERS_KEPT).then(|| longs.to_vec());
+        }
+        if tensor.data_type == element::FLOAT {
+            let floats = tensor.floats(INTEGERS_KEPT);
+            #[expect(clippy::cast_possible_truncation, reason = "what is not whole after it is left out")]
+            let whole: Vec<i64> = floats.iter().map(|value| *value as i64).collect();
+            #[expect(clippy::cast_precision_loss, reason = "compared with what it was made of")]
+            let is_whole = whole.iter().zip(&floats).all(|(whole, value)| *whole as f32 == *value);
+            value.integers = (is_whole && !whole.is_empty()).then_some(whole);
         }
         value
     }
