@@ -3,6 +3,7 @@
 //! is replaced by others that give the same numbers where those are few, and refused otherwise, by name. Opens no file.
 
 mod decompose;
+mod inference;
 mod integer;
 mod operator;
 mod rule;
@@ -21,7 +22,7 @@ use crate::limits::GRAPH_NODES_MAX;
 use crate::model::onnx::message::{AttributeMessage, GraphMessage, ModelMessage, NodeMessage, TensorMessage, element};
 
 use super::datatype::ALTERNATIVE;
-use operator::{OPSET_MAX, Operands, Operator, Takes};
+use operator::{OPSET_MAX, OperandType, Operands, Operator};
 use value::GraphValue;
 
 /// What came of a file.
@@ -160,8 +161,19 @@ impl Lowering<'_> {
         let results = self.results(&node, operator)?.map_err(refuse)?;
         let (before, original) = (self.out.len(), node.clone());
         let narrow = self.widen(&mut node, operator).map_err(refuse)?;
+        let mut guarded = None;
+        if results.first().is_some_and(|value| value.is_guarded)
+            && let Some(output) = node.output.first_mut()
+        {
+            let result = self.fresh_name();
+            *output = result.clone();
+            guarded = Some(result);
+        }
         (operator.rule)(self, node).map_err(refuse)?;
         self.narrow_again(narrow);
+        if let Some(result) = guarded {
+            integer::guard(self, &original, &result);
+        }
         is_changed |= self.out.get(before..) != Some(std::slice::from_ref(&original));
         for (name, value) in original.output.into_iter().zip(results) {
             self.values.insert(name, value);
@@ -218,9 +230,9 @@ impl Lowering<'_> {
     /// results need.
     fn widen(&mut self, node: &mut NodeMessage, operator: &Operator) -> Result<Vec<(String, String, i32)>, String> {
         let wide = match operator.takes {
-            Takes::Number => element::INT32,
-            Takes::Moved => element::FLOAT,
-            Takes::Any | Takes::Float | Takes::Eight => 0,
+            OperandType::Number => element::INT32,
+            OperandType::Moved => element::FLOAT,
+            OperandType::Any | OperandType::Float | OperandType::Eight => 0,
         };
         let (first, last) = match operator.operands {
             Operands::All => (0, node.input.len()),

@@ -13,12 +13,12 @@ pub(super) type Rule = fn(&mut Lowering<'_>, NodeMessage) -> Result<(), String>;
 
 /// One operator.
 pub(super) struct Operator {
-    /// Its name.
+    /// Its name, with its domain unless it is ONNX's own.
     pub(super) name: &'static str,
     /// The first version of ONNX's operators in which it runs rightly.
     pub(super) since: i64,
     /// The datatypes of its operands.
-    pub(super) takes: Takes,
+    pub(super) takes: OperandType,
     /// Which of its inputs are of those datatypes.
     pub(super) operands: Operands,
     /// Whether its result is of another datatype than its operands.
@@ -28,12 +28,13 @@ pub(super) struct Operator {
     /// What becomes of it.
     pub(super) rule: Rule,
     /// What of it is refused.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the documentation shows it"))]
     pub(super) note: &'static str,
 }
 
 /// Datatypes of operands. FP16 is computed in FP32, INT64 and BOOL in INT32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum OperandType {
     /// All that the engine holds.
     Any,
     /// INT8 and UINT8.
@@ -57,8 +58,15 @@ pub(super) enum Operands {
 impl Operator {
     /// The operator of a node in a version of ONNX's operators.
     pub(super) fn find(node: &NodeMessage, version: i64) -> Result<&'static Self, String> {
-        let is_own = matches!(node.domain.as_str(), "" | "ai.onnx");
-        let found = OPERATORS.iter().find(|operator| is_own && operator.name == node.op_type);
+        let qualified;
+        let name = match node.domain.as_str() {
+            "" | "ai.onnx" => node.op_type.as_str(),
+            domain => {
+                qualified = format!("{domain}/{}", node.op_type);
+                &qualified
+            }
+        };
+        let found = OPERATORS.iter().find(|operator| operator.name == name);
         let found = found.ok_or("the engine does not have this operator")?;
         if version < found.since {
             return Err(format!(
@@ -70,7 +78,7 @@ impl Operator {
     }
 }
 
-impl Takes {
+impl OperandType {
     /// Refuses a value of another datatype; 0 is not known.
     pub(super) fn check(self, name: &str, kind: i32) -> Result<(), String> {
         let is_taken = match kind {
@@ -116,32 +124,32 @@ fn kind_name(kind: i32) -> String {
     name.to_owned()
 }
 
-const fn operator(name: &'static str, takes: Takes, operands: Operands) -> Operator {
+const fn operator(name: &'static str, takes: OperandType, operands: Operands) -> Operator {
     Operator { name, since: 1, takes, operands, gives_other: false, keeps_shape: false, rule: rule::keep, note: "" }
 }
 
 /// Any datatype.
 const fn any(name: &'static str) -> Operator {
-    operator(name, Takes::Any, Operands::First)
+    operator(name, OperandType::Any, Operands::First)
 }
 
 /// A float to a float of the same shape.
 const fn curve(name: &'static str) -> Operator {
-    Operator { keeps_shape: true, ..operator(name, Takes::Float, Operands::First) }
+    Operator { keeps_shape: true, ..operator(name, OperandType::Float, Operands::First) }
 }
 
 const fn float(name: &'static str) -> Operator {
-    operator(name, Takes::Float, Operands::First)
+    operator(name, OperandType::Float, Operands::First)
 }
 
 /// Numbers in all inputs.
 const fn numbers(name: &'static str) -> Operator {
-    operator(name, Takes::Number, Operands::All)
+    operator(name, OperandType::Number, Operands::All)
 }
 
 /// Numbers in the first input.
 const fn number(name: &'static str) -> Operator {
-    operator(name, Takes::Number, Operands::First)
+    operator(name, OperandType::Number, Operands::First)
 }
 
 /// Numbers in all inputs, with a result of another datatype.
@@ -188,17 +196,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     curve_by("Celu", decompose::celu),
     same(numbers("Clip")),
     numbers("Concat"),
-    operator("ConcatFromSequence", Takes::Any, Operands::First),
+    operator("ConcatFromSequence", OperandType::Any, Operands::First),
     any("Constant"),
     any("ConstantOfShape"),
     by(float("Conv"), rule::convolution, "one or two dimensions"),
-    other(by(operator("ConvInteger", Takes::Eight, Operands::First), rule::convolution, "one or two dimensions")),
+    other(by(operator("ConvInteger", OperandType::Eight, Operands::First), rule::convolution, "one or two dimensions")),
     by(float("ConvTranspose"), rule::convolution, "one or two dimensions, no output_shape"),
     curve("Cos"),
     curve("Cosh"),
     same(number("CumSum")),
-    operator("DepthToSpace", Takes::Moved, Operands::First),
-    operator("DequantizeLinear", Takes::Any, Operands::First),
+    operator("DepthToSpace", OperandType::Moved, Operands::First),
+    operator("DequantizeLinear", OperandType::Any, Operands::First),
     by(numbers("Div"), rule::divide, "before version 7 no broadcast along an axis"),
     same(by(float("Dropout"), rule::dropout, "not in training")),
     other(by(float("DynamicQuantizeLinear"), decompose::dynamic_quantize, "")),
@@ -241,9 +249,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     any("Loop"),
     curve("LpNormalization"),
     by(float("MatMul"), rule::matrix_product, ""),
-    other(by(operator("MatMulInteger", Takes::Eight, Operands::First), rule::matrix_product_of_integers, "")),
+    other(by(operator("MatMulInteger", OperandType::Eight, Operands::First), rule::matrix_product_of_integers, "")),
     numbers("Max"),
-    by(operator("MaxPool", Takes::Moved, Operands::First), rule::pool, "one or two dimensions, no indices"),
+    by(operator("MaxPool", OperandType::Moved, Operands::First), rule::pool, "one or two dimensions, no indices"),
     float("Mean"),
     numbers("Min"),
     curve_by("Mish", decompose::mish),
@@ -295,6 +303,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     curve_by("Shrink", decompose::shrink),
     curve("Sigmoid"),
     same(by(number("Sign"), decompose::sign, "")),
+    curve("SimplifiedLayerNormalization"),
     curve("Sin"),
     curve("Sinh"),
     other(any("Size")),
@@ -318,10 +327,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     same(any("Trilu")),
     by(any("Unsqueeze"), rule::axes, ""),
     float("Upsample"),
-    operator("Where", Takes::Number, Operands::Rest),
+    operator("Where", OperandType::Number, Operands::Rest),
     compared("Xor"),
+    curve("com.microsoft/BiasGelu"),
+    curve("com.microsoft/FastGelu"),
+    curve("com.microsoft/Gelu"),
+    curve("com.microsoft/QuickGelu"),
+    curve("com.microsoft/SkipLayerNormalization"),
+    curve("com.microsoft/SkipSimplifiedLayerNormalization"),
 ];
 
+/// A curve with a rule.
 const fn curve_by(name: &'static str, rule: Rule) -> Operator {
     by(curve(name), rule, "")
 }

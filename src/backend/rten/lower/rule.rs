@@ -84,6 +84,11 @@ pub(super) fn convolution(lowering: &mut Lowering<'_>, mut node: NodeMessage) ->
         return refuse("the engine does not pad it by auto_pad");
     }
     fill_window(lowering, &mut node, count)?;
+    let is_padded =
+        node.integers("pads").iter().any(|pad| *pad != 0) || node.text("auto_pad", "NOTSET").starts_with("SAME");
+    if node.op_type == "ConvInteger" && is_padded && node.read_input(2).is_some() {
+        return refuse("the engine pads it with 0, not with the zero point");
+    }
     if node.attribute("dilations").is_none() {
         node.set(AttributeMessage::integers("dilations", &vec![1; count]));
     }
