@@ -166,7 +166,8 @@ fn every_datatype_that_the_engine_holds_passes_through_it() {
     check(UINT8, tensor(&[1, 2], &[0_u8, 255]));
     check(BOOL, retyped(tensor(&[1, 2], &[0_u8, 1]), Datatype::Bool));
     // 1.5 and the least subnormal, in FP16.
-    check(10, retyped(tensor(&[1, 2], &[0x3e00_u16, 1]), Datatype::Fp16));
+    let contents = vec![0x00, 0x3e, 0x01, 0x00].into();
+    check(10, Tensor { datatype: Datatype::Fp16, shape: smallvec::smallvec![1, 2], contents });
 }
 
 #[test]
