@@ -36,6 +36,7 @@ mod http2_peer;
 mod kernels;
 mod load_trials;
 mod models;
+mod onnx_suite;
 mod onnxruntime;
 mod oracle;
 mod perf_analyzer;

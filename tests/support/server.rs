@@ -96,14 +96,19 @@ impl Server {
     }
 
     /// Starts any server and waits until `/v2/health/ready` answers 200.
-    pub fn start(mut command: Command, ports: Ports) -> Self {
+    pub fn start(command: Command, ports: Ports) -> Self {
+        Self::start_within(START_MAX, command, ports)
+    }
+
+    /// The same of one that has much to load.
+    pub fn start_within(start_max: Duration, mut command: Command, ports: Ports) -> Self {
         let log = Folder::new("server");
         let file = File::create(log.path().join("log")).expect("the folder is ours");
         let copy = file.try_clone().expect("a file can be duplicated");
         let child = command.stdin(Stdio::null()).stdout(file).stderr(copy).spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
         let mut server = Self { child, log, ports };
-        server.wait_ready();
+        server.wait_ready(start_max);
         server
     }
 
@@ -156,9 +161,9 @@ impl Server {
         let _ = Command::new("kill").arg("-s").arg(name).arg(self.id().to_string()).stderr(Stdio::null()).status();
     }
 
-    fn wait_ready(&mut self) {
+    fn wait_ready(&mut self, start_max: Duration) {
         let start = Instant::now();
-        while start.elapsed() < START_MAX {
+        while start.elapsed() < start_max {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("the server ended with {status} before it was ready:\n{}", self.log());
             }
@@ -168,7 +173,7 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        panic!("the server was not ready in {START_MAX:?}:\n{}", self.log());
+        panic!("the server was not ready in {start_max:?}:\n{}", self.log());
     }
 }
 

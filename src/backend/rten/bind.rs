@@ -51,7 +51,7 @@ fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, E
     held_as(tensor.datatype).ok_or_else(|| {
         Error::unsupported(format!(
             "unable to load model '{}': {side} '{}' is {}, which the embedded engine does not have (it has BOOL, UINT8, \
-             INT8, INT32, INT64 and FP32); {ALTERNATIVE}",
+             INT8, INT32, INT64, FP16 and FP32); {ALTERNATIVE}",
             spec.name,
             tensor.name,
             tensor.datatype.name()
@@ -70,7 +70,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) ->
     if came != want {
         return Err(input_count_differs(spec, want, came));
     }
-    let bind = |(input, held)| bind_tensor(spec, model, "input", nodes, input, held);
+    let bind = |(input, held)| bind_tensor(spec, model, "input", (nodes, None), input, held);
     spec.inputs.iter().zip(held.iter().copied()).map(bind).collect()
 }
 
@@ -97,9 +97,18 @@ pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<B
 /// # Errors
 ///
 /// Where the model lacks one, or declares another datatype or shape.
-pub(super) fn bind_outputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<RtenBinding>, Error> {
+pub(super) fn bind_outputs(
+    spec: &ModelSpec,
+    model: &Model,
+    graph_outputs: &[(String, i32)],
+    held: &[DataType],
+) -> Result<Vec<RtenBinding>, Error> {
     let nodes = model.output_ids();
-    let bind = |(output, held)| bind_tensor(spec, model, "output", nodes, output, held);
+    let bind = |(output, held): (&TensorSpec, DataType)| {
+        // The engine may have folded it into a constant without its name.
+        let place = graph_outputs.iter().position(|(name, _)| *name == output.name);
+        bind_tensor(spec, model, "output", (nodes, place.and_then(|place| nodes.get(place)).copied()), output, held)
+    };
     spec.outputs.iter().zip(held.iter().copied()).map(bind).collect()
 }
 
@@ -107,11 +116,11 @@ fn bind_tensor(
     spec: &ModelSpec,
     model: &Model,
     side: &str,
-    nodes: &[NodeId],
+    (nodes, place): (&[NodeId], Option<NodeId>),
     tensor: &TensorSpec,
     held: DataType,
 ) -> Result<RtenBinding, Error> {
-    let node = model.find_node(&tensor.name).filter(|node| nodes.contains(node));
+    let node = place.or_else(|| model.find_node(&tensor.name).filter(|node| nodes.contains(node)));
     let node = node.ok_or_else(|| unexpected(model, side, nodes, &tensor.name))?;
     let node_info = model.node_info(node);
     let declared = node_info.as_ref().and_then(rten::NodeInfo::dtype);

@@ -3,6 +3,7 @@
 
 use bytemuck::NoUninit;
 use bytes::Bytes;
+use half::f16;
 use rten::{DataType, Value, ValueType, ValueView};
 use rten_tensor::{Layout, Tensor as RtenTensor};
 
@@ -14,10 +15,10 @@ use crate::tensor::{AlignedBuffer, Datatype};
 pub(super) const ALTERNATIVE: &str = "serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)";
 
 /// The engine's datatype that represents a datatype; `None` where none represents all its values, except that
-/// INT64 is 32 bits: inputs beyond them are refused.
+/// INT64 is 32 bits: inputs beyond them are refused. FP16 is computed in FP32 and rounded once, at the end.
 pub(super) const fn held_as(datatype: Datatype) -> Option<DataType> {
     match datatype {
-        Datatype::Fp32 => Some(DataType::Float),
+        Datatype::Fp16 | Datatype::Fp32 => Some(DataType::Float),
         Datatype::Bool | Datatype::Int32 | Datatype::Int64 => Some(DataType::Int32),
         Datatype::Int8 => Some(DataType::Int8),
         Datatype::Uint8 => Some(DataType::UInt8),
@@ -40,6 +41,7 @@ pub(super) const fn natural(held: DataType) -> Option<Datatype> {
 pub(super) const fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
         Datatype::Bool => InputConversion { alignment: 4, convert: Some(bools_to_ints) },
+        Datatype::Fp16 => InputConversion { alignment: 4, convert: Some(halves_to_floats) },
         Datatype::Int64 => InputConversion { alignment: 4, convert: Some(longs_to_ints) },
         Datatype::Int8 | Datatype::Uint8 => InputConversion { alignment: 1, convert: None },
         _ => InputConversion { alignment: 4, convert: None },
@@ -62,6 +64,7 @@ pub(super) fn view<'a>(held: DataType, shape: &[usize], contents: &'a [u8]) -> O
 pub(super) fn contents(value: Value, datatype: Datatype) -> Option<Bytes> {
     match (value, datatype) {
         (Value::FloatTensor(tensor), Datatype::Fp32) => Some(shared(tensor.into_data())),
+        (Value::FloatTensor(tensor), Datatype::Fp16) => Some(floats_to_halves(tensor)),
         (Value::Int32Tensor(tensor), Datatype::Int32) => Some(shared(tensor.into_data())),
         (Value::Int32Tensor(tensor), Datatype::Int64) => Some(widened(tensor)),
         (Value::Int32Tensor(tensor), Datatype::Bool) => Some(ints_to_bools(tensor)),
@@ -110,6 +113,18 @@ fn bools_to_ints(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> 
     let space = grown(out, contents.len().checked_mul(4));
     for (value, place) in contents.iter().zip(space.as_chunks_mut::<4>().0) {
         *place = i32::from(*value != 0).to_ne_bytes();
+    }
+    Ok(())
+}
+
+fn floats_to_halves(tensor: RtenTensor<f32>) -> Bytes {
+    shared(tensor.into_data().into_iter().map(f16::from_f32).collect())
+}
+
+fn halves_to_floats(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {
+    let space = grown(out, contents.len().checked_mul(2));
+    for (value, place) in contents.as_chunks::<2>().0.iter().zip(space.as_chunks_mut::<4>().0) {
+        *place = f16::from_le_bytes(*value).to_f32().to_ne_bytes();
     }
     Ok(())
 }
@@ -200,7 +215,7 @@ mod tests {
         let names: Vec<_> = Datatype::ALL.into_iter().filter(|datatype| held_as(*datatype).is_some()).collect();
         assert_eq!(
             names.iter().map(|datatype| datatype.name()).collect::<Vec<_>>().join(" "),
-            "BOOL UINT8 INT8 INT32 INT64 FP32"
+            "BOOL UINT8 INT8 INT32 INT64 FP16 FP32"
         );
         for datatype in names {
             let bytes = vec![0; 8];

@@ -6,16 +6,18 @@
 mod bind;
 mod datatype;
 mod instance;
+mod lower;
 
 #[cfg(test)]
 mod tests;
 
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId};
 
 use crate::backend::batch::fits;
@@ -25,6 +27,7 @@ use crate::backend::text::ShapeText;
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
+use crate::model::onnx::external_data::external_files;
 use crate::model::onnx::initializer::take_initial_values;
 use crate::tensor::Tensor;
 
@@ -73,20 +76,26 @@ impl Backend for Rten {
     }
 }
 
-/// A model and the defaults of its optional inputs ([`SharedGraph::defaults`]).
-type WholeBatch = (Model, Vec<Option<Tensor>>);
+/// What was read of a model version.
+struct WholeModel {
+    model: Model,
+    /// [`SharedGraph::defaults`].
+    defaults: Vec<Option<Tensor>>,
+    /// The graph's outputs: names and ONNX's element types.
+    outputs: Vec<(String, i32)>,
+}
 
 fn load(
     spec: &Arc<ModelSpec>,
-    read: impl FnOnce() -> Result<WholeBatch, Error>,
+    read: impl FnOnce() -> Result<WholeModel, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
     check_optimization(spec)?;
     let inputs = bind::held_inputs(spec)?;
     let outputs = bind::held_outputs(spec)?;
-    let (model, defaults) = read()?;
+    let WholeModel { model, defaults, outputs: graph_outputs } = read()?;
     let inputs = bind::bind_inputs(spec, &model, &inputs)?;
     let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
-    let outputs = bind::bind_outputs(spec, &model, &outputs)?;
+    let outputs = bind::bind_outputs(spec, &model, &graph_outputs, &outputs)?;
     let output_nodes = outputs.iter().map(|port| port.node).collect();
     let spec = Arc::clone(spec);
     let shared = SharedGraph { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
@@ -118,45 +127,78 @@ fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
 
 /// Reads the model's file, the files of weights that it names beside it, and the defaults of optional
 /// inputs.
-fn read(spec: &ModelSpec, directory: &Path) -> Result<WholeBatch, Error> {
+fn read(spec: &ModelSpec, directory: &Path) -> Result<WholeModel, Error> {
     let path = model_path(spec, directory)?;
-    catching(spec, || read_whole(spec, || read_file(&path), || read_bytes(&path)))
+    let beside = path.parent().unwrap_or(directory);
+    catching(spec, || {
+        let bytes = std::fs::read(&path).map_err(|error| Error::internal(error.to_string()))?;
+        // The engine recognises the format by the extension, and finds files of weights beside the model.
+        let has_known_name = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+        read_whole(spec, bytes, Some(beside), has_known_name.then_some(&path))
+    })
 }
 
 /// Reads a model from its opened file, which refers to no other files.
-fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<WholeBatch, Error> {
-    let bytes = || {
+fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<WholeModel, Error> {
+    catching(spec, || {
         let mut bytes = Vec::new();
         let outcome = file.try_clone_to_owned().map(std::fs::File::from).and_then(|mut file| {
             file.rewind()?;
             file.read_to_end(&mut bytes)
         });
-        outcome.map(|_| bytes).map_err(|error| Error::internal(error.to_string()))
-    };
-    catching(spec, || read_whole(spec, || ModelOptions::with_all_ops().load(bytes()?).map_err(engine_error), bytes))
+        outcome.map_err(|error| Error::internal(error.to_string()))?;
+        read_whole(spec, bytes, None, None)
+    })
 }
 
 /// Catches a panic of the engine's reader: a broken file fails this load only.
-fn catching(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeBatch, Error>) -> Result<WholeBatch, Error> {
+fn catching(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeModel, Error>) -> Result<WholeModel, Error> {
     let outcome = catch_unwind(AssertUnwindSafe(read));
     let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("the embedded engine failed to read the file")));
     outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
 }
 
+/// Loads a model from the bytes of its file, or from `path` if they are to be read as they are there: the engine then
+/// holds weights once. `beside` has its files of weights.
 fn read_whole(
     spec: &ModelSpec,
-    model: impl FnOnce() -> Result<Model, Error>,
-    bytes: impl FnOnce() -> Result<Vec<u8>, Error>,
-) -> Result<WholeBatch, Error> {
+    bytes: Vec<u8>,
+    beside: Option<&Path>,
+    path: Option<&PathBuf>,
+) -> Result<WholeModel, Error> {
+    let (bytes, defaults) = take_defaults(spec, bytes)?;
+    let bytes = Bytes::from(bytes);
+    let external = |location: &str, offset: u64, length: Option<u64>| match beside {
+        Some(directory) => read_part(&directory.join(location), offset, length),
+        None => Err(Error::invalid(format!("it has a constant in another file, '{location}'"))),
+    };
+    let lowered = lower::lower(bytes.clone(), &external)?;
+    let mut options = ModelOptions::with_all_ops();
+    let model = match (path, lowered.file) {
+        (Some(path), None) if defaults.is_empty() => {
+            drop(bytes);
+            options.load_file(path)
+        }
+        (_, file) => {
+            for name in external_files(&bytes)? {
+                options.external_data(&name, external(&name, 0, None)?);
+            }
+            options.load(file.unwrap_or_else(|| bytes.into()))
+        }
+    };
+    Ok(WholeModel { model: model.map_err(engine_error)?, defaults, outputs: lowered.outputs })
+}
+
+/// Takes the initial values of optional inputs out of a file.
+fn take_defaults(spec: &ModelSpec, bytes: Vec<u8>) -> Result<(Vec<u8>, Vec<Option<Tensor>>), Error> {
     let optional = spec.inputs.iter().filter(|input| input.is_optional);
     let names: Vec<_> = optional.map(|input| input.name.as_str()).collect();
     if names.is_empty() {
-        return Ok((model()?, Vec::new()));
+        return Ok((bytes, Vec::new()));
     }
     // The engine folds initial values into the graph as constants, and would then ignore an input that a
     // request brings. So they are taken out of the model, and passed with each request that left
     // them out.
-    let bytes = bytes()?;
     let (bytes, values) = take_initial_values(&bytes, &names).map_err(Error::invalid)?;
     let mut values = values.into_iter();
     let mut defaults = Vec::with_capacity(spec.inputs.len());
@@ -172,20 +214,19 @@ fn read_whole(
         }
         defaults.push(default);
     }
-    Ok((ModelOptions::with_all_ops().load(bytes).map_err(engine_error)?, defaults))
+    Ok((bytes, defaults))
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::internal(error.to_string()))
-}
-
-fn read_file(path: &Path) -> Result<Model, Error> {
-    let options = ModelOptions::with_all_ops();
-    // The engine recognises the format by the extension, and finds files of weights beside the model. A
-    // model under another name is read from memory, and so must contain its weights.
-    let has_known_name = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
-    let outcome = if has_known_name { options.load_file(path) } else { options.load(read_bytes(path)?) };
-    outcome.map_err(engine_error)
+/// Reads so many bytes of a file of weights, or all from an offset on.
+fn read_part(path: &Path, offset: u64, length: Option<u64>) -> Result<Vec<u8>, Error> {
+    let read = || {
+        let mut file = std::fs::File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.take(length.unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error: std::io::Error| Error::internal(format!("a file of weights cannot be read: {error}")))
 }
 
 fn engine_error(error: LoadError) -> Error {
