@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::backend::LoadedModel;
 use crate::control::placement::{InstanceSite, PlacementChoice};
-use crate::limits::HEAVY_RUN_MIN;
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, SequenceStrategy};
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::run_limit::RunLimit;
@@ -33,11 +32,6 @@ pub struct LoadedVersion {
 }
 
 impl LoadedVersion {
-    /// Whether a run of one row is so long that its workers may share the cores of the shards.
-    pub fn is_heavy(&self) -> bool {
-        self.choice.run.is_some_and(|run| run >= HEAVY_RUN_MIN)
-    }
-
     /// The instance groups that get worker threads, passive ones last.
     pub fn worker_groups(&self) -> impl Iterator<Item = &InstanceGroup> {
         let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == InstanceSite::Worker);

@@ -116,7 +116,8 @@ impl PlannedModel {
         warn_of_unknown_policies(settings, &loaded);
         let groups = || instances(&loaded).map(|(group, ..)| host_policy_cores(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
-        let (is_heavy, free_cores) = if loaded.is_heavy() { (true, &cores.heavy) } else { (false, &cores.workers) };
+        let (is_heavy, free_cores) =
+            if loaded.choice.is_heavy { (true, &cores.heavy) } else { (false, &cores.workers) };
         let mut least = cores::least_loaded(free_cores, worker_cores, free).into_iter();
         let mut placements = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
@@ -269,7 +270,7 @@ fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
 fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Vec<Vec<WorkerPlacement>> {
     let pool = |loaded: &LoadedVersion, group: &InstanceGroup| match host_policy_cores(settings, group) {
         Some(_) => WorkerPool::Policy(group.host_policy.clone()),
-        None if loaded.is_heavy() => WorkerPool::Heavy,
+        None if loaded.choice.is_heavy => WorkerPool::Heavy,
         None => WorkerPool::Light,
     };
     let mut counts: BTreeMap<WorkerPool, usize> = BTreeMap::new();
