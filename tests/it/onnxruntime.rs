@@ -57,7 +57,7 @@ pub fn command(repository: &Folder, flags: &[&str], ports: Ports) -> Command {
     for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
         command.arg(format!("--{flag}-port={port}"));
     }
-    for variable in ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+    for variable in ["ORT_DYLIB_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "PYTHONUSERBASE"] {
         command.env_remove(variable);
     }
     command.env("PATH", "/nowhere");
