@@ -84,15 +84,35 @@ pub(super) fn convolution(lowering: &mut Lowering<'_>, mut node: NodeMessage) ->
         return refuse("the engine does not pad it by auto_pad");
     }
     fill_window(lowering, &mut node, count)?;
-    let is_padded =
-        node.integers("pads").iter().any(|pad| *pad != 0) || node.text("auto_pad", "NOTSET").starts_with("SAME");
-    if node.op_type == "ConvInteger" && is_padded && node.read_input(2).is_some() {
-        return refuse("the engine pads it with 0, not with the zero point");
+    if node.op_type == "ConvInteger" {
+        pad_by_zero_point(lowering, &mut node, count)?;
     }
     if node.attribute("dilations").is_none() {
         node.set(AttributeMessage::integers("dilations", &vec![1; count]));
     }
     keep(lowering, node)
+}
+
+/// The engine pads integers with 0, not with the zero point, which is what 0 stands for.
+fn pad_by_zero_point(lowering: &mut Lowering<'_>, node: &mut NodeMessage, count: usize) -> Result<(), String> {
+    let Some(point) = node.read_input(2).map(str::to_owned) else { return Ok(()) };
+    if node.text("auto_pad", "NOTSET").starts_with("SAME") {
+        return Err("the engine pads it with 0, not with the zero point".to_owned());
+    }
+    let Some((before, after)) = node.integers("pads").split_at_checked(count) else { return Ok(()) };
+    let pads = [&[0, 0], before, &[0, 0], after].concat();
+    node.unset("pads");
+    if pads.iter().all(|pad| *pad == 0) {
+        return Ok(());
+    }
+    let pads = lowering.add_integers(&[i64::try_from(pads.len()).unwrap_or(0)], &pads);
+    let scalar = lowering.add_integers(&[0], &[]);
+    let point = lowering.add("Reshape", &[&point, &scalar], vec![]);
+    let padded = lowering.add("Pad", &[node.read_input(0).unwrap_or_default(), &pads, &point], vec![]);
+    if let Some(place) = node.input.first_mut() {
+        *place = padded;
+    }
+    Ok(())
 }
 
 fn fill_window(lowering: &Lowering<'_>, node: &mut NodeMessage, count: usize) -> Result<(), String> {
