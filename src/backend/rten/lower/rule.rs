@@ -140,11 +140,11 @@ fn lower_pads(lowering: &Lowering<'_>, node: &NodeMessage) -> Option<Vec<i64>> {
         (node.integers("kernel_shape"), node.integers("strides"), node.integers("dilations"));
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (index, (kernel, stride)) in kernel.iter().zip(strides).enumerate() {
-        let reach = (kernel - 1) * dilations.get(index).copied().unwrap_or(1);
+        let reach = kernel.saturating_sub(1).saturating_mul(dilations.get(index).copied().unwrap_or(1));
         let size = sizes.get(index).copied().filter(|size| *size > 0);
         let total = match size {
             _ if *stride == 1 => reach,
-            Some(size) if *stride > 0 => ((size - 1) / stride * stride + reach + 1 - size).max(0),
+            Some(size) if *stride > 0 => ((size - 1) / stride * stride - size + 1).saturating_add(reach).max(0),
             _ => return None,
         };
         before.push(total - total / 2);
