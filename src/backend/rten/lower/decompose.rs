@@ -1,9 +1,14 @@
 //! Operators that the engine lacks, or computes otherwise than ONNX says, by others that give the same numbers.
 
+use crate::limits::RANK_MAX;
 use crate::model::onnx::message::{AttributeMessage, NodeMessage, element};
 
 use super::Lowering;
 use super::rule::keep;
+
+/// No axis is further from the end.
+#[expect(clippy::cast_possible_wrap, reason = "a few dimensions")]
+const RANK_MOST: i64 = RANK_MAX as i64;
 
 fn to(kind: i32) -> Vec<AttributeMessage> {
     vec![AttributeMessage::integer("to", kind.into())]
@@ -223,8 +228,8 @@ pub(super) fn layer_normalization(lowering: &mut Lowering<'_>, mut node: NodeMes
     let first = node.integer("axis", -1);
     let rank = lowering.dims(Some(&input)).and_then(|dims| i64::try_from(dims.len()).ok());
     let first = match rank {
-        Some(rank) if first >= 0 => first - rank,
-        _ if first < 0 => first,
+        Some(rank) if (0..rank).contains(&first) => first - rank,
+        _ if (-RANK_MOST..0).contains(&first) => first,
         _ => return Err("it gives a mean, and the file does not say how many dimensions there are".to_owned()),
     };
     let axes: Vec<i64> = (first..0).collect();
@@ -277,9 +282,9 @@ pub(super) fn quantize(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result
     let rank = lowering.dims(Some(&input)).and_then(|dims| i64::try_from(dims.len()).ok());
     let behind = match (shaped, rank) {
         (None, _) => None,
-        (Some(_), _) if dimension < 0 => Some(-dimension - 1),
-        (Some(_), Some(rank)) => Some(rank - dimension - 1),
-        (Some(_), None) => return Err("the file does not say how many dimensions it reads".to_owned()),
+        (Some(_), _) if (-RANK_MOST..0).contains(&dimension) => Some(-dimension - 1),
+        (Some(_), Some(rank)) if (0..rank).contains(&dimension) => Some(rank - dimension - 1),
+        (Some(_), _) => return Err("the file does not say how many dimensions it reads".to_owned()),
     };
     let shape = |lowering: &mut Lowering<'_>, name: String| {
         let Some(behind) = behind else { return name };

@@ -2,6 +2,7 @@
 //! request.
 
 use crate::error::Error;
+use crate::limits::RANK_MAX;
 use crate::model::onnx::message::{NodeMessage, TensorMessage, element};
 
 use super::operator::Operator;
@@ -145,7 +146,10 @@ fn result_dims(node: &NodeMessage, operator: &Operator, inputs: &[GraphValue]) -
             Some(vec![-1; of(0)?.len() + axes.len()])
         }
         "Flatten" | "Gemm" => Some(vec![-1, -1]),
-        "Reshape" => Some(vec![-1; usize::try_from(*of(1)?.first()?).ok()?]),
+        "Reshape" => {
+            let rank = usize::try_from(*of(1)?.first()?).ok().filter(|rank| *rank <= RANK_MAX)?;
+            Some(vec![-1; rank])
+        }
         _ if operator.keeps_shape => of(0),
         "Add" | "Sub" | "Mul" | "Div" | "Pow" | "And" | "Or" | "Equal" | "Greater" | "Less" => {
             let (a, b) = (of(0)?, of(1)?);

@@ -84,15 +84,35 @@ pub(super) fn convolution(lowering: &mut Lowering<'_>, mut node: NodeMessage) ->
         return refuse("the engine does not pad it by auto_pad");
     }
     fill_window(lowering, &mut node, count)?;
-    let is_padded =
-        node.integers("pads").iter().any(|pad| *pad != 0) || node.text("auto_pad", "NOTSET").starts_with("SAME");
-    if node.op_type == "ConvInteger" && is_padded && node.read_input(2).is_some() {
-        return refuse("the engine pads it with 0, not with the zero point");
+    if node.op_type == "ConvInteger" {
+        pad_by_zero_point(lowering, &mut node, count)?;
     }
     if node.attribute("dilations").is_none() {
         node.set(AttributeMessage::integers("dilations", &vec![1; count]));
     }
     keep(lowering, node)
+}
+
+/// The engine pads integers with 0, not with the zero point, which is what 0 stands for.
+fn pad_by_zero_point(lowering: &mut Lowering<'_>, node: &mut NodeMessage, count: usize) -> Result<(), String> {
+    let Some(point) = node.read_input(2).map(str::to_owned) else { return Ok(()) };
+    if node.text("auto_pad", "NOTSET").starts_with("SAME") {
+        return Err("the engine pads it with 0, not with the zero point".to_owned());
+    }
+    let Some((before, after)) = node.integers("pads").split_at_checked(count) else { return Ok(()) };
+    let pads = [&[0, 0], before, &[0, 0], after].concat();
+    node.unset("pads");
+    if pads.iter().all(|pad| *pad == 0) {
+        return Ok(());
+    }
+    let pads = lowering.add_integers(&[i64::try_from(pads.len()).unwrap_or(0)], &pads);
+    let scalar = lowering.add_integers(&[0], &[]);
+    let point = lowering.add("Reshape", &[&point, &scalar], vec![]);
+    let padded = lowering.add("Pad", &[node.read_input(0).unwrap_or_default(), &pads, &point], vec![]);
+    if let Some(place) = node.input.first_mut() {
+        *place = padded;
+    }
+    Ok(())
 }
 
 fn fill_window(lowering: &Lowering<'_>, node: &mut NodeMessage, count: usize) -> Result<(), String> {
@@ -120,11 +140,11 @@ fn lower_pads(lowering: &Lowering<'_>, node: &NodeMessage) -> Option<Vec<i64>> {
         (node.integers("kernel_shape"), node.integers("strides"), node.integers("dilations"));
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (index, (kernel, stride)) in kernel.iter().zip(strides).enumerate() {
-        let reach = (kernel - 1) * dilations.get(index).copied().unwrap_or(1);
+        let reach = kernel.saturating_sub(1).saturating_mul(dilations.get(index).copied().unwrap_or(1));
         let size = sizes.get(index).copied().filter(|size| *size > 0);
         let total = match size {
             _ if *stride == 1 => reach,
-            Some(size) if *stride > 0 => ((size - 1) / stride * stride + reach + 1 - size).max(0),
+            Some(size) if *stride > 0 => ((size - 1) / stride * stride - size + 1).saturating_add(reach).max(0),
             _ => return None,
         };
         before.push(total - total / 2);

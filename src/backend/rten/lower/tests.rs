@@ -138,6 +138,11 @@ fn what_the_engine_cannot_compute_rightly_is_refused_by_name_with_what_to_do() {
     let power = "operator Pow that gives 'y': its INT64 results depend on numbers of the request and may be beyond 32 \
                  bits, in which the engine computes";
     check(17, "y = Pow(x, x)", &["x:7[2]"], power);
+    let far = "operator LayerNormalization that gives 'y': it gives a mean, and the file does not say how many dimensions \
+               there are";
+    check(17, "y, m = LayerNormalization(x, s) axis=-4611686018427387904\nz = Identity(m)", &["x:1", "s:1"], far);
+    let far = "operator QuantizeLinear that gives 'y': the file does not say how many dimensions it reads";
+    check(17, "y = QuantizeLinear(x, s) axis=-4611686018427387904", &["x:1", "s:1[3]"], far);
     let weight = "operator Gather that gives 'y': 'big' has INT64 values beyond 32 bits, in which the engine computes";
     check(17, "y = Gather(big, x)", &["x:7"], weight);
     check(17, "y = Identity(big)", &[], "output 'y' has INT64 values beyond 32 bits");

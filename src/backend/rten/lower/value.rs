@@ -1,5 +1,6 @@
 //! What is known of a value before anything runs.
 
+use crate::limits::RANK_MAX;
 use crate::model::onnx::message::{TensorMessage, element};
 
 /// What is known of one value.
@@ -34,6 +35,8 @@ impl Default for GraphValue {
 impl GraphValue {
     /// A value that the file declares.
     pub(super) fn declared(element: i32, dims: Option<Vec<i64>>) -> Self {
+        // More than the engine takes are not copied from value to value.
+        let dims = dims.filter(|dims| dims.len() <= RANK_MAX);
         let value = Self { element, dims, ..Self::default() };
         match element {
             element::BOOL => value.within(0, 1),
