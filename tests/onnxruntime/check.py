@@ -78,11 +78,11 @@ def lrn():
 
 
 def sequence():
-    """A classifier's second output, as scikit-learn's converter makes it: a sequence of maps."""
-    node = helper.make_node("ZipMap", ["x"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
-    map_type = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    output = helper.make_value_info("z", helper.make_sequence_type_proto(map_type))
-    return model([node], [("x", TensorProto.FLOAT, ["N", 2])], [output], opsets=(("", 20), ("ai.onnx.ml", 3)))
+    """Two tensors in a sequence, which no tensor can carry, beside an output that is one."""
+    nodes = [helper.make_node("SequenceConstruct", ["x", "x"], ["z"]), helper.make_node("Relu", ["x"], ["y"])]
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 2])
+    output = helper.make_value_info("z", helper.make_sequence_type_proto(element))
+    return model(nodes, [("x", TensorProto.FLOAT, ["N", 2])], [("y", TensorProto.FLOAT, ["N", 2]), output])
 
 
 def silero():
