@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
-use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
+use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
 use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::Engines;
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
@@ -17,6 +17,7 @@ use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
+use crate::control::process_memory;
 use crate::control::python;
 use crate::control::warm_up;
 use crate::error::Error;
@@ -66,6 +67,7 @@ pub struct ServingVersions {
 pub struct ModelLoader {
     settings: Arc<Settings>,
     engines: Engines,
+    run_memory: Arc<RunMemory>,
     host_gpus: HostGpus,
     services: ModelServices,
 }
@@ -77,8 +79,10 @@ impl ModelLoader {
     /// `InvalidArgument` when that library cannot be used.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        let run_memory = Arc::new(RunMemory::new(process_memory::run_max(settings)));
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
-        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings), services })
+        let engines = engines.with_run_memory(Arc::clone(&run_memory));
+        Ok(Self { settings: Arc::clone(settings), engines, run_memory, host_gpus: HostGpus::new(settings), services })
     }
 
     /// What the server does for models with code of their own.
@@ -94,6 +98,11 @@ impl ModelLoader {
     /// The GPUs of this machine. The first call searches for them.
     pub fn gpus(&self) -> &Gpus {
         self.host_gpus.gpus()
+    }
+
+    /// What runs of the embedded engine may take.
+    pub const fn run_memory(&self) -> &Arc<RunMemory> {
+        &self.run_memory
     }
 
     /// The metrics of the GPUs.
@@ -365,6 +374,7 @@ mod tests {
         let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
         let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
         let loader = ModelLoader {
+            run_memory: Arc::default(),
             settings: Arc::new(settings),
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),

@@ -86,7 +86,7 @@ pub fn choose(
     bound_by: Option<&str>,
 ) -> Result<PlacementChoice, Error> {
     let worker = |why: &str| PlacementChoice { site: InstanceSite::Worker, why: why.to_owned(), run: None };
-    let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then_some("it sleeps or waits"));
+    let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then(|| loaded.why_not_inline()));
     match (spec.parameters.get(PARAMETER).map(String::as_str), bound_by) {
         (Some("worker"), _) => return Ok(worker("configured")),
         (Some("inline"), Some(why)) => {

@@ -47,6 +47,7 @@ mod replay_config;
 mod repository;
 mod reshape;
 mod response_cache;
+mod run_memory;
 mod scheduling;
 mod sequence_clients;
 mod sequences;

@@ -5,6 +5,7 @@ use super::protobuf::Message;
 #[path = "../../src/backend/onnx_builder.rs"]
 pub mod builder;
 
+use builder::BOOL;
 pub use builder::{FLOAT, INT64, Onnx};
 
 /// `elem_type` of FP32 in `onnx.proto`.
@@ -121,4 +122,22 @@ pub fn lookup_of(table: &[f32]) -> Vec<u8> {
     let onnx = Onnx::default().constant("table", FLOAT, &[size], &raw);
     let onnx = onnx.node("Gather", &["table", "ROW"], &["VALUE"], &[("axis", 0)]);
     onnx.input("ROW", builder::INT32, &[-1, 1]).output("VALUE", FLOAT, &[-1, 1]).into_bytes()
+}
+
+/// A `Loop` that runs as often as the input `n` says.
+pub fn counting() -> Vec<u8> {
+    let body = Onnx::default()
+        .node("Add", &["v", "one"], &["next"], &[])
+        .node("Identity", &["c"], &["again"], &[])
+        .input("i", INT64, &[])
+        .input("c", BOOL, &[])
+        .input("v", FLOAT, &[])
+        .output("again", BOOL, &[])
+        .output("next", FLOAT, &[]);
+    Onnx::default()
+        .node_around("Loop", &["n", "", "one"], &["y"], &[], vec![("body", body)])
+        .constant("one", FLOAT, &[], &1_f32.to_le_bytes())
+        .input("n", INT64, &[])
+        .output("y", FLOAT, &[])
+        .into_bytes()
 }

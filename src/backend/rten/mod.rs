@@ -5,6 +5,7 @@
 
 mod bind;
 mod datatype;
+mod estimate;
 mod instance;
 
 #[cfg(test)]
@@ -25,20 +26,35 @@ use crate::backend::text::ShapeText;
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
+use crate::model::onnx::graph::OnnxGraph;
 use crate::model::onnx::initializer::take_initial_values;
+use crate::model::onnx::work::why_not_by_shape;
 use crate::tensor::Tensor;
 
 use bind::{BatchBinding, RtenBinding};
 use datatype::ALTERNATIVE;
+use estimate::RunEstimate;
 use instance::RtenInstance;
 
+pub use estimate::RunMemory;
+
 /// The backend.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rten;
+#[derive(Clone, Debug, Default)]
+pub struct Rten {
+    memory: Arc<RunMemory>,
+}
+
+impl Rten {
+    /// With a bound on the memory of runs.
+    pub const fn new(memory: Arc<RunMemory>) -> Self {
+        Self { memory }
+    }
+}
 
 /// A loaded model version.
 struct RtenModel {
     shared: Arc<SharedGraph>,
+    why_not_by_shape: Option<String>,
 }
 
 /// What all instances of a model version share.
@@ -52,6 +68,7 @@ struct SharedGraph {
     defaults: Vec<Option<Tensor>>,
     outputs: Vec<RtenBinding>,
     output_nodes: Vec<NodeId>,
+    estimate: Arc<RunEstimate>,
 }
 
 impl Backend for Rten {
@@ -60,7 +77,7 @@ impl Backend for Rten {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        load(spec, || read(spec, directory))
+        self.load_read(spec, || read(spec, directory))
     }
 
     fn load_opened(
@@ -69,28 +86,35 @@ impl Backend for Rten {
         _directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        load(spec, || read_opened(spec, file))
+        self.load_read(spec, || read_opened(spec, file))
     }
 }
 
-/// A model and the defaults of its optional inputs ([`SharedGraph::defaults`]).
-type WholeBatch = (Model, Vec<Option<Tensor>>);
+/// A model, the defaults of its optional inputs ([`SharedGraph::defaults`]), and the outline of its graph.
+type WholeBatch = (Model, Vec<Option<Tensor>>, Result<OnnxGraph, Error>);
 
-fn load(
-    spec: &Arc<ModelSpec>,
-    read: impl FnOnce() -> Result<WholeBatch, Error>,
-) -> Result<Box<dyn LoadedModel>, Error> {
-    check_optimization(spec)?;
-    let inputs = bind::held_inputs(spec)?;
-    let outputs = bind::held_outputs(spec)?;
-    let (model, defaults) = read()?;
-    let inputs = bind::bind_inputs(spec, &model, &inputs)?;
-    let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
-    let outputs = bind::bind_outputs(spec, &model, &outputs)?;
-    let output_nodes = outputs.iter().map(|port| port.node).collect();
-    let spec = Arc::clone(spec);
-    let shared = SharedGraph { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
-    Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
+impl Rten {
+    fn load_read(
+        &self,
+        spec: &Arc<ModelSpec>,
+        read: impl FnOnce() -> Result<WholeBatch, Error>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        check_optimization(spec)?;
+        let inputs = bind::held_inputs(spec)?;
+        let outputs = bind::held_outputs(spec)?;
+        let (model, defaults, graph) = read()?;
+        let inputs = bind::bind_inputs(spec, &model, &inputs)?;
+        let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
+        let outputs = bind::bind_outputs(spec, &model, &outputs)?;
+        // Only now: what is wrong with a file, the engine and the configuration say better.
+        let graph = graph?;
+        let output_nodes = outputs.iter().map(|port| port.node).collect();
+        let shapes = bind::input_shapes(spec, &model, &inputs, &batch_inputs);
+        let estimate = Arc::new(RunEstimate::new(spec, &graph, &shapes, Arc::clone(&self.memory))?);
+        let spec = Arc::clone(spec);
+        let shared = SharedGraph { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes, estimate };
+        Ok(Box::new(RtenModel { shared: Arc::new(shared), why_not_by_shape: why_not_by_shape(&graph) }))
+    }
 }
 
 impl LoadedModel for RtenModel {
@@ -99,7 +123,11 @@ impl LoadedModel for RtenModel {
     }
 
     fn may_run_inline(&self) -> bool {
-        true
+        self.why_not_by_shape.is_none()
+    }
+
+    fn why_not_inline(&self) -> &str {
+        self.why_not_by_shape.as_deref().unwrap_or_default()
     }
 }
 
@@ -146,12 +174,13 @@ fn catching(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeBatch, Error>) 
 fn read_whole(
     spec: &ModelSpec,
     model: impl FnOnce() -> Result<Model, Error>,
-    bytes: impl FnOnce() -> Result<Vec<u8>, Error>,
+    bytes: impl Fn() -> Result<Vec<u8>, Error>,
 ) -> Result<WholeBatch, Error> {
     let optional = spec.inputs.iter().filter(|input| input.is_optional);
     let names: Vec<_> = optional.map(|input| input.name.as_str()).collect();
+    let graph = OnnxGraph::outline(&bytes()?);
     if names.is_empty() {
-        return Ok((model()?, Vec::new()));
+        return Ok((model()?, Vec::new(), graph));
     }
     // The engine folds initial values into the graph as constants, and would then ignore an input that a
     // request brings. So they are taken out of the model, and passed with each request that left
@@ -172,7 +201,7 @@ fn read_whole(
         }
         defaults.push(default);
     }
-    Ok((ModelOptions::with_all_ops().load(bytes).map_err(engine_error)?, defaults))
+    Ok((ModelOptions::with_all_ops().load(bytes).map_err(engine_error)?, defaults, graph))
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {

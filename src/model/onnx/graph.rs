@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::limits::{GRAPH_NODES_MAX, GRAPHS_DEEP_MAX};
 use crate::model::onnx::initializer::{read_tensor, read_varints};
 use crate::model::onnx::{OnnxField, OnnxFields, find};
-use crate::tensor::Tensor;
+use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 
 /// The graph of an ONNX file, or one inside it, which may also read values of the graphs around it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +21,10 @@ pub struct OnnxGraph {
     pub nodes: Vec<OnnxNode>,
     /// Its constants by name: initializers and the values of `Constant` nodes.
     pub constants: BTreeMap<String, Tensor>,
+    /// The shapes of the constants that an outline leaves out.
+    pub left_out: BTreeMap<String, Shape>,
+    /// Whether the file defines operators of its own, which are not read.
+    pub has_functions: bool,
     /// The version of ONNX's own operator set.
     pub version: i64,
 }
@@ -43,11 +47,14 @@ pub struct OnnxNode {
 #[derive(Clone, Debug, PartialEq)]
 enum OnnxAttribute {
     Float(f32),
+    Floats(Vec<f32>),
     Graph(OnnxGraph),
     Integer(i64),
     Integers(Vec<i64>),
     Text(String),
     Tensor(Tensor),
+    /// A tensor that an outline leaves out.
+    LeftOut(Shape),
     /// A type that no backend here uses.
     Other,
 }
@@ -59,36 +66,81 @@ impl OnnxGraph {
     /// `InvalidArgument` if the file is not ONNX, has too many operators, nests graphs too deep, or has constants that
     /// cannot be read.
     pub fn decode(file: &[u8]) -> Result<Self, Error> {
-        Self::read(file).map_err(|reason| Error::invalid(format!("not an ONNX graph that can be used: {reason}")))
+        Self::read(file, false)
     }
 
-    fn read(file: &[u8]) -> Result<Self, String> {
-        let mut version = 0;
+    /// Reads the graph without its large constants and those that cannot be read: of these, only the shape.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the file is not ONNX, has too many operators, or nests graphs too deep.
+    pub fn outline(file: &[u8]) -> Result<Self, Error> {
+        Self::read(file, true)
+    }
+
+    fn read(file: &[u8], is_outline: bool) -> Result<Self, Error> {
+        let graph = Self::read_file(file, is_outline);
+        graph.map_err(|reason| Error::invalid(format!("not an ONNX graph that can be used: {reason}")))
+    }
+
+    fn read_file(file: &[u8], is_outline: bool) -> Result<Self, String> {
+        let (mut version, mut has_functions) = (0, false);
         for field in OnnxFields::new(file) {
-            if let (8, OnnxField::Bytes(set)) = field?
-                && find(set, 1)?.unwrap_or_default().is_empty()
-            {
-                version = read_version(set)?;
+            match field? {
+                (8, OnnxField::Bytes(set)) if find(set, 1)?.unwrap_or_default().is_empty() => {
+                    version = read_version(set)?;
+                }
+                (25, OnnxField::Bytes(_)) => has_functions = true,
+                _ => {}
             }
         }
         let graph = find(file, 7)?.ok_or("it has no graph")?;
-        GraphReader { version, nodes_left: GRAPH_NODES_MAX }.read_graph(graph, 0)
+        let graph = GraphReader { version, nodes_left: GRAPH_NODES_MAX, is_outline }.read_graph(graph, 0)?;
+        Ok(Self { has_functions, ..graph })
     }
 
     /// Replaces `Constant` nodes by constants, so that backends see one kind only.
     fn take_constants(&mut self) {
-        let constants = &mut self.constants;
-        self.nodes.retain_mut(|node| {
-            let value = if node.operator == "Constant" { node.attributes.remove("value") } else { None };
-            match (value, node.outputs.first()) {
-                (Some(OnnxAttribute::Tensor(tensor)), Some(name)) => {
-                    constants.insert(name.clone(), tensor);
-                    false
-                }
-                _ => true,
+        let Self { nodes, constants, left_out, .. } = self;
+        nodes.retain_mut(|node| {
+            let Some(name) = node.outputs.first().filter(|_| node.operator == "Constant") else { return true };
+            let value = ["value", "value_float", "value_floats", "value_int", "value_ints"]
+                .iter()
+                .find_map(|kind| node.attributes.remove(*kind));
+            match value.and_then(constant) {
+                Some(ConstantRead::Whole(tensor)) => drop(constants.insert(name.clone(), tensor)),
+                Some(ConstantRead::LeftOut(shape)) => drop(left_out.insert(name.clone(), shape)),
+                None => return true,
             }
+            false
         });
     }
+}
+
+/// A constant as far as it was read.
+enum ConstantRead {
+    Whole(Tensor),
+    LeftOut(Shape),
+}
+
+/// The value of a `Constant` node.
+fn constant(value: OnnxAttribute) -> Option<ConstantRead> {
+    let list = |count: usize| Shape::from_slice(&[i64::try_from(count).unwrap_or(i64::MAX)]);
+    let (datatype, shape, contents) = match value {
+        OnnxAttribute::Tensor(tensor) => return Some(ConstantRead::Whole(tensor)),
+        OnnxAttribute::LeftOut(shape) => return Some(ConstantRead::LeftOut(shape)),
+        OnnxAttribute::Float(value) => (Datatype::Fp32, Shape::new(), value.to_le_bytes().to_vec()),
+        OnnxAttribute::Floats(values) => {
+            (Datatype::Fp32, list(values.len()), values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+        OnnxAttribute::Integer(value) => (Datatype::Int64, Shape::new(), value.to_le_bytes().to_vec()),
+        OnnxAttribute::Integers(values) => {
+            (Datatype::Int64, list(values.len()), values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+        _ => return None,
+    };
+    let mut aligned = AlignedBuffer::with_capacity(contents.len());
+    aligned.extend_from_slice(&contents);
+    Some(ConstantRead::Whole(Tensor { datatype, shape, contents: aligned.freeze() }))
 }
 
 impl OnnxNode {
@@ -113,10 +165,26 @@ impl OnnxNode {
         }
     }
 
+    /// An attribute that is a list of floats; `None` if it is missing.
+    pub fn floats(&self, name: &str) -> Option<&[f32]> {
+        match self.attributes.get(name) {
+            Some(OnnxAttribute::Floats(values)) => Some(values),
+            _ => None,
+        }
+    }
+
     /// An attribute that is a list of integers; `None` if it is missing.
     pub fn integers(&self, name: &str) -> Option<&[i64]> {
         match self.attributes.get(name) {
             Some(OnnxAttribute::Integers(values)) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// An attribute that is a tensor; `None` if it is missing or left out.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        match self.attributes.get(name) {
+            Some(OnnxAttribute::Tensor(tensor)) => Some(tensor),
             _ => None,
         }
     }
@@ -160,6 +228,7 @@ fn read_version(set: &[u8]) -> Result<i64, String> {
 struct GraphReader {
     version: i64,
     nodes_left: usize,
+    is_outline: bool,
 }
 
 impl GraphReader {
@@ -179,17 +248,33 @@ impl GraphReader {
                 }
                 (5, OnnxField::Bytes(tensor)) => {
                     let name = text(find(tensor, 8)?.unwrap_or_default())?;
-                    let value = read_tensor(tensor).map_err(|reason| format!("'{name}' has {reason}"))?;
-                    graph.constants.insert(name, value);
+                    match self.read_constant(&name, tensor)? {
+                        ConstantRead::Whole(tensor) => drop(graph.constants.insert(name, tensor)),
+                        ConstantRead::LeftOut(shape) => drop(graph.left_out.insert(name, shape)),
+                    }
                 }
                 (11, OnnxField::Bytes(input)) => graph.inputs.push(text(find(input, 1)?.unwrap_or_default())?),
                 (12, OnnxField::Bytes(output)) => graph.outputs.push(text(find(output, 1)?.unwrap_or_default())?),
+                (15, OnnxField::Bytes(sparse)) if self.is_outline => {
+                    let name = text(find(find(sparse, 1)?.unwrap_or_default(), 8)?.unwrap_or_default())?;
+                    graph.left_out.insert(name, read_shape(sparse, 3)?);
+                }
                 (15, OnnxField::Bytes(_)) => return Err("it has sparse constants".to_owned()),
                 _ => {}
             }
         }
         graph.take_constants();
         Ok(graph)
+    }
+
+    fn read_constant(&self, name: &str, tensor: &[u8]) -> Result<ConstantRead, String> {
+        if self.is_outline {
+            let shape = read_shape(tensor, 1)?;
+            let is_small = element_count(&shape).is_ok_and(|count| count <= OUTLINE_ELEMENTS_MAX);
+            let whole = if is_small { read_tensor(tensor).ok() } else { None };
+            return Ok(whole.map_or(ConstantRead::LeftOut(shape), ConstantRead::Whole));
+        }
+        read_tensor(tensor).map(ConstantRead::Whole).map_err(|reason| format!("'{name}' has {reason}"))
     }
 
     /// `NodeProto`: inputs (1), outputs (2), operator (4), attributes (5), domain (7).
@@ -211,9 +296,10 @@ impl GraphReader {
         Ok(node)
     }
 
-    /// `AttributeProto`: name (1), float (2), integer (3), text (4), tensor (5), graph (6), integers (8).
+    /// `AttributeProto`: name (1), float (2), integer (3), text (4), tensor (5), graph (6), floats (7), integers (8).
     fn read_attribute(&mut self, bytes: &[u8], level: usize) -> Result<(String, OnnxAttribute), String> {
-        let (mut name, mut value, mut integers) = (String::new(), OnnxAttribute::Other, Vec::new());
+        let (mut name, mut value) = (String::new(), OnnxAttribute::Other);
+        let (mut floats, mut integers) = (Vec::new(), Vec::new());
         for field in OnnxFields::new(bytes) {
             match field? {
                 (1, OnnxField::Bytes(bytes)) => name = text(bytes)?,
@@ -225,18 +311,46 @@ impl GraphReader {
                 (3, OnnxField::Varint(number)) => value = OnnxAttribute::Integer(number.cast_signed()),
                 (4, OnnxField::Bytes(bytes)) => value = text(bytes).map_or(OnnxAttribute::Other, OnnxAttribute::Text),
                 (5, OnnxField::Bytes(bytes)) => {
-                    let tensor = read_tensor(bytes).map_err(|reason| format!("'{name}' has {reason}"))?;
-                    value = OnnxAttribute::Tensor(tensor);
+                    value = match self.read_constant(&name, bytes)? {
+                        ConstantRead::Whole(tensor) => OnnxAttribute::Tensor(tensor),
+                        ConstantRead::LeftOut(shape) => OnnxAttribute::LeftOut(shape),
+                    };
                 }
                 (6, OnnxField::Bytes(bytes)) => value = OnnxAttribute::Graph(self.read_graph(bytes, level + 1)?),
+                (7, OnnxField::Bytes(bytes) | OnnxField::Fixed(bytes)) => {
+                    floats.extend(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+                }
                 (8, OnnxField::Varint(number)) => integers.push(number.cast_signed()),
                 (8, OnnxField::Bytes(bytes)) => integers.extend(read_varints(bytes)?),
                 _ => {}
             }
         }
-        Ok((name, if integers.is_empty() { value } else { OnnxAttribute::Integers(integers) }))
+        Ok((
+            name,
+            match (integers.is_empty(), floats.is_empty()) {
+                (false, _) => OnnxAttribute::Integers(integers),
+                (true, false) => OnnxAttribute::Floats(floats),
+                (true, true) => value,
+            },
+        ))
     }
 }
+
+/// The dimensions in the field `number` of a tensor.
+fn read_shape(tensor: &[u8], number: u32) -> Result<Shape, String> {
+    let mut shape = Shape::new();
+    for field in OnnxFields::new(tensor) {
+        match field? {
+            (at, OnnxField::Varint(size)) if at == number => shape.push(size.cast_signed()),
+            (at, OnnxField::Bytes(sizes)) if at == number => shape.extend(read_varints(sizes)?),
+            _ => {}
+        }
+    }
+    Ok(shape)
+}
+
+/// Elements of a constant that an outline still has: those that set sizes are smaller.
+const OUTLINE_ELEMENTS_MAX: usize = 1024;
 
 fn text(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "a name in it is not UTF-8".to_owned())
@@ -321,6 +435,42 @@ mod tests {
         assert!(nodes((GRAPH_NODES_MAX - 1) / 2).is_ok());
         let error = nodes(GRAPH_NODES_MAX / 2).unwrap_err();
         assert!(error.text().contains("more than 65536 operators"), "{error}");
+    }
+
+    #[test]
+    fn constants_that_nodes_spell_out_are_tensors() {
+        let constant = |attribute: Vec<u8>| field(1, &[field(2, b"c"), field(4, b"Constant"), attribute].concat());
+        let check = |kind: &str, value: &[u8], datatype: Datatype, shape: &[i64], want: Vec<u8>| {
+            let attribute = field(5, &[&field(1, kind.as_bytes())[..], value].concat());
+            let graph = OnnxGraph::decode(&model(&constant(attribute))).unwrap();
+            let got = &graph.constants["c"];
+            assert_eq!((got.datatype, &got.shape[..], &got.contents[..]), (datatype, shape, &want[..]), "{kind}");
+        };
+        let float = 1.5_f32.to_le_bytes().to_vec();
+        let (three, four) = (3_i64.to_le_bytes(), 4_i64.to_le_bytes());
+        check("value_int", &[0x18, 3], Datatype::Int64, &[], three.to_vec());
+        check("value_ints", &field(8, &[3, 4]), Datatype::Int64, &[2], [three, four].concat());
+        check("value_float", &[&[0x15], &float[..]].concat(), Datatype::Fp32, &[], float.clone());
+        check("value_floats", &field(7, &float.repeat(2)), Datatype::Fp32, &[2], float.repeat(2));
+    }
+
+    #[test]
+    fn an_outline_has_small_constants_and_the_shapes_of_others() {
+        let tensor = |name: &str, count: usize| {
+            let dims = [&[0x08, (count % 128) as u8 | 0x80, (count / 128) as u8, 0x10, 1][..]].concat();
+            field(5, &[dims, field(8, name.as_bytes()), field(9, &vec![0; 4 * count])].concat())
+        };
+        let external = field(5, &[vec![0x08, 1, 0x10, 1], field(8, b"far"), field(13, b"")].concat());
+        let sparse = field(15, &[field(1, &field(8, b"sparse")), field(3, &[5, 6])].concat());
+        let file = model(
+            &[tensor("small", OUTLINE_ELEMENTS_MAX), tensor("large", OUTLINE_ELEMENTS_MAX + 1), external, sparse]
+                .concat(),
+        );
+        let graph = OnnxGraph::outline(&[&file[..], &[0xca, 1, 0]].concat()).unwrap();
+        assert_eq!(graph.constants.keys().collect::<Vec<_>>(), ["small"]);
+        let left_out: Vec<_> = graph.left_out.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect();
+        assert_eq!(left_out, ["far [1]", "large [1025]", "sparse [5, 6]"]);
+        assert!(graph.has_functions && !OnnxGraph::outline(&file).unwrap().has_functions);
     }
 
     #[test]

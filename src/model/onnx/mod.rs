@@ -6,6 +6,7 @@ pub mod external_data;
 pub mod graph;
 pub mod initializer;
 pub mod weights;
+pub mod work;
 
 use crate::error::Error;
 use crate::limits::{MODEL_TENSORS_MAX, RANK_MAX};

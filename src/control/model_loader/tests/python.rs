@@ -107,6 +107,7 @@ impl Repository {
         let engine = Arc::new(NotingEngine { asked: Some(sender), ..engine });
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
         let loader = ModelLoader {
+            run_memory: Arc::default(),
             services: ModelServices::new(),
             settings: Arc::new(Settings { backend_directory: self.root.join("backends"), ..settings }),
             engines: engines.with_python(engine),
@@ -244,6 +245,7 @@ fn a_server_that_runs_no_python_says_so() {
     let config = format!("backend: 'python' {TENSORS}");
     let repository = Repository::new("none", &config, &[("models/m/1/model.py", "")]);
     let loader = ModelLoader {
+        run_memory: Arc::default(),
         services: ModelServices::new(),
         settings: Arc::default(),
         engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
