@@ -55,7 +55,8 @@ fn main() {
     }
     println!("| model | engine | load ms | RSS MiB | inside: min, p50, p99 µs | from outside: p50, p99 µs |");
     println!("|---|---|---|---|---|---|");
-    let engines = onnxruntime.iter().map(|engine| engine as &dyn Backend).chain([&Rten as &dyn Backend]);
+    let embedded = Rten::default();
+    let engines = onnxruntime.iter().map(|engine| engine as &dyn Backend).chain([&embedded as &dyn Backend]);
     let engines: Vec<_> = engines.collect();
     for argument in models {
         for engine in &engines {

@@ -196,6 +196,16 @@ pub const PYTHON_MEMORY_PART: usize = 4;
 /// Bytes of the loader's cache (`/etc/ld.so.cache`) that are searched for ONNX Runtime: those of large systems have less
 /// than a mebibyte.
 pub const LOADER_CACHE_SIZE_MAX: u64 = 16 * 1024 * 1024;
+/// Share of the process's memory, as a divisor, that one run of the embedded engine may take (`--run-memory-bytes-max`):
+/// the weights and the requests are there as well, and an estimate is no more than that.
+pub const RUN_MEMORY_PART: usize = 2;
+/// Different input shapes that an instance remembers to be within its bound on memory: those of all lengths of a text,
+/// for some batch sizes. Beyond it the memory starts again, and a run costs an estimate.
+pub const RUN_SHAPES_MAX: usize = 4_096;
+/// Rounds of a `Loop` in the embedded engine, which cannot be stopped.
+pub const LOOP_ROUNDS_MAX: u64 = 1_000_000;
+/// Rounds of a `Loop` that are walked through one by one to learn how what they carry grows.
+pub const LOOP_ROUNDS_WALKED_MAX: u64 = 64;
 /// Bytes of a label file.
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.

@@ -662,6 +662,13 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
 }
 
+/// Appends the count of runs that the embedded engine refused.
+pub fn encode_run_memory(out: &mut String, refused: u64) {
+    let name = "deuteron_run_memory_refused_total";
+    head(out, name, "counter", "Runs of the embedded engine refused for their memory (--run-memory-bytes-max)");
+    let _ = writeln!(out, "{name} {refused}");
+}
+
 /// Escapes the value of a label (Prometheus text format 0.0.4).
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")

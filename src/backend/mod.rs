@@ -31,7 +31,7 @@ pub(crate) mod trial;
 pub use self::details::RequestDetails;
 pub use self::ensemble::EnsembleModel;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
-pub use self::rten::Rten;
+pub use self::rten::{Rten, RunMemory};
 pub use self::run_watch::{RunObserver, RunWatch, RunWatches};
 pub use self::threads::Threads;
 pub use crate::backend::builtin::accumulate::Accumulate;
@@ -94,8 +94,13 @@ pub trait LoadedModel: Send + Sync {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
     /// Whether an instance may run inside a shard if it is fast enough, because it neither sleeps
-    /// nor waits for another thread.
+    /// nor waits for another thread, and the shapes of its inputs decide how long it takes.
     fn may_run_inline(&self) -> bool;
+
+    /// Why it may not, for the log.
+    fn why_not_inline(&self) -> &str {
+        "it sleeps or waits"
+    }
 
     /// The counters of its instances on GPUs, if it has any.
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {

@@ -23,7 +23,19 @@ pub struct Onnx {
 
 impl Onnx {
     /// Adds an operator, with integer attributes.
-    pub fn node(mut self, operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, i64)]) -> Self {
+    pub fn node(self, operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, i64)]) -> Self {
+        self.node_around(operator, inputs, outputs, attributes, Vec::new())
+    }
+
+    /// Adds an operator with graphs inside it, and integer attributes.
+    pub fn node_around(
+        mut self,
+        operator: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        attributes: &[(&str, i64)],
+        graphs: Vec<(&str, Self)>,
+    ) -> Self {
         let mut node = Vec::new();
         inputs.iter().for_each(|name| bytes(1, name, &mut node));
         outputs.iter().for_each(|name| bytes(2, name, &mut node));
@@ -34,6 +46,13 @@ impl Onnx {
             bytes(1, name, &mut attribute);
             int(3, *value, &mut attribute);
             int(20, 2, &mut attribute);
+            bytes(5, attribute, &mut node);
+        }
+        for (name, inner) in graphs {
+            let mut attribute = Vec::new();
+            bytes(1, name, &mut attribute);
+            bytes(6, inner.graph, &mut attribute);
+            int(20, 5, &mut attribute);
             bytes(5, attribute, &mut node);
         }
         bytes(1, node, &mut self.graph);

@@ -75,6 +75,10 @@ impl LoadedModel for StatefulModel {
         false
     }
 
+    fn why_not_inline(&self) -> &str {
+        "its sequences come from all shards"
+    }
+
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.inner.gpu_figures()
     }

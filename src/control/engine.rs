@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::gpu::Gpus;
-use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten};
+use crate::backend::{
+    Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
+};
 use crate::control::config_completion::{PythonEngine, no_python};
 use crate::control::onnxruntime_library::{self, LibrarySearch};
 use crate::error::Error;
@@ -22,6 +24,7 @@ pub struct Engines {
     python: Option<Arc<dyn PythonEngine>>,
     /// ONNX Runtime, or why there is none. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
+    embedded: Rten,
 }
 
 impl Engines {
@@ -30,7 +33,8 @@ impl Engines {
     /// # Errors
     /// `InvalidArgument` when the named library cannot be used; `Unavailable` when one is required and none is found.
     pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
-        let engines = Self { config: config.clone(), python: None, onnxruntime: OnceLock::new() };
+        let engines =
+            Self { config: config.clone(), python: None, onnxruntime: OnceLock::new(), embedded: Rten::default() };
         match (&config.library, config.engine) {
             (Some(library), _) => {
                 let opened = open_named(library).map_err(|why| {
@@ -50,12 +54,17 @@ impl Engines {
     /// Engines for a test in which ONNX Runtime is not found, for this reason.
     #[cfg(test)]
     pub fn without(config: OnnxruntimeConfig, why: &str) -> Self {
-        Self { config, python: None, onnxruntime: OnceLock::from(Err(why.to_owned())) }
+        Self { config, python: None, onnxruntime: OnceLock::from(Err(why.to_owned())), embedded: Rten::default() }
     }
 
     /// These engines and one that runs Python models.
     pub fn with_python(self, python: Arc<dyn PythonEngine>) -> Self {
         Self { python: Some(python), ..self }
+    }
+
+    /// These engines, of which the embedded one keeps to a bound on the memory of its runs.
+    pub fn with_run_memory(self, memory: Arc<RunMemory>) -> Self {
+        Self { embedded: Rten::new(memory), ..self }
     }
 
     /// What runs Python models; none where no Python is run.
@@ -82,14 +91,14 @@ impl Engines {
             _ => {}
         }
         match named_engine(spec)?.or(self.config.engine) {
-            Some(Engine::Embedded) => Ok(&Rten),
+            Some(Engine::Embedded) => Ok(&self.embedded),
             Some(Engine::Onnxruntime) => match self.onnxruntime() {
                 Ok(onnxruntime) => Ok(onnxruntime),
                 Err(why) => Err(Error::unavailable(format!("model '{}' needs ONNX Runtime: {why}", spec.name))),
             },
             None => match self.onnxruntime() {
                 Ok(onnxruntime) => Ok(onnxruntime),
-                Err(_) => Ok(&Rten),
+                Err(_) => Ok(&self.embedded),
             },
         }
     }
@@ -255,7 +264,7 @@ mod tests {
     fn the_embedded_engine_is_shown_with_the_version_that_is_linked() {
         let lock = include_str!("../../Cargo.lock");
         assert!(lock.contains(&format!("name = \"rten\"\nversion = \"{RTEN_VERSION}\"\n")), "RTEN_VERSION is old");
-        assert_eq!(EngineName::of(Some(&Rten)), EngineName::embedded());
+        assert_eq!(EngineName::of(Some(&Rten::default())), EngineName::embedded());
         assert_eq!(EngineName::of(None).engine, "gpu-plan");
     }
 }

@@ -236,7 +236,7 @@ mod tests {
 
     fn choose<'a>(machine: &HostGpus, spec: &Arc<ModelSpec>, engines: &'a Engines) -> Result<GpuEngine<'a>, Error> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1");
-        machine.choose(spec, DIGITS, engines, || Rten.load(spec, &folder))
+        machine.choose(spec, DIGITS, engines, || Rten::default().load(spec, &folder))
     }
 
     #[test]

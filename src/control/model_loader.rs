@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
-use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
+use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
 use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
@@ -20,6 +20,7 @@ use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
+use crate::control::process_memory;
 use crate::control::python;
 use crate::control::run_watcher::RunWatcher;
 use crate::control::warm_up;
@@ -72,6 +73,7 @@ pub struct ServingVersions {
 pub struct ModelLoader {
     settings: Arc<Settings>,
     engines: Engines,
+    run_memory: Arc<RunMemory>,
     host_gpus: HostGpus,
     services: ModelServices,
     run_watcher: RunWatcher,
@@ -107,8 +109,18 @@ impl ModelLoader {
 
     fn of(settings: &Arc<Settings>, engines: Engines, services: ModelServices) -> Self {
         let (host_gpus, run_watcher) = (HostGpus::new(settings), RunWatcher::default());
-        let (settings, has_started) = (Arc::clone(settings), AtomicBool::new(false));
-        Self { settings, engines, host_gpus, services, run_watcher, trials: None, has_started, runs_python: true }
+        let run_memory = Arc::new(RunMemory::new(process_memory::run_max(settings)));
+        Self {
+            settings: Arc::clone(settings),
+            engines: engines.with_run_memory(Arc::clone(&run_memory)),
+            run_memory,
+            host_gpus,
+            services,
+            run_watcher,
+            trials: None,
+            has_started: AtomicBool::new(false),
+            runs_python: true,
+        }
     }
 
     /// Has loads tried in processes of their own first.
@@ -149,6 +161,11 @@ impl ModelLoader {
     /// The GPUs of this machine. The first call searches for them.
     pub fn gpus(&self) -> &Gpus {
         self.host_gpus.gpus()
+    }
+
+    /// What runs of the embedded engine may take.
+    pub const fn run_memory(&self) -> &Arc<RunMemory> {
+        &self.run_memory
     }
 
     /// The metrics of the GPUs.
@@ -461,6 +478,7 @@ mod tests {
         let file = graph.input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]).into_bytes();
         let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
         let loader = ModelLoader {
+            run_memory: Arc::default(),
             settings: Arc::new(settings),
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
             host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),

@@ -368,7 +368,7 @@ mod tests {
         let (messages, receiver) = channel();
         let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new()).unwrap());
         let ignored: ControlSender = Arc::new(|_| {});
-        let sources = (loader.gpu_board(), &loader.services().metrics);
+        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
         let ServerPlan { server_context, cores, .. } =
             ServerPlan::new(&settings, Vec::new(), &ignored, sources, None).unwrap();
         let context = LoadContext {

@@ -132,7 +132,7 @@ fn decide(
     bound_by: Option<&str>,
 ) -> Result<Option<PlacementChoice>, Error> {
     let worker = |why: &str| Ok(Some(PlacementChoice::worker(why)));
-    let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then_some("it sleeps or waits"));
+    let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then(|| loaded.why_not_inline()));
     match (spec.parameters.get(PARAMETER).map(String::as_str), bound_by) {
         (Some("worker"), _) => worker("configured"),
         (Some("inline"), Some(why)) => Err(Error::invalid(format!(

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::loaded_version::LoadedVersion;
@@ -80,7 +81,7 @@ impl ServerPlan {
         settings: &Settings,
         models: Vec<LoadedVersion>,
         control: &ControlSender,
-        (gpus, custom): (&Arc<GpuBoard>, &Arc<CustomMetrics>),
+        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
         shared_memory: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
@@ -93,7 +94,7 @@ impl ServerPlan {
         Ok(Self {
             server_context: Arc::new(ServerContext {
                 shared_memory,
-                ..server_context(settings, shards, control, (gpus, custom))
+                ..server_context(settings, shards, control, sources)
             }),
             planned,
             cores,
@@ -175,7 +176,7 @@ fn server_context(
     settings: &Settings,
     shards: usize,
     control: &ControlSender,
-    (gpus, custom): (&Arc<GpuBoard>, &Arc<CustomMetrics>),
+    (gpus, custom, run_memory): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
 ) -> ServerContext {
     ServerContext {
         service: ServiceOptions {
@@ -210,6 +211,7 @@ fn server_context(
             shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
             gpus: Arc::clone(gpus),
             custom: Arc::clone(custom),
+            run_memory: Arc::clone(run_memory),
         },
         lifecycle: Lifecycle::new(shards),
         control_link: ControlLink {

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::limits::PYTHON_MEMORY_PART;
+use crate::limits::{PYTHON_MEMORY_PART, RUN_MEMORY_PART};
 use crate::settings::Settings;
 
 /// Returns free whole pages to the system (`malloc_trim`). Does nothing without glibc.
@@ -27,6 +27,11 @@ pub fn limit() -> usize {
 /// Bytes that one region between the server and a Python process may have.
 pub fn python_region_max(settings: &Settings) -> usize {
     settings.python_memory_bytes_max.unwrap_or_else(|| limit() / PYTHON_MEMORY_PART)
+}
+
+/// Bytes that one run of the embedded engine may take.
+pub fn run_max(settings: &Settings) -> usize {
+    settings.run_memory_bytes_max.unwrap_or_else(|| limit() / RUN_MEMORY_PART)
 }
 
 /// What a process knows of itself from `/proc` and `/sys` beneath a folder.
@@ -81,6 +86,12 @@ mod tests {
         let given = Settings { python_memory_bytes_max: Some(4_096), ..Settings::default() };
         assert_eq!(python_region_max(&given), 4_096);
         assert_eq!(python_region_max(&Settings::default()), limit() / 4);
+    }
+
+    #[test]
+    fn a_run_has_what_the_flag_says_or_half() {
+        let given = Settings { run_memory_bytes_max: Some(4_096), ..Settings::default() };
+        assert_eq!((run_max(&given), run_max(&Settings::default())), (4_096, limit() / 2));
     }
 
     /// Anonymous resident memory of this process, in KiB.

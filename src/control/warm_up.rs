@@ -71,6 +71,10 @@ impl LoadedModel for WarmedModel {
         self.model.may_run_inline()
     }
 
+    fn why_not_inline(&self) -> &str {
+        self.model.why_not_inline()
+    }
+
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.model.gpu_figures()
     }

@@ -87,7 +87,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Sending fails only when the control thread has ended.
     let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
-    let sources = (loader.gpu_board(), &loader.services().metrics);
+    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
     let plan = ServerPlan::new(&settings, loaded, &control, sources, shared_memory_client)?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;

@@ -82,6 +82,8 @@ pub struct Settings {
     pub receive_memory_bytes_max: Option<usize>,
     /// Bytes of state that one instance keeps for its sequences.
     pub sequence_state_bytes_max: usize,
+    /// Bytes that a run of the embedded engine may take; a part of what the process may have where it is not given.
+    pub run_memory_bytes_max: Option<usize>,
     /// Bytes of one region between the server and one Python process; a part of what this process may have where it is
     /// not given.
     pub python_memory_bytes_max: Option<usize>,
@@ -228,6 +230,7 @@ impl Default for Settings {
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             receive_memory_bytes_max: None,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
+            run_memory_bytes_max: None,
             python_memory_bytes_max: None,
             gpu: GpuUse::Auto,
             uses_gpu_unasked: false,

@@ -53,6 +53,7 @@ async fn text(shard: &Shard) -> String {
     let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
     let gpus = shard.server_context.metrics.gpus.get().map_or(&[][..], Vec::as_slice);
     let mut text = metrics::encode(&models, &shards, &loads, gpus);
+    metrics::encode_run_memory(&mut text, shard.server_context.metrics.run_memory.refused());
     metrics::encode_custom(&mut text, &custom.iter().map(custom_family).collect::<Vec<_>>());
     text
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::runtime::executor::IoPath;
@@ -89,6 +90,8 @@ pub struct MetricsSources {
     pub gpus: Arc<GpuBoard>,
     /// What models count by themselves.
     pub custom: Arc<CustomMetrics>,
+    /// What runs of the embedded engine may take, and how many were refused.
+    pub run_memory: Arc<RunMemory>,
 }
 
 /// The queues between the shards and the control thread.

@@ -120,6 +120,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             shard_cells: vec![Arc::new(ShardCells::default())],
             gpus: Arc::new(GpuBoard::default()),
             custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
+            run_memory: Arc::default(),
         },
         lifecycle: Lifecycle::new(1),
         control_link: ControlLink {

@@ -318,7 +318,7 @@ fn seeds() -> Vec<Vec<u8>> {
     vec![
         Onnx::addsub(FLOAT),
         onnx::add_default(),
-        onnx::counting_to(3),
+        onnx::adding_up_to(3),
         onnx::cubic(),
         onnx::lookup(),
         onnx::running_segments(),

@@ -52,6 +52,7 @@ mod repository;
 mod reshape;
 mod response_cache;
 mod run_limit;
+mod run_memory;
 mod scheduling;
 mod sequence_clients;
 mod sequences;

@@ -12,8 +12,10 @@ use std::thread;
 
 use crate::support::folder::Folder;
 use crate::support::http;
+use crate::support::onnx;
 use crate::support::onnx::builder::{FLOAT, Onnx};
 use crate::support::python::Environment;
+use crate::support::repository;
 use crate::support::server::{Ports, Server};
 
 /// The environment of all tests; `None` where none can be made.
@@ -126,7 +128,7 @@ fn real_models_answer_as_python_does() {
     let Some(environment) = environment() else { return };
     let repository = Folder::new("onnxruntime-real");
     run(environment, "models/check.py", "write", &repository.path().display().to_string());
-    crate::support::repository::add_example(repository.path(), "digits");
+    repository::add_example(repository.path(), "digits");
     let server = start(&repository, &[&flag(environment)], &[]);
     assert_eq!(run(environment, "models/check.py", "check", &server.http().to_string()), "ok magika\nok resnet50\n");
     for name in ["magika", "resnet50", "digits"] {
@@ -168,6 +170,17 @@ fn the_wheel_of_an_active_environment_is_found_and_a_model_may_choose_otherwise(
 }
 
 #[test]
+fn a_graph_inside_an_operator_never_runs_in_a_shard() {
+    let Some(environment) = environment() else { return };
+    let folder = Folder::new("onnxruntime-loop");
+    let config = "name: \"counting\"\nbackend: \"onnxruntime\"\nmax_batch_size: 0\n";
+    repository::add(folder.path(), "counting", config, Some(&onnx::counting()));
+    let server = start(&folder, &[&flag(environment)], &[]);
+    let line = load_line(&server, "counting");
+    assert!(line.contains("runs on workers (its operator 'Loop' runs a graph inside it)"), "{line}");
+}
+
+#[test]
 fn ragged_batches_and_optional_inputs_are_served_by_the_library_too() {
     let Some(environment) = environment() else { return };
     let repository = Folder::new("onnxruntime-ragged");
@@ -178,10 +191,10 @@ fn ragged_batches_and_optional_inputs_are_served_by_the_library_too() {
                       target_name: \"ENDS\" data_type: TYPE_INT32 source_input: \"X\" }\n\
         output { name: \"SUM\" data_type: TYPE_FP32 dims: 1 } output { name: \"TWICE\" data_type: TYPE_FP32 dims: -1 }\n\
         batch_output { target_name: \"TWICE\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \"X\" }";
-    crate::support::repository::add(repository.path(), "segments", segments, Some(&crate::support::onnx::segments()));
+    repository::add(repository.path(), "segments", segments, Some(&onnx::segments()));
     let add = "input { name: \"x\" data_type: TYPE_FP32 dims: 2 } output { name: \"y\" data_type: TYPE_FP32 dims: 2 }\n\
         input { name: \"b\" data_type: TYPE_FP32 dims: 2 optional: true }";
-    crate::support::repository::add(repository.path(), "add", add, Some(&crate::support::onnx::add_default()));
+    repository::add(repository.path(), "add", add, Some(&onnx::add_default()));
     let server = start(&repository, &[&flag(environment), "--shards=1"], &[]);
     assert!(load_line(&server, "segments").contains("with ONNX Runtime"), "{}", server.log());
     let ask = |model: &str, inputs: &[(&str, &str, &str)], want: &[&str]| {
@@ -221,7 +234,7 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
     fs::write(outside.path().join("weights"), &weights).unwrap();
     let full = outside.path().join("weights").display().to_string();
     for (name, place) in [("beside", "w.data"), ("up", "../w.data"), ("full", &full), ("link", "out")] {
-        crate::support::repository::add(repository.path(), name, "", Some(&crate::support::onnx::add_external(place)));
+        repository::add(repository.path(), name, "", Some(&onnx::add_external(place)));
         let version = repository.path().join(name).join("1");
         fs::write(version.join("w.data"), &weights).unwrap();
         fs::write(version.with_file_name("w.data"), &weights).unwrap();

@@ -56,8 +56,8 @@ fn stop(server: &mut Server) -> Duration {
 fn a_run_of_the_embedded_engine_that_takes_too_long_costs_its_model_and_nothing_else() {
     let folder = Folder::new("run-limit");
     let worker = parameters(&[("placement", "worker"), ("run_timeout_secs", "1")]);
-    repository::add(folder.path(), "endless", &worker, Some(&onnx::counting_to(TRIPS)));
-    repository::add(folder.path(), "short", &worker, Some(&onnx::counting_to(3)));
+    repository::add(folder.path(), "endless", &worker, Some(&onnx::adding_up_to(TRIPS)));
+    repository::add(folder.path(), "short", &worker, Some(&onnx::adding_up_to(3)));
     let flags = ["--exit-timeout-secs=1", "--shards=1", "--strict-readiness=true"];
     let mut server = Server::deuteron(folder.path(), &flags);
     let began = Instant::now();
@@ -124,7 +124,7 @@ fn onnx_runtime_is_stopped_and_its_instance_goes_on() {
     let Some(environment) = environment() else { return };
     let folder = Folder::new("run-limit");
     let worker = parameters(&[("placement", "worker")]);
-    repository::add(folder.path(), "counting", &worker, Some(&onnx::counting()));
+    repository::add(folder.path(), "counting", &worker, Some(&onnx::adding_up()));
     add_heavy(&folder, 200, &[("placement", "inline"), ("run_timeout_secs", "2")]);
     let flags = [flag(environment), "--run-timeout-secs=1".to_owned(), "--exit-timeout-secs=1".to_owned()];
     let mut server = Server::deuteron(folder.path(), &flags.each_ref().map(String::as_str));

@@ -5,6 +5,7 @@ use super::protobuf::Message;
 #[path = "../../src/backend/onnx_builder.rs"]
 pub mod builder;
 
+use builder::BOOL;
 pub use builder::{FLOAT, INT64, Onnx};
 
 /// `elem_type` of FP32 in `onnx.proto`.
@@ -50,42 +51,29 @@ pub fn cubic() -> Vec<u8> {
 }
 
 /// `Y = X + TRIPS`, one addition at a time: takes as long as the request says.
-pub fn counting() -> Vec<u8> {
-    counting_graph(Message::new().message(11, typed_value("TRIPS", INT64, &[])))
+pub fn adding_up() -> Vec<u8> {
+    adding().input("TRIPS", INT64, &[]).into_bytes()
 }
 
 /// `Y = X + trips` with this number of trips in the file.
-pub fn counting_to(trips: i64) -> Vec<u8> {
-    let tensor = Message::new().int(2, INT64).bytes(8, "TRIPS").bytes(9, trips.to_le_bytes());
-    counting_graph(Message::new().message(5, tensor))
+pub fn adding_up_to(trips: i64) -> Vec<u8> {
+    adding().constant("TRIPS", INT64, &[], &trips.to_le_bytes()).into_bytes()
 }
 
-fn counting_graph(trips: Message) -> Vec<u8> {
-    let value = |name: &str| typed_value(name, FP32, &[2]);
-    let node = |operator: &str, inputs: &[&str], output: &str| {
-        let node = inputs.iter().fold(Message::new(), |node, input| node.bytes(1, input));
-        node.bytes(2, output).bytes(3, output).bytes(4, operator)
-    };
-    let one = [1_f32; 2].map(f32::to_le_bytes).concat();
-    let body = Message::new()
-        .message(1, node("Identity", &["again_in"], "again_out"))
-        .message(1, node("Add", &["sum_in", "one"], "sum_out"))
-        .bytes(2, "body")
-        .message(5, Message::new().int(1, 2).int(2, FP32).bytes(8, "one").bytes(9, one))
-        .message(11, typed_value("trip", INT64, &[]))
-        .message(11, typed_value("again_in", builder::BOOL, &[]))
-        .message(11, value("sum_in"))
-        .message(12, typed_value("again_out", builder::BOOL, &[]))
-        .message(12, value("sum_out"));
-    let body = Message::new().bytes(1, "body").message(6, body).int(20, 5);
-    let graph = Message::new()
-        .message(1, node("Loop", &["TRIPS", "", "X"], "Y").message(5, body))
-        .bytes(2, "counting")
-        .and(trips)
-        .message(11, value("X"))
-        .message(12, value("Y"));
-    let opset = Message::new().bytes(1, "").int(2, 13);
-    Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
+fn adding() -> Onnx {
+    let body = Onnx::default()
+        .node("Identity", &["again_in"], &["again_out"], &[])
+        .node("Add", &["sum_in", "one"], &["sum_out"], &[])
+        .constant("one", FLOAT, &[2], &[1_f32; 2].map(f32::to_le_bytes).concat())
+        .input("trip", INT64, &[])
+        .input("again_in", BOOL, &[])
+        .input("sum_in", FLOAT, &[2])
+        .output("again_out", BOOL, &[])
+        .output("sum_out", FLOAT, &[2]);
+    Onnx::default()
+        .node_around("Loop", &["TRIPS", "", "X"], &["Y"], &[], vec![("body", body)])
+        .input("X", FLOAT, &[2])
+        .output("Y", FLOAT, &[2])
 }
 
 /// One FP32 input `X` `[N, 1]`, and so many products of matrices `[N, N]` one after the other.
@@ -182,4 +170,22 @@ pub fn lookup_of(table: &[f32]) -> Vec<u8> {
     let onnx = Onnx::default().constant("table", FLOAT, &[size], &raw);
     let onnx = onnx.node("Gather", &["table", "ROW"], &["VALUE"], &[("axis", 0)]);
     onnx.input("ROW", builder::INT32, &[-1, 1]).output("VALUE", FLOAT, &[-1, 1]).into_bytes()
+}
+
+/// A `Loop` that runs as often as the input `n` says.
+pub fn counting() -> Vec<u8> {
+    let body = Onnx::default()
+        .node("Add", &["v", "one"], &["next"], &[])
+        .node("Identity", &["c"], &["again"], &[])
+        .input("i", INT64, &[])
+        .input("c", BOOL, &[])
+        .input("v", FLOAT, &[])
+        .output("again", BOOL, &[])
+        .output("next", FLOAT, &[]);
+    Onnx::default()
+        .node_around("Loop", &["n", "", "one"], &["y"], &[], vec![("body", body)])
+        .constant("one", FLOAT, &[], &1_f32.to_le_bytes())
+        .input("n", INT64, &[])
+        .output("y", FLOAT, &[])
+        .into_bytes()
 }

@@ -44,6 +44,8 @@ use crate::backend::{Backend, Instance, LoadedModel, Threads, threads};
 use crate::error::Error;
 use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
 use crate::model::ModelSpec;
+use crate::model::onnx::graph::OnnxGraph;
+use crate::model::onnx::work::why_not_by_shape;
 
 use cuda::SessionDevice;
 use fence::DeviceFence;
@@ -78,6 +80,7 @@ pub struct OnnxruntimeOnGpus<'a> {
 /// A loaded model version.
 struct OnnxruntimeModel {
     shared: Arc<SharedSession>,
+    why_not_by_shape: OnceLock<Option<String>>,
 }
 
 impl Onnxruntime {
@@ -157,7 +160,7 @@ impl Backend for Onnxruntime {
 impl Onnxruntime {
     fn load_file(&self, spec: &Arc<ModelSpec>, file: ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
         let recipe = self.recipe(spec, file, SessionDevice::Cuda)?;
-        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+        Ok(Box::new(OnnxruntimeModel::new(share(recipe, None)?)))
     }
 
     fn recipe(&self, spec: &Arc<ModelSpec>, file: ModelFile, device: SessionDevice) -> Result<SessionRecipe, Error> {
@@ -196,16 +199,15 @@ impl OnnxruntimeOnGpus<'_> {
         let is_small = std::fs::metadata(&first.file.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
         let sizes = program::sizes(spec).filter(|_| self.answers_later && is_small);
         if let Some(sizes) = sizes {
-            let shared = Arc::new(share(first, None)?);
-            let blueprint = Arc::new(CudaBlueprint::new(&shared, sizes));
-            let on_cpu = Box::new(OnnxruntimeModel { shared });
+            let on_cpu = Box::new(OnnxruntimeModel::new(share(first, None)?));
+            let blueprint = Arc::new(CudaBlueprint::new(&on_cpu.shared, sizes));
             let model = GpuModel::new(spec, blueprint, &self.gpus, Some(on_cpu));
             // The device may lack memory for the largest batch on every stream; plain sessions may still fit.
             if try_each(spec, &model).is_ok() {
                 return Ok(Box::new(model));
             }
         }
-        let model = OnnxruntimeModel { shared: Arc::new(share(recipe()?, Some(&self.gpus))?) };
+        let model = OnnxruntimeModel::new(share(recipe()?, Some(&self.gpus))?);
         try_each(spec, &model)?;
         Ok(Box::new(model))
     }
@@ -239,7 +241,16 @@ impl LoadedModel for OnnxruntimeModel {
 
     fn may_run_inline(&self) -> bool {
         // A shard has one core, and an inline model computes on the shard's own thread.
-        self.shared.gpus.is_none() && self.shared.recipe.options.is_single_threaded()
+        self.shared.gpus.is_none()
+            && self.shared.recipe.options.is_single_threaded()
+            && self.why_not_by_shape().is_none()
+    }
+
+    fn why_not_inline(&self) -> &str {
+        match self.why_not_by_shape() {
+            Some(why) => why,
+            None => "it computes on threads of its own",
+        }
     }
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
@@ -248,6 +259,20 @@ impl LoadedModel for OnnxruntimeModel {
 }
 
 impl OnnxruntimeModel {
+    fn new(shared: SharedSession) -> Self {
+        Self { shared: Arc::new(shared), why_not_by_shape: OnceLock::new() }
+    }
+
+    /// Why a run's time does not follow from the shapes of its inputs; none if it does. The file is read when this is
+    /// first asked, which few models are.
+    fn why_not_by_shape(&self) -> Option<&str> {
+        let find = || match std::fs::read(&self.shared.recipe.file.path).map(|file| OnnxGraph::outline(&file)) {
+            Ok(Ok(graph)) => why_not_by_shape(&graph),
+            _ => Some("its graph could not be read".to_owned()),
+        };
+        self.why_not_by_shape.get_or_init(find).as_deref()
+    }
+
     /// The device fence for a new instance on a GPU.
     fn fence(&self, index: u32) -> Result<DeviceFence, Error> {
         let SharedSession { spec, gpus, figures, .. } = &*self.shared;

@@ -141,6 +141,25 @@ fn bind_tensor(
     Ok(RtenBinding { node, datatype: tensor.datatype, held, is_squeezed })
 }
 
+/// The shapes of all inputs, as the model declares them, in the order of the configuration; -1 for a size that a request
+/// decides.
+pub(super) fn input_shapes(
+    spec: &ModelSpec,
+    model: &Model,
+    inputs: &[RtenBinding],
+    batch_inputs: &[BatchBinding],
+) -> Vec<Shape> {
+    let declared = |node: NodeId| Some(model.node_info(node)?.shape()?.iter().map(size).collect::<Shape>());
+    let configured = |index: usize, is_squeezed: bool| {
+        let shape = spec.inputs.get(index).map_or(&[][..], |input| &input.model_shape);
+        Shape::from_slice(shape.get(..shape.len() - usize::from(is_squeezed)).unwrap_or_default())
+    };
+    let ports = inputs.iter().enumerate();
+    let ports = ports.map(|(index, port)| declared(port.node).unwrap_or_else(|| configured(index, port.is_squeezed)));
+    let made = batch_inputs.iter().map(|port| declared(port.node).unwrap_or_else(|| Shape::from_slice(&[-1])));
+    ports.chain(made).collect()
+}
+
 fn size(dimension: &Dimension) -> i64 {
     match dimension {
         Dimension::Fixed(size) => i64::try_from(*size).unwrap_or(i64::MAX),

@@ -16,17 +16,20 @@ use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Shape, Tensor};
 
 use super::bind::{BatchBinding, RtenBinding};
+use super::estimate::{RunCheck, RunInput};
 use super::{SharedGraph, datatype};
 
 /// One instance: the shared model and the threads of its runs.
 pub(super) struct RtenInstance {
     shared: Arc<SharedGraph>,
     options: RunOptions,
+    check: RunCheck,
 }
 
 impl RtenInstance {
     pub(super) fn new(shared: Arc<SharedGraph>, threads: &Threads) -> Self {
-        Self { shared, options: options(threads) }
+        let check = RunCheck::new(Arc::clone(&shared.estimate));
+        Self { shared, options: options(threads), check }
     }
 
     fn input<'a>(
@@ -97,6 +100,8 @@ impl EngineInstance for RtenInstance {
     }
 
     fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<Vec<Value>, Error> {
+        let Self { shared, check, .. } = self;
+        check.check(run_inputs(shared, inputs))?;
         let ports = self.shared.inputs.iter().enumerate().map(|(index, port)| self.input(index, *port, inputs));
         let made =
             self.shared.batch_inputs.iter().enumerate().map(|(index, port)| self.batch_input(index, *port, inputs));
@@ -121,6 +126,23 @@ impl EngineInstance for RtenInstance {
     fn set_threads(&mut self, threads: &Threads) {
         self.options = options(threads);
     }
+}
+
+/// What decides over the memory of a run.
+fn run_inputs<'a>(shared: &'a SharedGraph, inputs: EngineInputs<'a>) -> impl Iterator<Item = RunInput<'a>> + Clone {
+    let of = |held: DataType, shape, contents| {
+        let datatype = datatype::natural(held).unwrap_or(Datatype::Bytes);
+        RunInput { shape, datatype, contents }
+    };
+    let ports =
+        shared.inputs.iter().enumerate().map(move |(index, port)| {
+            of(port.held, inputs.model_shape(index, port.is_squeezed), inputs.contents(index))
+        });
+    let made = shared.batch_inputs.iter().enumerate().map(move |(index, port)| {
+        let (shape, contents) = inputs.batch_input(index);
+        of(port.held, shape, contents)
+    });
+    ports.chain(made)
 }
 
 fn options(threads: &Threads) -> RunOptions {

@@ -5,6 +5,7 @@
 
 mod bind;
 mod datatype;
+mod estimate;
 mod instance;
 mod lower;
 
@@ -28,20 +29,35 @@ use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::model::onnx::external_data::external_files;
+use crate::model::onnx::graph::OnnxGraph;
 use crate::model::onnx::initializer::take_initial_values;
+use crate::model::onnx::work::why_not_by_shape;
 use crate::tensor::Tensor;
 
 use bind::{BatchBinding, RtenBinding};
 use datatype::ALTERNATIVE;
+use estimate::RunEstimate;
 use instance::RtenInstance;
 
+pub use estimate::RunMemory;
+
 /// The backend.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rten;
+#[derive(Clone, Debug, Default)]
+pub struct Rten {
+    memory: Arc<RunMemory>,
+}
+
+impl Rten {
+    /// With a bound on the memory of runs.
+    pub const fn new(memory: Arc<RunMemory>) -> Self {
+        Self { memory }
+    }
+}
 
 /// A loaded model version.
 struct RtenModel {
     shared: Arc<SharedGraph>,
+    why_not_by_shape: Option<String>,
 }
 
 /// What all instances of a model version share.
@@ -55,6 +71,7 @@ struct SharedGraph {
     defaults: Vec<Option<Tensor>>,
     outputs: Vec<RtenBinding>,
     output_nodes: Vec<NodeId>,
+    estimate: Arc<RunEstimate>,
 }
 
 impl Backend for Rten {
@@ -63,7 +80,7 @@ impl Backend for Rten {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        load(spec, || read(spec, directory))
+        self.load_read(spec, || read(spec, directory))
     }
 
     fn load_opened(
@@ -72,7 +89,7 @@ impl Backend for Rten {
         _directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        load(spec, || read_opened(spec, file))
+        self.load_read(spec, || read_opened(spec, file))
     }
 }
 
@@ -83,23 +100,32 @@ struct WholeModel {
     defaults: Vec<Option<Tensor>>,
     /// The graph's outputs: names and ONNX's element types.
     outputs: Vec<(String, i32)>,
+    /// The outline of the graph that the engine has read.
+    graph: Result<OnnxGraph, Error>,
 }
 
-fn load(
-    spec: &Arc<ModelSpec>,
-    read: impl FnOnce() -> Result<WholeModel, Error>,
-) -> Result<Box<dyn LoadedModel>, Error> {
-    check_optimization(spec)?;
-    let inputs = bind::held_inputs(spec)?;
-    let outputs = bind::held_outputs(spec)?;
-    let WholeModel { model, defaults, outputs: graph_outputs } = read()?;
-    let inputs = bind::bind_inputs(spec, &model, &inputs)?;
-    let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
-    let outputs = bind::bind_outputs(spec, &model, &graph_outputs, &outputs)?;
-    let output_nodes = outputs.iter().map(|port| port.node).collect();
-    let spec = Arc::clone(spec);
-    let shared = SharedGraph { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
-    Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
+impl Rten {
+    fn load_read(
+        &self,
+        spec: &Arc<ModelSpec>,
+        read: impl FnOnce() -> Result<WholeModel, Error>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        check_optimization(spec)?;
+        let inputs = bind::held_inputs(spec)?;
+        let outputs = bind::held_outputs(spec)?;
+        let WholeModel { model, defaults, outputs: graph_outputs, graph } = read()?;
+        let inputs = bind::bind_inputs(spec, &model, &inputs)?;
+        let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
+        let outputs = bind::bind_outputs(spec, &model, &graph_outputs, &outputs)?;
+        // Only now: what is wrong with a file, the engine and the configuration say better.
+        let graph = graph?;
+        let output_nodes = outputs.iter().map(|port| port.node).collect();
+        let shapes = bind::input_shapes(spec, &model, &inputs, &batch_inputs);
+        let estimate = Arc::new(RunEstimate::new(spec, &graph, &shapes, Arc::clone(&self.memory))?);
+        let spec = Arc::clone(spec);
+        let shared = SharedGraph { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes, estimate };
+        Ok(Box::new(RtenModel { shared: Arc::new(shared), why_not_by_shape: why_not_by_shape(&graph) }))
+    }
 }
 
 impl LoadedModel for RtenModel {
@@ -108,7 +134,11 @@ impl LoadedModel for RtenModel {
     }
 
     fn may_run_inline(&self) -> bool {
-        true
+        self.why_not_by_shape.is_none()
+    }
+
+    fn why_not_inline(&self) -> &str {
+        self.why_not_by_shape.as_deref().unwrap_or_default()
     }
 }
 
@@ -173,6 +203,7 @@ fn read_whole(
         None => Err(Error::invalid(format!("it has a constant in another file, '{location}'"))),
     };
     let lowered = lower::lower(bytes.clone(), &external)?;
+    let graph = OnnxGraph::outline(lowered.file.as_deref().unwrap_or(&bytes));
     let mut options = ModelOptions::with_all_ops();
     let model = match (path, lowered.file) {
         (Some(path), None) if defaults.is_empty() => {
@@ -186,7 +217,7 @@ fn read_whole(
             options.load(file.unwrap_or_else(|| bytes.into()))
         }
     };
-    Ok(WholeModel { model: model.map_err(engine_error)?, defaults, outputs: lowered.outputs })
+    Ok(WholeModel { model: model.map_err(engine_error)?, defaults, outputs: lowered.outputs, graph })
 }
 
 /// Takes the initial values of optional inputs out of a file.

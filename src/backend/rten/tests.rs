@@ -33,7 +33,7 @@ impl Drop for Directory {
 
 fn load(spec: ModelSpec, file: &[u8]) -> Result<Box<dyn LoadedModel>, Error> {
     let directory = Directory::with("model.onnx", file);
-    Rten.load(&Arc::new(spec), &directory.0)
+    Rten::default().load(&Arc::new(spec), &directory.0)
 }
 
 fn refusal(spec: ModelSpec, file: &[u8]) -> String {
@@ -63,8 +63,8 @@ fn a_file_that_was_opened_is_what_is_loaded_whatever_lies_at_its_path_by_now() {
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
     let spec = Arc::new(addsub_spec(Datatype::Fp32));
-    assert!(Rten.load(&spec, &directory.0).is_err(), "by its path it is another");
-    assert!(Rten.load_opened(&spec, &directory.0, file.as_fd()).is_ok());
+    assert!(Rten::default().load(&spec, &directory.0).is_err(), "by its path it is another");
+    assert!(Rten::default().load_opened(&spec, &directory.0, file.as_fd()).is_ok());
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_file_that_keeps_tensors_in_another_is_found_by_its_path_which_is_where_that
     let file = fs::File::open(directory.0.join("model.onnx")).unwrap();
     let io = |name| [(name, Datatype::Fp32, &[2_i64][..])];
     let spec = Arc::new(spec(0, &io("x"), &io("y")));
-    let loaded = Rten.load(&spec, &directory.0);
+    let loaded = Rten::default().load(&spec, &directory.0);
     assert!(loaded.is_ok(), "{:?}", loaded.err());
-    assert!(Rten.load_opened(&spec, &directory.0, file.as_fd()).is_err(), "it is not whole");
+    assert!(Rten::default().load_opened(&spec, &directory.0, file.as_fd()).is_err(), "it is not whole");
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_file_that_is_missing_broken_or_elsewhere_is_told() {
         let directory = Directory::with("model.onnx", file);
         let mut spec = addsub_spec(Datatype::Fp32);
         spec.default_model_filename = file_name.to_owned();
-        let error = Rten.load(&Arc::new(spec), &directory.0).err().unwrap();
+        let error = Rten::default().load(&Arc::new(spec), &directory.0).err().unwrap();
         assert!(error.text().contains(want), "{error}");
     };
     let file = Onnx::addsub(FLOAT);
@@ -423,7 +423,7 @@ fn a_model_file_may_have_any_name() {
     let directory = Directory::with("weights", &Onnx::addsub(FLOAT));
     let mut spec = addsub_spec(Datatype::Fp32);
     spec.default_model_filename = "weights".to_owned();
-    assert!(Rten.load(&Arc::new(spec), &directory.0).unwrap().may_run_inline());
+    assert!(Rten::default().load(&Arc::new(spec), &directory.0).unwrap().may_run_inline());
 }
 
 /// Sums the elements of each request, which it finds by `ENDS`, the accumulated counts after a

@@ -8,6 +8,7 @@ pub mod initializer;
 pub mod message;
 pub mod value_dependence;
 pub mod weights;
+pub mod work;
 pub mod wrapped_outputs;
 
 use std::collections::BTreeMap;

@@ -38,6 +38,14 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
     },
     Flag {
+        names: &["run-memory-bytes-max"],
+        takes: One("BYTES"),
+        default: Text("half of the memory that the process may have"),
+        help: "Memory that one run of the embedded engine may take beside the weights, by an estimate before the run; \
+               beyond it 400",
+        apply: |settings, value| set_count(settings.run_memory_bytes_max.get_or_insert_default(), value),
+    },
+    Flag {
         names: &["python-memory-bytes-max"],
         takes: One("BYTES"),
         default: Text("a quarter of the memory that the process may have"),

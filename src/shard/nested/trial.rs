@@ -231,6 +231,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             shard_cells: (0..SHARDS).map(|_| Arc::new(ShardCells::default())).collect(),
             gpus: Arc::default(),
             custom: CustomMetrics::new(Vec::new()),
+            run_memory: Arc::default(),
         },
         lifecycle: Lifecycle::new(SHARDS),
         control_link: ControlLink {

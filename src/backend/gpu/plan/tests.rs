@@ -70,7 +70,7 @@ fn check_against_engine(name: &str, file: &[u8], spec: &ModelSpec, requests: &[V
     let got = run(&mut instance, requests);
     let folder = Folder::new(file);
     let want = threads::enter(1, |threads| {
-        let loaded = Rten.load(&spec, &folder.0).unwrap();
+        let loaded = Rten::default().load(&spec, &folder.0).unwrap();
         run(&mut *loaded.new_instance(threads).unwrap(), requests)
     });
     for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
