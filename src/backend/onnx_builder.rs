@@ -48,8 +48,9 @@ impl Onnx {
             int(20, 2, &mut attribute);
             bytes(5, attribute, &mut node);
         }
-        for (name, inner) in graphs {
+        for (name, mut inner) in graphs {
             let mut attribute = Vec::new();
+            bytes(2, name, &mut inner.graph);
             bytes(1, name, &mut attribute);
             bytes(6, inner.graph, &mut attribute);
             int(20, 5, &mut attribute);

@@ -104,7 +104,7 @@ fn a_loop_as_long_as_a_request_likes_is_refused_by_the_engine_that_cannot_be_sto
     let folder = Folder::new("run-memory-loop");
     let config = "name: \"counting\"\nbackend: \"onnxruntime\"\nmax_batch_size: 0\n";
     repository::add(folder.path(), "counting", config, Some(&onnx::counting()));
-    let server = Server::deuteron(folder.path(), &[EMBEDDED, "--exit-on-error=false"]);
+    let server = Server::deuteron(folder.path(), &[EMBEDDED, "--exit-on-error=false", "--strict-readiness=false"]);
     let log = server.log();
     let why = "operator 'Loop', which makes 'y', repeats as often as the values of a request say; serve the model with \
                ONNX Runtime";
