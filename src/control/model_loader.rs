@@ -389,11 +389,10 @@ impl ModelLoader {
             });
         }
         let path = source.root.join(directory.version_path(version));
-        let on_cpu = || self.engines.choose(spec);
         let backend = match gpu_engine {
             Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
             Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
-            Some(GpuEngine::Plan(_)) | None => Some(on_cpu()?),
+            Some(GpuEngine::Plan(_)) | None => Some(self.engines.choose(spec)?),
         };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
@@ -418,18 +417,11 @@ impl ModelLoader {
             Ok::<_, Error>((model, choice))
         })?;
         let took = clock::now().since(began);
-        let place = match choice.site {
-            InstanceSite::Ensemble => "in its steps",
-            InstanceSite::Inline => "inline",
-            InstanceSite::Worker => "on workers",
-        };
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
         let engine = (spec.backend == ONNX_BACKEND).then(|| EngineName::of(backend.filter(|_| !is_plan)));
         let with = engine.as_ref().map(EngineName::to_string);
         let with = with.or_else(|| backend.map(|backend| backend.name().to_owned())).unwrap_or_default();
-        let why = if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) };
-        log::info(&format!("loaded '{}' version {version} with {with} in {took:?}, runs {place}{why}", spec.name));
-        choice.warnings.iter().for_each(|text| log::warning(text));
+        log_loaded(spec, version, &with, took, &choice);
         let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
         if let Some(EngineName { engine, version }) = &engine {
             decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
@@ -438,9 +430,21 @@ impl ModelLoader {
         if choice.runs_apart {
             spec.batching = None;
         }
-        let (spec, model) = (Arc::new(spec), Arc::from(model));
-        Ok(LoadedVersion { spec, configured, version, model, choice, took, registration: None, run_limit })
+        let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);
+        Ok(LoadedVersion { spec, configured, version, model, choice, took, registration, run_limit })
     }
+}
+
+/// Tells that a version was loaded, by what, and where it runs.
+fn log_loaded(spec: &ModelSpec, version: u64, with: &str, took: Duration, choice: &PlacementChoice) {
+    let place = match choice.site {
+        InstanceSite::Ensemble => "in its steps",
+        InstanceSite::Inline => "inline",
+        InstanceSite::Worker => "on workers",
+    };
+    let why = if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) };
+    log::info(&format!("loaded '{}' version {version} with {with} in {took:?}, runs {place}{why}", spec.name));
+    choice.warnings.iter().for_each(|text| log::warning(text));
 }
 
 /// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up see

@@ -71,7 +71,6 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Tried before the models load, so that a port in use is reported at once.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
-    python::remove_stale();
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
@@ -133,6 +132,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
 
 /// What loads the models: now, and while the server serves.
 fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage>) -> Result<ModelLoader, Error> {
+    python::remove_stale();
     if settings.control_mode == ControlMode::Explicit {
         match uploaded_files::remove_stale() {
             0 => {}
