@@ -148,9 +148,6 @@ pub const INLINE_LONGEST_MAX: Duration = Duration::from_millis(1);
 /// Run time of one row from which a model's workers share the cores of the shards. A server that spends most of its time in
 /// such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
 pub const HEAVY_RUN_MIN: Duration = Duration::from_millis(2);
-/// By how much workers of such models give way to the shards on the same core (`nice`): at 10 the scheduler gives a shard
-/// that wakes nine times the time of the worker, and lets it run at once.
-pub const HEAVY_NICE: i32 = 10;
 /// Time from the first byte of a head until it must be complete.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which a body must make progress ([`BODY_STEP_SIZE`]).

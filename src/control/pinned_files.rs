@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
 use crate::model::onnx::external_data::external_files;
-use crate::model::onnx::value_dependence::depends_on_values;
+use crate::model::onnx::work::depends_on_values;
 use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 
 /// The opened model file, none for a backend without one. An engine loads it from the descriptor. Two kinds are loaded by

@@ -66,8 +66,6 @@ pub struct WorkerPlacement {
     pub cores: Vec<usize>,
     /// The cores that it and other workers divide among themselves; `cores` is its part.
     pub shared: Vec<usize>,
-    /// Whether its runs are long and some of its cores have shards, so that it gives way to them.
-    pub is_heavy: bool,
     /// The index of its instance's GPU.
     pub gpu: Option<u32>,
 }
@@ -117,8 +115,7 @@ impl PlannedModel {
         warn_of_unknown_policies(settings, &loaded);
         let groups = || instances(&loaded).map(|(group, ..)| host_policy_cores(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
-        let (is_heavy, free_cores) =
-            if loaded.choice.is_heavy { (true, &cores.heavy) } else { (false, &cores.workers) };
+        let free_cores = if loaded.choice.is_heavy { &cores.heavy } else { &cores.workers };
         let mut least = cores::least_loaded(free_cores, worker_cores, free).into_iter();
         let mut placements = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
@@ -127,11 +124,11 @@ impl PlannedModel {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
                     let own = cores::share(all, parking, of_policy);
-                    WorkerPlacement { parking, cores: own, shared: all.clone(), is_heavy: false, gpu }
+                    WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
                 }
                 None => {
                     let own = least.next().unwrap_or_else(|| free_cores.clone());
-                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_heavy, gpu }
+                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), gpu }
                 }
             });
         }
@@ -289,7 +286,7 @@ fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -
         let all = host_policy_cores(settings, group).unwrap_or(of_pool);
         let own = cores::share(all, *index, count);
         *index += 1;
-        WorkerPlacement { parking, cores: own, shared: all.clone(), is_heavy, gpu }
+        WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
     };
     let mut of_model = |loaded| -> Vec<WorkerPlacement> {
         instances(loaded).enumerate().map(|(parking, (group, _, gpu))| place(loaded, parking, group, gpu)).collect()

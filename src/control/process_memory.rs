@@ -117,7 +117,7 @@ mod tests {
         };
         // Other tests run beside this one, and some of them take as much: one time of a few is undisturbed.
         let is_less = |(before, after): (usize, usize)| after + 64 * 1024 < before;
-        let is_given_back = (0..5).map(|_| freed()).any(is_less);
-        assert!(is_given_back || cfg!(not(target_env = "gnu")), "128 MiB were free, and stayed resident five times");
+        let is_given_back = (0..40).map(|_| freed()).any(is_less);
+        assert!(is_given_back || cfg!(not(target_env = "gnu")), "128 MiB were free, and stayed resident each time");
     }
 }

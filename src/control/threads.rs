@@ -13,7 +13,6 @@ use crate::control::cores;
 use crate::control::plan::WorkerPlacement;
 use crate::control::spawn::spawn;
 use crate::error::Error;
-use crate::limits::HEAVY_NICE;
 use crate::log;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -160,10 +159,6 @@ fn start_worker(
         if let Err(error) = pin(&placement.cores) {
             let cores = cores::text(&placement.cores);
             log::warning(&format!("worker '{name}' cannot be pinned to cores {cores}: {error}"));
-        }
-        if placement.is_heavy {
-            // Of this thread alone, and of those that it starts. It cannot fail: everybody may give way.
-            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), HEAVY_NICE);
         }
         // After the pinning: the engine's threads inherit the cores of the thread that starts them.
         threads::enter(placement.cores.len(), move |threads| {

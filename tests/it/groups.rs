@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
 use crate::support::http::{self, Connection};
+use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::repository;
 use crate::support::server::Server;
 
 /// An `identity` that takes so long for each batch, with these instance groups.
@@ -336,4 +338,33 @@ fn workers_and_the_threads_of_their_engines_stay_on_their_cores() {
     assert!(available.iter().skip(1).all(|core| engine.contains(&core.to_string())), "{engine:?}");
     let log = server.log();
     assert!(log.contains(&format!("shards on cores {two}")) && log.contains(&format!("1 workers on cores {one}")));
+}
+
+#[test]
+fn workers_of_a_heavy_model_have_the_cores_of_the_shards_too_unless_a_flag_says_which() {
+    let available = available();
+    let [_, _, ..] = available[..] else { return };
+    let repository = Folder::new("heavy");
+    model(&repository, "light", 1, "{ }");
+    let size = 768;
+    let begin = Onnx::default().constant("w", FLOAT, &[size, size], &vec![0; 4 * (size * size) as usize]);
+    let chain = (0..80).fold(begin, |onnx, index| {
+        onnx.node("MatMul", &[&format!("y{index}"), "w"], &[&format!("y{}", index + 1)], &[])
+    });
+    let file = chain.input("y0", FLOAT, &[1, size]).output("y80", FLOAT, &[1, size]).into_bytes();
+    repository::add(repository.path(), "heavy", "instance_group { kind: KIND_CPU count: 1 }", Some(&file));
+    let server = Server::deuteron(repository.path(), &["--shards=1"]);
+    let count = |cores: &str| {
+        let ends = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            last.parse::<usize>().unwrap() - first.parse::<usize>().unwrap() + 1
+        };
+        cores.split(',').map(ends).sum::<usize>()
+    };
+    let [light, heavy] = ["w0-light", "w0-heavy"].map(|name| count(&cores_of(&server, name)[0]));
+    assert_eq!((light, heavy), (available.len() - 1, available.len()), "{}", server.log());
+    drop(server);
+    let flags = [format!("--worker-cores={}", available[1])];
+    let server = Server::deuteron(repository.path(), &flags.each_ref().map(String::as_str));
+    assert_eq!(cores_of(&server, "w0-heavy"), [available[1].to_string()]);
 }

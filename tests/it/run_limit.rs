@@ -56,30 +56,30 @@ fn stop(server: &mut Server) -> Duration {
 fn a_run_of_the_embedded_engine_that_takes_too_long_costs_its_model_and_nothing_else() {
     let folder = Folder::new("run-limit");
     let worker = parameters(&[("placement", "worker"), ("run_timeout_secs", "1")]);
-    repository::add(folder.path(), "endless", &worker, Some(&onnx::adding_up_to(TRIPS)));
+    add_heavy(&folder, 200, &[("placement", "worker"), ("run_timeout_secs", "1")]);
     repository::add(folder.path(), "short", &worker, Some(&onnx::adding_up_to(3)));
     let flags = ["--exit-timeout-secs=1", "--shards=1", "--strict-readiness=true"];
     let mut server = Server::deuteron(folder.path(), &flags);
     let began = Instant::now();
-    let (status, text) = count(&server, "endless", None);
+    let (status, text) = infer(&server, "heavy", &heavy_body());
     assert_eq!(status, 504, "{text}");
-    let (status, _) = count(&server, "endless", None);
+    let (status, _) = infer(&server, "heavy", &heavy_body());
     assert_eq!(status, 504, "as Triton's, a model on the CPU has two instances");
-    let want = "model 'endless': the run took longer than 1s (--run-timeout-secs, or the model's parameter \
+    let want = "model 'heavy': the run took longer than 1s (--run-timeout-secs, or the model's parameter \
                 'run_timeout_secs') and cannot be stopped: its instance is given up until the run ends";
     assert!(text.contains(want), "{text}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    assert_eq!((get(&server, "/v2/models/endless/ready"), get(&server, "/v2/health/ready")), (503, 503));
+    assert_eq!((get(&server, "/v2/models/heavy/ready"), get(&server, "/v2/health/ready")), (503, 503));
     assert_eq!(get(&server, "/v2/health/live"), 200);
     for _ in 0..3 {
-        let (status, text) = count(&server, "endless", None);
-        assert!(status == 503 && text.contains("model 'endless' is not ready: a run takes longer"), "{status} {text}");
+        let (status, text) = infer(&server, "heavy", &heavy_body());
+        assert!(status == 503 && text.contains("model 'heavy' is not ready: a run takes longer"), "{status} {text}");
     }
     let (status, text) = count(&server, "short", None);
     assert!(status == 200 && text.contains("[3.5,4.5]"), "{status} {text}");
     let log = server.log();
     let line = log.lines().find(|line| line.contains("cannot be stopped")).unwrap_or(&log);
-    assert!(line.contains("a run of 'endless' takes longer than 1s (--run-timeout-secs)"), "{line}");
+    assert!(line.contains("a run of 'heavy' takes longer than 1s (--run-timeout-secs)"), "{line}");
     let took = stop(&mut server);
     assert!(took < END_MAX, "{took:?}");
 }

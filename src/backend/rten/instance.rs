@@ -16,7 +16,9 @@ use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Shape, Tensor};
 
 use super::bind::{BatchBinding, RtenBinding};
+use super::datatype::ALTERNATIVE;
 use super::estimate::{RunCheck, RunInput};
+use super::lower::BEYOND;
 use super::{SharedGraph, datatype};
 
 /// One instance: the shared model and the threads of its runs.
@@ -113,7 +115,7 @@ impl EngineInstance for RtenInstance {
             Ok(Err(error)) if error.kind() == RunErrorKind::InvalidInput => {
                 Err(Error::invalid(format!("model '{name}': {error}")))
             }
-            Ok(Err(error)) => Err(Error::internal(format!("model '{name}': {error}"))),
+            Ok(Err(error)) => Err(failed(name, &error.to_string())),
             Err(_) => Err(Error::internal(format!("model '{name}': the embedded engine panicked on this request"))),
         }
     }
@@ -125,6 +127,19 @@ impl EngineInstance for RtenInstance {
 
     fn set_threads(&mut self, threads: &Threads) {
         self.options = options(threads);
+    }
+}
+
+/// The error of a run that failed. A check that the graph was given at load fails where the request asks for a number that
+/// the engine does not have.
+fn failed(model: &str, text: &str) -> Error {
+    match text.split_once(BEYOND) {
+        Some((before, _)) => {
+            let operator = before.trim_end().rsplit(|letter: char| !letter.is_ascii_alphanumeric()).next();
+            let operator = operator.unwrap_or_default();
+            Error::invalid(format!("model '{model}': operator {operator} {BEYOND}; {ALTERNATIVE}"))
+        }
+        None => Error::internal(format!("model '{model}': {text}")),
     }
 }
 

@@ -6,7 +6,6 @@ pub mod external_data;
 pub mod graph;
 pub mod initializer;
 pub mod message;
-pub mod value_dependence;
 pub mod weights;
 pub mod work;
 pub mod wrapped_outputs;

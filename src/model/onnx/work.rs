@@ -6,6 +6,15 @@ use std::collections::BTreeSet;
 
 use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
 
+/// Whether the values of a graph's inputs, and not only their shapes, decide what its operators get, so that a run on zeros
+/// may fail where others do not. A file that cannot be read, and an operator of a domain that is not known, count as yes.
+pub fn depends_on_values(file: &[u8]) -> bool {
+    OnnxGraph::outline(file).map_or(true, |graph| {
+        let is_known = |node: &OnnxNode| matches!(node.domain.as_str(), "" | "ai.onnx" | "ai.onnx.ml");
+        why_not_by_shape(&graph).is_some() || !graph.nodes.iter().all(is_known)
+    })
+}
+
 /// Why the same shapes can take very different work; `None` if the shapes decide.
 pub fn why_not_by_shape(graph: &OnnxGraph) -> Option<String> {
     if graph.has_functions {
@@ -91,6 +100,16 @@ mod tests {
         for operator in ["ConstantOfShape n", "Expand x n", "Pad x n", "OneHot x n", "Upsample x n", "Range n k k"] {
             check(&format!("{operator} -> y"), operator.split_once(' ').unwrap().0);
         }
+    }
+
+    #[test]
+    fn a_file_that_says_more_than_shapes_tell_depends_on_values() {
+        // graph { node { op_type "Relu", domain d } }
+        let file = |domain: u8| [0x3a, 11, 0x0a, 9, 0x22, 4, b'R', b'e', b'l', b'u', 0x3a, 1, domain];
+        assert!(depends_on_values(&file(b'd')));
+        let own = [0x3a, 8, 0x0a, 6, 0x22, 4, b'R', b'e', b'l', b'u'];
+        assert!(!depends_on_values(&own));
+        assert!(depends_on_values(b"\xff"));
     }
 
     #[test]

@@ -4,10 +4,12 @@ use crate::model::onnx::graph::OnnxNode;
 
 use super::elements::{exact_sizes, moved};
 use super::facts::{Interval, Sizes, TensorFacts, count};
-use super::operands::{AxisList, Made, OperatorInputs, axes, axis, broadcast, ranked, require, sizes};
+use super::operands::{
+    AxisList, Made, OperatorInputs, RuleError, UNKNOWN_RANK, axes, axis, broadcast, ranked, require, sizes,
+};
 
 /// Applies the rule of an operator; `None` for one of another kind.
-pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Result<Made, String>> {
+pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Result<Made, RuleError>> {
     let made = match node.operator.as_str() {
         "Concat" => concat(node, inputs),
         "Expand" => expand(inputs),
@@ -30,7 +32,7 @@ pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Resu
     Some(made.map(Made::from))
 }
 
-fn concat(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn concat(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let parts: Vec<&TensorFacts> = inputs.iter().copied().flatten().collect();
     let is_whole = parts.iter().all(|part| part.is_whole);
     let all = parts.iter().map(|part| part.count_max).sum();
@@ -53,7 +55,7 @@ fn concat(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, S
     Ok(TensorFacts { is_whole, ..TensorFacts::of(sizes) }.at_most(all).with(elements))
 }
 
-fn expand(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn expand(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let (input, wanted) = (require(inputs, 0)?, require(inputs, 1)?);
     let Some(wanted) = wanted.known_elements() else { return Ok(TensorFacts::unranked(f64::INFINITY).like(input)) };
     let wanted: Sizes = wanted.into_iter().map(Interval::as_size).collect();
@@ -65,7 +67,7 @@ fn expand(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
     Ok(facts.with(elements))
 }
 
-fn flatten(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn flatten(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let sizes = ranked(input)?;
     let cut = match node.integer("axis", 1) {
@@ -77,7 +79,7 @@ fn flatten(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, 
     Ok(facts.at_most(input.count_max).with(input.elements.clone()))
 }
 
-fn gather(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn gather(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let (input, places) = (require(inputs, 0)?, require(inputs, 1)?);
     let (Some(sizes), Some(place_sizes)) = (&input.sizes, &places.sizes) else {
         return Ok(TensorFacts::unranked(input.count_max.max(1.0) * places.count_max.max(1.0)).like(input));
@@ -101,12 +103,12 @@ fn gather(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, S
     Ok(facts.with(elements))
 }
 
-fn gather_elements(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn gather_elements(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let (input, places) = (require(inputs, 0)?, require(inputs, 1)?);
     Ok(TensorFacts { elements: None, ..places.clone() }.like(input))
 }
 
-fn gather_nd(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn gather_nd(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let (input, places) = (require(inputs, 0)?, sizes(inputs, 1)?);
     let batch = usize::try_from(node.integer("batch_dims", 0)).unwrap_or(0);
     let (depth, outer) = places.split_last().ok_or("its places have no dimension")?;
@@ -116,7 +118,7 @@ fn gather_nd(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts
     Ok(TensorFacts::of(outer.iter().chain(sizes.iter().skip(skipped)).copied().collect()).like(input))
 }
 
-fn one_hot(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn one_hot(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let depth = require(inputs, 1)?.single().as_size();
     let mut sizes = sizes(inputs, 0)?.clone();
     let axis = axis(node.integer("axis", -1), sizes.len() + 1)?;
@@ -125,7 +127,7 @@ fn one_hot(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, 
 }
 
 /// As many elements as before, whatever the sizes.
-fn reshape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn reshape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let wanted = match (node.integers("shape"), inputs.get(1).copied().flatten()) {
         (Some(wanted), _) => Some(exact_sizes(wanted).to_vec()),
@@ -152,9 +154,9 @@ fn reshape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, 
     Ok(TensorFacts::of(sizes).like(input).at_most(input.count_max).with(input.elements.clone()))
 }
 
-fn shape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn shape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
-    let Some(sizes) = &input.sizes else { return Err("the rank of its input is not known before the run".to_owned()) };
+    let Some(sizes) = &input.sizes else { return Err(UNKNOWN_RANK) };
     let rank = i64::try_from(sizes.len()).unwrap_or(i64::MAX);
     let place = |index: i64| {
         let index = if index < 0 { index.saturating_add(rank) } else { index };
@@ -165,13 +167,13 @@ fn shape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, St
     Ok(TensorFacts::whole(elements, false))
 }
 
-fn size(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn size(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let all = input.sizes.as_ref().map_or(Interval::up_to(input.count_max), |sizes| count(sizes));
     Ok(TensorFacts::whole(vec![all], true))
 }
 
-fn slice(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn slice(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let Some(mut sizes) = input.sizes.clone() else {
         return Ok(TensorFacts::unranked(input.count_max).like(input));
@@ -242,7 +244,7 @@ fn cut_axis(size: Interval, start: Interval, end: Interval, step: Interval) -> (
     }
 }
 
-fn split(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn split(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let sizes = ranked(input)?;
     let axis = axis(node.integer("axis", 0), sizes.len())?;
@@ -275,7 +277,7 @@ fn split(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
     Ok(Made { outputs: outputs.collect(), workspace: 0.0 })
 }
 
-fn squeeze(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn squeeze(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let unranked = || TensorFacts::unranked(input.count_max).like(input);
     let Some(sizes) = &input.sizes else { return Ok(unranked()) };
@@ -294,7 +296,7 @@ fn squeeze(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, 
     Ok(facts.at_most(input.count_max).with(input.elements.clone()))
 }
 
-fn tile(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn tile(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let (input, repeats) = (require(inputs, 0)?, require(inputs, 1)?);
     let repeats = repeats.known_elements().unwrap_or_default();
     let repeat = |index: usize| repeats.get(index).copied().unwrap_or(Interval::ANY).as_size();
@@ -307,7 +309,7 @@ fn tile(inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
     Ok(facts.with(elements))
 }
 
-fn transpose(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn transpose(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let Some(sizes) = &input.sizes else { return Ok(TensorFacts::unranked(input.count_max).like(input)) };
     let order: Vec<usize> = match node.integers("perm") {
@@ -325,7 +327,7 @@ fn transpose(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts
     Ok(TensorFacts::of(made).like(input).at_most(input.count_max).with(elements))
 }
 
-fn unsqueeze(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, String> {
+fn unsqueeze(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let (Some(sizes), AxisList::Known(axes)) = (&input.sizes, axes(node, inputs, 1)) else {
         return Ok(TensorFacts::unranked(input.count_max).like(input));

@@ -107,7 +107,8 @@ impl RunEstimate {
         let inputs = names.map(input).collect::<Result<_, _>>()?;
         let estimate = Self { plan, inputs, memory, model: spec.name.clone() };
         match estimate.smallest(shapes) {
-            Ok(_) => Ok(estimate),
+            // Sizes of one may be none that the model takes.
+            Ok(_) | Err(Stop::Fails(_)) => Ok(estimate),
             Err(Stop::Unbounded(why)) => Err(refused(&why)),
             Err(stop) => Err(estimate.refusal(&stop)),
         }
@@ -141,6 +142,7 @@ impl RunEstimate {
                 "model '{model}': a run on these inputs needs at least {total:.0} bytes of memory, of which {label} takes \
                  {bytes:.0}, and may have {size_max}; send less, or increase --run-memory-bytes-max"
             ),
+            Stop::Fails(why) => format!("model '{model}': {why}"),
             Stop::Unbounded(why) => format!(
                 "model '{model}': the memory of a run on these inputs cannot be held to --run-memory-bytes-max: {why}; \
                  {ALTERNATIVE}"
@@ -182,7 +184,9 @@ impl RunCheck {
         }
         if !self.passed.contains(&self.key) {
             self.estimate.walk(inputs).map_err(|stop| {
-                self.estimate.memory.refused.fetch_add(1, Ordering::Relaxed);
+                if !matches!(stop, Stop::Fails(_)) {
+                    self.estimate.memory.refused.fetch_add(1, Ordering::Relaxed);
+                }
                 self.estimate.refusal(&stop)
             })?;
             if self.passed.len() >= RUN_SHAPES_MAX {

@@ -7,6 +7,30 @@ use super::facts::{Interval, Sizes, TensorFacts};
 /// The inputs of an operator; none where an optional one is left out.
 pub(super) type OperatorInputs<'a> = [Option<&'a TensorFacts>];
 
+/// Why a rule does not say what an operator makes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum RuleError {
+    /// The run fails at the operator, and so asks for nothing more.
+    Fails(String),
+    /// Nothing is known of what it makes.
+    Unknown(&'static str),
+}
+
+/// What a rule needs to know in most cases.
+pub(super) const UNKNOWN_RANK: RuleError = RuleError::Unknown("the rank of its input is not known before the run");
+
+impl From<String> for RuleError {
+    fn from(why: String) -> Self {
+        Self::Fails(why)
+    }
+}
+
+impl From<&str> for RuleError {
+    fn from(why: &str) -> Self {
+        Self::Fails(why.to_owned())
+    }
+}
+
 /// What an operator makes.
 #[derive(Debug, Default)]
 pub(super) struct Made {
@@ -25,15 +49,15 @@ impl From<TensorFacts> for Made {
 ///
 /// # Errors
 /// Where it is left out.
-pub(super) fn require<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a TensorFacts, String> {
-    inputs.get(index).copied().flatten().ok_or_else(|| format!("it lacks its input {index}"))
+pub(super) fn require<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a TensorFacts, RuleError> {
+    inputs.get(index).copied().flatten().ok_or_else(|| format!("it lacks its input {index}").into())
 }
 
 /// The sizes of an input that an operator needs.
 ///
 /// # Errors
 /// Where it is left out, or its rank is not known.
-pub(super) fn sizes<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a Sizes, String> {
+pub(super) fn sizes<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a Sizes, RuleError> {
     ranked(require(inputs, index)?)
 }
 
@@ -41,26 +65,26 @@ pub(super) fn sizes<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a
 ///
 /// # Errors
 /// Where its rank is not known.
-pub(super) fn ranked(facts: &TensorFacts) -> Result<&Sizes, String> {
-    facts.sizes.as_ref().ok_or_else(|| "the rank of its input is not known before the run".to_owned())
+pub(super) fn ranked(facts: &TensorFacts) -> Result<&Sizes, RuleError> {
+    facts.sizes.as_ref().ok_or(UNKNOWN_RANK)
 }
 
 /// One size of a tensor.
 ///
 /// # Errors
 /// Where it has fewer dimensions.
-pub(super) fn dimension(facts: &TensorFacts, index: usize) -> Result<Interval, String> {
-    ranked(facts)?.get(index).copied().ok_or_else(|| format!("its input has no dimension {index}"))
+pub(super) fn dimension(facts: &TensorFacts, index: usize) -> Result<Interval, RuleError> {
+    ranked(facts)?.get(index).copied().ok_or_else(|| format!("its input has no dimension {index}").into())
 }
 
 /// An axis of a tensor, which may count from the end.
 ///
 /// # Errors
 /// Where the tensor has no such axis.
-pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, RuleError> {
     let rank_signed = i64::try_from(rank).unwrap_or(i64::MAX);
     let counted = if axis < 0 { axis.saturating_add(rank_signed) } else { axis };
-    usize::try_from(counted).ok().filter(|axis| *axis < rank).ok_or_else(|| format!("it has no axis {axis}"))
+    usize::try_from(counted).ok().filter(|axis| *axis < rank).ok_or_else(|| format!("it has no axis {axis}").into())
 }
 
 /// Axes that an attribute or an input names; `None` where there are none, or they are not known.

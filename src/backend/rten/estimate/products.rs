@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::model::onnx::graph::OnnxNode;
 
 use super::facts::{Interval, Sizes, TensorFacts, count};
-use super::operands::{Made, OperatorInputs, broadcast, dimension, require, sizes};
+use super::operands::{Made, OperatorInputs, RuleError, broadcast, dimension, require, sizes};
 
 /// Applies the rule of an operator; `None` for one of another kind.
-pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Result<Made, String>> {
+pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Result<Made, RuleError>> {
     Some(match node.operator.as_str() {
         "MatMul" | "MatMulInteger" => product_of_matrices(inputs),
         "MatMulNBits" => product_of_bits(node, inputs),
@@ -26,7 +26,7 @@ fn copies(inputs: &OperatorInputs<'_>) -> f64 {
     inputs.iter().take(2).flatten().map(|input| input.count_max).sum()
 }
 
-fn product_of_matrices(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn product_of_matrices(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (one, two) = (sizes(inputs, 0)?, sizes(inputs, 1)?);
     let outer = |sizes: &Sizes| sizes.len().saturating_sub(2);
     let (batch_one, rows) = one.split_at_checked(outer(one)).unwrap_or_default();
@@ -38,7 +38,7 @@ fn product_of_matrices(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
     Ok(Made { outputs: vec![TensorFacts::of(made)], workspace: copies(inputs) })
 }
 
-fn product_of_bits(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn product_of_bits(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let mut made = sizes(inputs, 0)?.clone();
     if let Some(last) = made.last_mut() {
         *last = Interval::exact(node.integer("N", 0) as f64);
@@ -47,7 +47,7 @@ fn product_of_bits(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made,
     Ok(Made { outputs: vec![TensorFacts::of(made)], workspace: inner * columns + copies(inputs) })
 }
 
-fn gemm(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn gemm(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (one, two) = (require(inputs, 0)?, require(inputs, 1)?);
     let rows = dimension(one, usize::from(node.integer("transA", 0) != 0))?;
     let columns = dimension(two, usize::from(node.integer("transB", 0) == 0))?;
@@ -55,7 +55,7 @@ fn gemm(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
     Ok(Made { outputs: vec![output], workspace: copies(inputs) })
 }
 
-fn einsum(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn einsum(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let equation: String =
         node.text("equation").unwrap_or_default().chars().filter(|letter| !letter.is_whitespace()).collect();
     // Dimensions without names get them, as many as the first input that has such leaves.
@@ -74,7 +74,7 @@ fn einsum(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> 
     for (index, term) in terms.split(',').enumerate() {
         let sizes = sizes(inputs, index)?;
         if term.chars().count() != sizes.len() {
-            return Err("its equation does not name all dimensions of its inputs".to_owned());
+            return Err("its equation does not name all dimensions of its inputs".into());
         }
         for (letter, size) in term.chars().zip(sizes) {
             let known = letters.entry(letter).or_insert((Interval::ONE, 0));
@@ -96,7 +96,7 @@ fn einsum(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> 
 }
 
 /// A cell of so many gates: its states in all steps, and the last ones.
-fn recurrent(node: &OnnxNode, inputs: &OperatorInputs<'_>, gates: f64) -> Result<Made, String> {
+fn recurrent(node: &OnnxNode, inputs: &OperatorInputs<'_>, gates: f64) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let (steps, batch) = (dimension(input, 0)?, dimension(input, 1)?);
     let directions = dimension(require(inputs, 1)?, 0)?;
@@ -108,7 +108,7 @@ fn recurrent(node: &OnnxNode, inputs: &OperatorInputs<'_>, gates: f64) -> Result
 }
 
 /// Attention of queries to keys and values, and to those of earlier runs. The matrix of scores is the largest.
-fn attention(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn attention(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let query = require(inputs, 0)?;
     // With one input that has all three, each of them is at most as large.
     let or_query = |index: usize| inputs.get(index).copied().flatten().unwrap_or(query);

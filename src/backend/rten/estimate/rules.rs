@@ -5,7 +5,9 @@ use crate::model::onnx::graph::OnnxNode;
 
 use super::elements;
 use super::facts::{Interval, Sizes, TensorFacts, count};
-use super::operands::{AxisList, Made, OperatorInputs, axes, axis, broadcast, dimension, ranked, require, sizes};
+use super::operands::{
+    AxisList, Made, OperatorInputs, RuleError, axes, axis, broadcast, dimension, ranked, require, sizes,
+};
 use super::{layout, products, windows};
 
 /// Operators whose output has the sizes of their first input.
@@ -101,7 +103,7 @@ const EXTENDED: [&str; 19] = [
 ///
 /// # Errors
 /// Why nothing is known of its outputs.
-pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     match node.operator.as_str() {
         operator if UNARY.contains(&operator) => same(node, inputs, 1),
         "Dropout" => same(node, inputs, node.outputs.len()),
@@ -143,7 +145,7 @@ pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made
         "SequenceLength" => Ok(TensorFacts::whole(vec![Interval::up_to(f64::INFINITY)], true).into()),
         _ => match windows::apply(node, inputs).or_else(|| products::apply(node, inputs)) {
             Some(made) => made,
-            None => layout::apply(node, inputs).unwrap_or_else(|| Err("its rule is not known".to_owned())),
+            None => layout::apply(node, inputs).unwrap_or_else(|| Err(RuleError::Unknown("its rule is not known"))),
         },
     }
 }
@@ -153,21 +155,21 @@ fn of_input(input: &TensorFacts) -> TensorFacts {
     TensorFacts { elements: None, ..input.clone() }
 }
 
-fn same(node: &OnnxNode, inputs: &OperatorInputs<'_>, outputs: usize) -> Result<Made, String> {
+fn same(node: &OnnxNode, inputs: &OperatorInputs<'_>, outputs: usize) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let output = of_input(input).with(elements::unary(node, input));
     Ok(Made { outputs: vec![output; outputs.max(1)], workspace: 0.0 })
 }
 
 /// Beside the result, means and deviations, or the sum that was normalized.
-fn normalize(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn normalize(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let mut outputs = vec![TensorFacts::unranked(input.count_max); node.outputs.len().max(1)];
     outputs.first_mut().into_iter().for_each(|first| *first = of_input(input));
     Ok(Made { outputs, workspace: 0.0 })
 }
 
-fn cast(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn cast(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let made = same(node, inputs, 1)?;
     let is_whole = elements::is_cast_to_whole(node);
     Ok(Made { outputs: made.outputs.into_iter().map(|facts| TensorFacts { is_whole, ..facts }).collect(), ..made })
@@ -180,7 +182,7 @@ fn extended(one: &TensorFacts, two: &TensorFacts) -> TensorFacts {
     }
 }
 
-fn variadic(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn variadic(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let is_truth = matches!(
         node.operator.as_str(),
         "And" | "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Or" | "Xor"
@@ -189,19 +191,19 @@ fn variadic(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String
     let all = inputs.iter().skip(1).flatten().try_fold(first, |one, two| {
         let is_whole = is_truth || (one.is_whole && two.is_whole);
         let facts = TensorFacts { is_whole, ..extended(&one, two) };
-        Ok::<_, String>(facts.with(elements::binary(node, &one, two)))
+        Ok::<_, RuleError>(facts.with(elements::binary(node, &one, two)))
     });
     all.map(Made::from)
 }
 
-fn choose(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn choose(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (condition, one, two) = (require(inputs, 0)?, require(inputs, 1)?, require(inputs, 2)?);
     let facts = extended(&extended(condition, one), two);
     let facts = TensorFacts { is_whole: one.is_whole && two.is_whole, ..facts };
     Ok(facts.with(elements::choose(condition, one, two)).into())
 }
 
-fn arg_reduce(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn arg_reduce(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let mut sizes = sizes(inputs, 0)?.clone();
     let axis = axis(node.integer("axis", 0), sizes.len())?;
     match node.integer("keepdims", 1) {
@@ -211,7 +213,7 @@ fn arg_reduce(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, Stri
     Ok(TensorFacts { is_whole: true, ..TensorFacts::of(sizes) }.into())
 }
 
-fn reduce(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn reduce(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let axes = axes(node, inputs, 1);
     let (Some(sizes), false) = (&input.sizes, matches!(axes, AxisList::Unknown)) else {
@@ -239,7 +241,7 @@ fn reduce(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> 
     Ok(facts.with(if is_whole_tensor { elements::reduced(&node.operator, input) } else { None }).into())
 }
 
-fn constant_of_shape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn constant_of_shape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let wanted = require(inputs, 0)?;
     let Some(sizes) = wanted.known_elements() else { return Ok(TensorFacts::unranked(f64::INFINITY).into()) };
     let facts = TensorFacts::of(sizes.into_iter().map(Interval::as_size).collect());
@@ -250,7 +252,7 @@ fn constant_of_shape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Mad
     Ok(TensorFacts { is_whole, ..facts }.with(elements).into())
 }
 
-fn range(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn range(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (start, limit, step) = (require(inputs, 0)?, require(inputs, 1)?, require(inputs, 2)?);
     let is_whole = start.is_whole && limit.is_whole && step.is_whole;
     let (start, limit, step) = (start.single(), limit.single(), step.single());
@@ -263,24 +265,24 @@ fn range(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
 }
 
 /// At most each box once for each class, or as many as are wanted.
-fn non_max_suppression(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn non_max_suppression(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let scores = sizes(inputs, 1)?;
     let wanted = inputs.get(2).copied().flatten().map_or(f64::INFINITY, |wanted| wanted.single().high);
-    let &[batch, classes, boxes] = &scores[..] else { return Err("its scores have not three dimensions".to_owned()) };
+    let &[batch, classes, boxes] = &scores[..] else { return Err("its scores have not three dimensions".into()) };
     let of_class = if wanted < 1.0 { boxes.high } else { boxes.high.min(wanted) };
     let rows = count(&[batch, classes, Interval::exact(of_class)]).high;
     let sizes = [Interval::up_to(rows), Interval::exact(3.0)];
     Ok(TensorFacts { is_whole: true, ..TensorFacts::of(Sizes::from_slice(&sizes)) }.into())
 }
 
-fn non_zero(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn non_zero(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let rank = Interval::exact(ranked(input)?.len() as f64);
     let sizes = Sizes::from_slice(&[rank, Interval::up_to(input.count_max)]);
     Ok(TensorFacts { is_whole: true, ..TensorFacts::of(sizes) }.into())
 }
 
-fn top_k(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn top_k(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let mut sizes = ranked(input)?.clone();
     let axis = axis(node.integer("axis", -1), sizes.len())?;
@@ -298,7 +300,7 @@ fn top_k(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
 }
 
 /// A sequence is one tensor of all its elements, of which only the number is known.
-fn sequence(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn sequence(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let elements = inputs.iter().flatten().map(|input| input.count_max).sum();
     let is_whole = inputs.iter().flatten().all(|input| input.is_whole);
     Ok(TensorFacts { is_whole, ..TensorFacts::unranked(elements) }.into())

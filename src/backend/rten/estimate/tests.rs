@@ -36,7 +36,7 @@ fn walked(onnx: Onnx, inputs: &[Given<'_>]) -> String {
             format!("[{sizes}] {bytes}")
         }
         Err(Stop::TooLarge { label, bytes, .. }) => format!("{label} {bytes}"),
-        Err(Stop::Unbounded(why)) => why,
+        Err(Stop::Fails(why) | Stop::Unbounded(why)) => why,
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::limits::{LOOP_ROUNDS_MAX, LOOP_ROUNDS_WALKED_MAX};
 
 use super::facts::{Interval, Sizes, TensorFacts};
-use super::operands::Made;
+use super::operands::{Made, RuleError};
 use super::plan::{GraphPlan, PlannedGraph, PlannedNode};
 use super::rules;
 
@@ -21,6 +21,8 @@ pub(super) enum Stop {
         /// All until there.
         total: f64,
     },
+    /// The run fails there: where, and why.
+    Fails(String),
     /// What it would need is not bounded by what is known before the run: where, and why.
     Unbounded(String),
 }
@@ -77,7 +79,10 @@ impl<'a> Walk<'a> {
                 "Loop" => self.repeat(planned)?,
                 _ => {
                     let inputs: Vec<_> = planned.inputs.iter().map(|slot| self.facts((*slot)?)).collect();
-                    rules::apply(&planned.node, &inputs).map_err(|why| unbounded(planned, &why))?
+                    rules::apply(&planned.node, &inputs).map_err(|why| match why {
+                        RuleError::Fails(why) => Stop::Fails(format!("{} fails: {why}", planned.label())),
+                        RuleError::Unknown(why) => unbounded(planned, why),
+                    })?
                 }
             };
             self.keep(planned, made)?;
@@ -144,9 +149,14 @@ impl<'a> Walk<'a> {
             Some(0.0) => self.walk_inner(planned, "else_branch")?,
             Some(_) => self.walk_inner(planned, "then_branch")?,
             None => {
-                let one = self.walk_inner(planned, "then_branch")?;
-                let two = self.walk_inner(planned, "else_branch")?;
-                one.iter().zip(&two).map(|(one, two)| one.join(two)).collect()
+                let one = self.walk_inner(planned, "then_branch");
+                match (one, self.walk_inner(planned, "else_branch")) {
+                    (Ok(one), Ok(two)) => one.iter().zip(&two).map(|(one, two)| one.join(two)).collect(),
+                    // A run that is not over goes the other way.
+                    (Ok(one), Err(Stop::Fails(_))) => one,
+                    (Err(Stop::Fails(_)), two) => two?,
+                    (one, two) => one.and(two)?,
+                }
             }
         };
         Ok(Made { outputs, workspace: 0.0 })

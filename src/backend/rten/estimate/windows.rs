@@ -3,10 +3,10 @@
 use crate::model::onnx::graph::OnnxNode;
 
 use super::facts::{Interval, Sizes, TensorFacts, count};
-use super::operands::{AxisList, Made, OperatorInputs, axes, axis, dimension, ranked, require, sizes};
+use super::operands::{AxisList, Made, OperatorInputs, RuleError, axes, axis, dimension, ranked, require, sizes};
 
 /// Applies the rule of an operator; `None` for one of another kind.
-pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Result<Made, String>> {
+pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Result<Made, RuleError>> {
     Some(match node.operator.as_str() {
         "AveragePool" | "LpPool" | "MaxPool" => pool(node, inputs),
         "Conv" | "ConvInteger" => convolution(node, inputs),
@@ -49,7 +49,7 @@ fn windowed(node: &OnnxNode, index: usize, axes: usize, size: Interval, window: 
     }
 }
 
-fn pool(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn pool(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let (channels, image) = ranked(input)?.split_at_checked(2).ok_or("its input has fewer than two dimensions")?;
     let placed = image.iter().enumerate().map(|(index, size)| {
@@ -60,7 +60,7 @@ fn pool(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
     Ok(Made { outputs: vec![output; node.outputs.len()], workspace: 0.0 })
 }
 
-fn convolution(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn convolution(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (input, weights) = (sizes(inputs, 0)?, sizes(inputs, 1)?);
     let (head, image) = input.split_at_checked(2).ok_or("its input has fewer than two dimensions")?;
     let (made, windows) = weights.split_at_checked(2).ok_or("its weights have fewer than two dimensions")?;
@@ -72,7 +72,7 @@ fn convolution(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, Str
     Ok(Made { outputs: vec![TensorFacts::of(channels.chain(placed).collect())], workspace })
 }
 
-fn transposed_convolution(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn transposed_convolution(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (input, weights) = (sizes(inputs, 0)?, sizes(inputs, 1)?);
     let (head, image) = input.split_at_checked(2).ok_or("its input has fewer than two dimensions")?;
     let (made, windows) = weights.split_at_checked(2).ok_or("its weights have fewer than two dimensions")?;
@@ -99,13 +99,13 @@ fn transposed_convolution(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Resul
     Ok(Made { outputs: vec![output], workspace })
 }
 
-fn global_pool(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn global_pool(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let sizes = ranked(input)?.iter().enumerate().map(|(index, size)| if index < 2 { *size } else { Interval::ONE });
     Ok(TensorFacts::of(sizes.collect()).into())
 }
 
-fn depth_to_space(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn depth_to_space(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let block = Interval::exact(node.integer("blocksize", 1) as f64);
     let size = |index| dimension(input, index);
@@ -114,13 +114,13 @@ fn depth_to_space(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, 
     Ok(TensorFacts::of(Sizes::from_slice(&sizes)).like(input).at_most(input.count_max).into())
 }
 
-fn grid_sample(inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn grid_sample(inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let (input, grid) = (sizes(inputs, 0)?, sizes(inputs, 1)?);
     let places = grid.iter().skip(1).take(grid.len().saturating_sub(2));
     Ok(TensorFacts::of(input.iter().take(2).chain(places).copied().collect()).into())
 }
 
-fn pad(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn pad(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let mut sizes = ranked(input)?.clone();
     let places = match axes(node, inputs, 3) {
@@ -141,7 +141,7 @@ fn pad(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
     Ok(TensorFacts::of(sizes).like(input).into())
 }
 
-fn resize(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn resize(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     // Opset 10 has no region of interest.
     let scales = inputs.get(if inputs.len() == 2 { 1 } else { 2 }).copied().flatten();
     // An input that is given empty is left out.
@@ -149,16 +149,16 @@ fn resize(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> 
     let wanted = match (inputs.get(3).copied().flatten().filter(is_given), scales.filter(is_given)) {
         (Some(wanted), _) => StretchTarget::Sizes(wanted.elements.clone().unwrap_or_default()),
         (None, Some(scales)) => StretchTarget::Scales(scales.elements.clone().unwrap_or_default()),
-        (None, None) => return Err("it has neither scales nor sizes".to_owned()),
+        (None, None) => return Err("it has neither scales nor sizes".into()),
     };
     stretch(node, inputs, &wanted)
 }
 
-fn upsample(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, String> {
+fn upsample(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     let scales = match (node.floats("scales"), inputs.get(1).copied().flatten()) {
         (Some(scales), _) => scales.iter().map(|scale| Interval::exact((*scale).into())).collect(),
         (None, Some(scales)) => scales.elements.clone().unwrap_or_default(),
-        (None, None) => return Err("it has no scales".to_owned()),
+        (None, None) => return Err("it has no scales".into()),
     };
     stretch(node, inputs, &StretchTarget::Scales(scales))
 }
@@ -169,7 +169,7 @@ enum StretchTarget {
     Sizes(Vec<Interval>),
 }
 
-fn stretch(node: &OnnxNode, inputs: &OperatorInputs<'_>, target: &StretchTarget) -> Result<Made, String> {
+fn stretch(node: &OnnxNode, inputs: &OperatorInputs<'_>, target: &StretchTarget) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let mut sizes = ranked(input)?.clone();
     let places = match node.integers("axes") {

@@ -4,8 +4,8 @@
 
 use crate::model::onnx::message::{AttributeMessage, NodeMessage, element};
 
+use super::Lowering;
 use super::value::GraphValue;
-use super::{ALTERNATIVE, Lowering};
 
 /// Elements of one tensor: 2^30 of four bytes are 4 GiB.
 pub(super) const COUNT_MAX: i64 = 1 << 30;
@@ -95,6 +95,10 @@ fn is_float(kind: i32) -> bool {
     matches!(kind, element::FLOAT | element::FLOAT16)
 }
 
+/// What the name of a check says behind its operator. The engine quotes it in its error where a request fails it.
+pub(in crate::backend::rten) const BEYOND: &str =
+    "has an INT64 result on these inputs beyond 32 bits, in which the embedded engine computes";
+
 /// Whether [`guard`] can check an operator.
 pub(super) fn is_guarded(operator: &str) -> bool {
     matches!(
@@ -146,10 +150,7 @@ pub(super) fn guard(lowering: &mut Lowering<'_>, node: &NodeMessage, result: &st
     let place = lowering.add("Sub", &[&one, &all], vec![]);
     let nothing = lowering.add("Gather", &[&zero, &place], vec![AttributeMessage::integer("axis", 0)]);
     if let Some(check) = lowering.out.last_mut() {
-        check.name = format!(
-            "{}: an INT64 result of this request is beyond 32 bits, in which the embedded engine computes; {ALTERNATIVE}",
-            node.op_type
-        );
+        check.name = format!("{} {BEYOND}", node.op_type);
     }
     lowering.add_as("Add", &[result, &nothing], vec![], node.written(0).unwrap_or_default());
 }

@@ -21,6 +21,8 @@ use crate::error::Error;
 use crate::limits::GRAPH_NODES_MAX;
 use crate::model::onnx::message::{AttributeMessage, GraphMessage, ModelMessage, NodeMessage, TensorMessage, element};
 
+pub(super) use integer::BEYOND;
+
 use super::datatype::ALTERNATIVE;
 use operator::{OPSET_MAX, OperandType, Operands, Operator};
 use value::GraphValue;
