@@ -1,5 +1,6 @@
 //! The command line: the commands, and what a line of arguments and the environment ask for. Pure, except for what
-//! [`init`] writes: `main` hands both in and does what comes out. The server's flags are in [`crate::settings`], those of the load generator in [`crate::loadgen::flags`].
+//! [`init`] writes: `main` hands both in and does what comes out. The server's flags are in [`crate::settings`], those
+//! of the load generator in [`crate::loadgen::flags`].
 
 mod document;
 pub mod init;

@@ -145,8 +145,8 @@ pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
 /// Run time of the largest request tried at load, up to which a model may run inside the shard: all connections of the
 /// shard wait for it.
 pub const INLINE_LONGEST_MAX: Duration = Duration::from_millis(1);
-/// Run time of one row from which a model's workers share the cores of the shards. A server that spends most of its time in
-/// such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
+/// Run time of one row from which a model's workers share the cores of the shards. A server that spends most of its
+/// time in such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
 pub const HEAVY_RUN_MIN: Duration = Duration::from_millis(2);
 /// Time from the first byte of a head until it must be complete.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -169,11 +169,11 @@ pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
 pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
 /// Time that the end of the server waits for workers after the shards have ended: nobody reads what they still compute.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers requests takes a minute
-/// on a batch, and what does would keep all others of its queue waiting.
+/// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers requests takes a
+/// minute on a batch, and what does would keep all others of its queue waiting.
 pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
-/// Time in which a run that was told to stop must return: the engine looks between two operators, and a single one takes
-/// seconds at most. Past it the instance is given up.
+/// Time in which a run that was told to stop must return: the engine looks between two operators, and a single one
+/// takes seconds at most. Past it the instance is given up.
 pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
 /// Interval at which the requests of a model whose last instance was given up are refused: nobody waits for good news.
 pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
@@ -190,11 +190,11 @@ pub const PYTHON_FILE_SIZE_MAX: u64 = 4 * 1024 * 1024;
 /// Share of the process's memory, as a divisor, that one region between the server and a Python process may take
 /// (`--python-memory-bytes-max`): the same for inputs and for outputs, and the batch is in the server's memory as well.
 pub const PYTHON_MEMORY_PART: usize = 4;
-/// Bytes of the loader's cache (`/etc/ld.so.cache`) that are searched for ONNX Runtime: those of large systems have less
-/// than a mebibyte.
+/// Bytes of the loader's cache (`/etc/ld.so.cache`) that are searched for ONNX Runtime: those of large systems have
+/// less than a mebibyte.
 pub const LOADER_CACHE_SIZE_MAX: u64 = 16 * 1024 * 1024;
-/// Share of the process's memory, as a divisor, that one run of the embedded engine may take (`--run-memory-bytes-max`):
-/// the weights and the requests are there as well, and an estimate is no more than that.
+/// Share of the process's memory, as a divisor, that one run of the embedded engine may take
+/// (`--run-memory-bytes-max`): the weights and the requests are there as well, and an estimate is no more than that.
 pub const RUN_MEMORY_PART: usize = 2;
 /// Different input shapes that an instance remembers to be within its bound on memory: those of all lengths of a text,
 /// for some batch sizes. Beyond it the memory starts again, and a run costs an estimate.
@@ -238,11 +238,11 @@ pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
 pub const ORDER_PARAMETERS_MAX: usize = 1_024;
 /// Interval between polls of the repositories in control mode `poll` (`--repository-poll-secs`).
 pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
-/// Time that the trial of a load may take (`--load-timeout-secs`): models of several gigabytes take a minute, on a slow disk
-/// more.
+/// Time that the trial of a load may take (`--load-timeout-secs`): models of several gigabytes take a minute, on a slow
+/// disk more.
 pub const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
-/// Time after which a trial no longer counts among the loads that run at a time: most models load in a second, and a file
-/// that keeps its engine for ever must not keep others waiting.
+/// Time after which a trial no longer counts among the loads that run at a time: most models load in a second, and a
+/// file that keeps its engine for ever must not keep others waiting.
 pub const LOAD_PLACE_MAX: Duration = Duration::from_secs(2);
 /// Trials that take longer and do not count, at a time: each is a process.
 pub const LOADS_SLOW_MAX: usize = 16;
@@ -261,8 +261,8 @@ pub const GPU_RUN_MAX: Duration = Duration::from_secs(60);
 /// Largest difference between an output on a GPU and on the CPU in the check at load, relative to the largest value of
 /// the output. Sums of FP32 in another order differ by less than a hundredth of this; wrong results differ by more.
 pub const GPU_CHECK_TOLERANCE: f32 = 1e-3;
-/// How long a shard waits before it tries again to refuse expired requests of a queue whose lock was taken: forming a batch
-/// never holds it longer.
+/// How long a shard waits before it tries again to refuse expired requests of a queue whose lock was taken: forming a
+/// batch never holds it longer.
 pub const QUEUE_LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// How long a shard that ends waits for the kernel to return the buffers of operations in flight; what is left then is
 /// leaked, never freed.
@@ -299,15 +299,15 @@ pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
 /// Bytes of one message between the server and a Python process: tensors are in shared memory, what is left is text.
 pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
-/// Bytes that may wait until a Python process reads them: two of the largest messages. One that asks on without reading the
-/// replies is ended.
+/// Bytes that may wait until a Python process reads them: two of the largest messages. One that asks on without reading
+/// the replies is ended.
 pub const PYTHON_UNSENT_SIZE_MAX: usize = 2 * PYTHON_FRAME_SIZE_MAX;
 /// Bytes that the read buffer of a Python process keeps after a large message.
 pub const PYTHON_BUFFER_KEPT: usize = 1024 * 1024;
 /// Bytes of an error's text that a Python process is told; the rest is cut off.
 pub const PYTHON_TEXT_SIZE_MAX: usize = 1024 * 1024;
-/// Bytes below which a Python model's output is copied out of the process's memory: less than that is copied in the time
-/// of a few system calls, and its slot is free at once. Larger ones are sent from where they are.
+/// Bytes below which a Python model's output is copied out of the process's memory: less than that is copied in the
+/// time of a few system calls, and its slot is free at once. Larger ones are sent from where they are.
 pub const PYTHON_VIEW_SIZE_MIN: usize = 64 * 1024;
 
 /// Nesting depth of messages in a configuration: more than twice that of the deepest field of `ModelConfig`.
@@ -355,8 +355,8 @@ pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
 /// Bytes of a region between the server and a Python process at first. Only what is used takes memory.
 pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
-/// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model that
-/// never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
+/// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
+/// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
 /// Calls of other models, or orders, that one Python process may have in flight.
 pub const PYTHON_CALLS_MAX: usize = 1024;
@@ -369,25 +369,27 @@ pub const PYTHON_RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
 /// screen, and a traceback has far shorter ones.
 pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
-/// Bytes of the last lines of standard error that are kept of each Python process, to say why it did not start: a traceback.
+/// Bytes of the last lines of standard error that are kept of each Python process, to say why it did not start: a
+/// traceback.
 pub const PYTHON_STDERR_KEPT_MAX: usize = 16 * 1024;
 /// Bytes that are read at once of what a Python process prints: as many as a pipe holds.
 pub const PYTHON_READ_SIZE: usize = 64 * 1024;
-/// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for ever.
+/// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for
+/// ever.
 pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;
 /// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace: what a program needs to
 /// remove its temporary files.
 pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
-/// How much sooner than the server a Python process is killed where memory runs out (`oom_score_adj`): half of the scale,
-/// so that it goes first even if it uses half a machine's memory less.
+/// How much sooner than the server a Python process is killed where memory runs out (`oom_score_adj`): half of the
+/// scale, so that it goes first even if it uses half a machine's memory less.
 pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
-/// Descriptors that are closed one by one for a Python process where the kernel cannot close all (before Linux 5.11). Some
-/// systems allow a process a billion.
+/// Descriptors that are closed one by one for a Python process where the kernel cannot close all (before Linux 5.11).
+/// Some systems allow a process a billion.
 pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
 /// Entries of a packed Python environment: four times those of the largest that are in use.
 pub const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;
-/// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive could
-/// otherwise fill any disk.
+/// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive
+/// could otherwise fill any disk.
 pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
 /// Bytes between the contents of two entries of a packed Python environment, which are kept in memory: names and
 /// attributes. Paths have at most 4 KiB.

@@ -194,8 +194,8 @@ fn no_circle_of_imports_at_any_level() {
     assert!(circles.is_empty(), "{circles:#?}");
 }
 
-/// Types of one thread (`Rc`, `RefCell`, `Cell`) and locks, with the rooms whose owner allows them: a shard's state is one
-/// thread's; threads meet in `queue`, and at a device.
+/// Types of one thread (`Rc`, `RefCell`, `Cell`) and locks, with the rooms whose owner allows them: a shard's state is
+/// one thread's; threads meet in `queue`, and at a device.
 const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
     (&["Rc<", "RefCell<", "Cell<", "Rc::"], &["runtime", "shard"]),
     (&["Mutex<", "RwLock<", "MutexGuard<"], &["queue", "backend"]),

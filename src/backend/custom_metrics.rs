@@ -1,6 +1,6 @@
-//! Metrics that models create (`pb_utils.MetricFamily`). As in Triton they are the server's: families of equal names are
-//! one family, and metrics of it with equal labels one series, whoever made them, so that the instances of a model count
-//! together and a model that is reloaded goes on counting. A family or series ends with the last object for it.
+//! Metrics that models create (`pb_utils.MetricFamily`). As in Triton they are the server's: families of equal names
+//! are one family, and metrics of it with equal labels one series, whoever made them, so that the instances of a model
+//! count together and a model that is reloaded goes on counting. A family or series ends with the last object for it.
 //!
 //! One lock guards the table. Threads of instances take it for short, for each operation; a shard only tries it, and
 //! reads the values after it has let go. Bounded by the `METRIC_` limits.

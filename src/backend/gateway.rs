@@ -1,6 +1,7 @@
-//! How a model calls the server: inference on other models (BLS), and model control. A backend gets a [`Gateway`] when it
-//! loads a model, and never sees a shard or the control thread. All methods return at once; replies come later, from any
-//! thread. Each call gets exactly one reply that is final, also where it is refused or cancelled or the server ends.
+//! How a model calls the server: inference on other models (BLS), and model control. A backend gets a [`Gateway`] when
+//! it loads a model, and never sees a shard or the control thread. All methods return at once; replies come later, from
+//! any thread. Each call gets exactly one reply that is final, also where it is refused or cancelled or the server
+//! ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

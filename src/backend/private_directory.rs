@@ -1,6 +1,6 @@
-//! Temporary directories of this server alone: only its user can read them, and a name that exists already, as a directory
-//! or a link, is never used. Each is removed with its [`PrivateDirectory`]. If a server is killed, the next one to start
-//! removes its directories: those whose lock is free.
+//! Temporary directories of this server alone: only its user can read them, and a name that exists already, as a
+//! directory or a link, is never used. Each is removed with its [`PrivateDirectory`]. If a server is killed, the next
+//! one to start removes its directories: those whose lock is free.
 
 use std::fs::{self, DirBuilder};
 use std::io;

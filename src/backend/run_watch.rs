@@ -1,9 +1,10 @@
-//! The time limit of runs. An instance notes in its [`RunWatch`] when a run begins and hands it the run's responders; one
-//! thread looks at all watches of the server ([`RunWatches`]) when a run may be due. A run that is due is stopped where the
-//! engine can be; otherwise the thread answers its requests and the instance is given up, until the run returns.
+//! The time limit of runs. An instance notes in its [`RunWatch`] when a run begins and hands it the run's responders;
+//! one thread looks at all watches of the server ([`RunWatches`]) when a run may be due. A run that is due is stopped
+//! where the engine can be; otherwise the thread answers its requests and the instance is given up, until the run
+//! returns.
 //!
-//! A run costs two exchanges of a pointer and two stores, and reads no clock of its own: the lock is taken by the watching
-//! thread, and by a run that it is looking at.
+//! A run costs two exchanges of a pointer and two stores, and reads no clock of its own: the lock is taken by the
+//! watching thread, and by a run that it is looking at.
 
 #![expect(clippy::disallowed_types, reason = "taken when a run is due or an instance is made, never for a batch")]
 
@@ -28,8 +29,8 @@ pub trait RunObserver: Send + Sync {
     /// A run reached the limit and was stopped. Called on the watching thread.
     fn handle_stopped(&self);
 
-    /// A run reached the limit and cannot be stopped: its instance is given up. Called on the watching thread, before the
-    /// requests of the run are answered.
+    /// A run reached the limit and cannot be stopped: its instance is given up. Called on the watching thread, before
+    /// the requests of the run are answered.
     fn handle_given_up(&self);
 
     /// The run of an instance that was given up has returned. Called on the thread of the run.

@@ -177,7 +177,8 @@ pub fn no_python(model: &str) -> Error {
     Error::unavailable(format!("model '{model}' is a Python model, and this server runs no Python"))
 }
 
-/// The error of a file that cannot be read, with the files that are there instead. Those of the first version are known.
+/// The error of a file that cannot be read, with the files that are there instead. Those of the first version are
+/// known.
 fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
     let files = &directory.files;
     if directory.versions.len() != 1 || files.iter().any(|have| have == file) {

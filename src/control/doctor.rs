@@ -1,6 +1,7 @@
-//! What this machine has for the server, as `deuteron doctor` prints it: engines and where they were looked for, Python,
-//! kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing is served; the only programs that
-//! are run are the library of ONNX Runtime and the Python interpreter, as a server with these flags would.
+//! What this machine has for the server, as `deuteron doctor` prints it: engines and where they were looked for,
+//! Python, kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing is served; the only
+//! programs that are run are the library of ONNX Runtime and the Python interpreter, as a server with these flags
+//! would.
 
 use std::env;
 use std::ffi::OsString;

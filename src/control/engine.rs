@@ -1,6 +1,7 @@
 //! The choice of a model's engine: a built-in backend, ONNX Runtime if its library is found, or the embedded
 //! engine. The library is searched for when the first ONNX model may use it, and the log says what was found. A
-//! library named by a flag must load, and one must be found with `--onnx-engine=onnxruntime`, or the server does not start.
+//! library named by a flag must load, and one must be found with `--onnx-engine=onnxruntime`, or the server does not
+//! start.
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +29,8 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Opens the library that `--backend-config` names, if it names one, or searches for one if ONNX Runtime is required.
+    /// Opens the library that `--backend-config` names, if it names one, or searches for one if ONNX Runtime is
+    /// required.
     ///
     /// # Errors
     /// `InvalidArgument` when the named library cannot be used; `Unavailable` when one is required and none is found.

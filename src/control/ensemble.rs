@@ -62,7 +62,8 @@ impl ControlThread {
         self.awaited(model)
     }
 
-    /// The models whose loads the load of `model` waits for: those of its steps, and those that its own code has ordered.
+    /// The models whose loads the load of `model` waits for: those of its steps, and those that its own code has
+    /// ordered.
     pub(super) fn awaited(&self, model: &str) -> Vec<String> {
         let Some(busy) = self.busy.get(model) else { return Vec::new() };
         let mut awaited = self.order_waits.waits_for(model);

@@ -1,10 +1,10 @@
-//! Tries a load in a process of its own first: an ONNX file that crashes its engine, or keeps it for ever, then fails alone.
-//! The process is this program once more, with the same flags, that loads the one version as the server would, up to the
-//! runs that choose its placement. It is ended after `--load-timeout-secs`, and may have as many bytes of data as
-//! `--load-memory-bytes-max` says. Called on load threads.
+//! Tries a load in a process of its own first: an ONNX file that crashes its engine, or keeps it for ever, then fails
+//! alone. The process is this program once more, with the same flags, that loads the one version as the server would,
+//! up to the runs that choose its placement. It is ended after `--load-timeout-secs`, and may have as many bytes of
+//! data as `--load-memory-bytes-max` says. Called on load threads.
 //!
-//! Not tried: models on GPUs, since two processes would need the memory for two, and Python models, which run in processes
-//! of their own.
+//! Not tried: models on GPUs, since two processes would need the memory for two, and Python models, which run in
+//! processes of their own.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -73,8 +73,8 @@ enum TrialEnd {
 pub const FAILED: i32 = 3;
 
 impl LoadTrials {
-    /// Trials by this program, with the arguments of this process. `handle_slow` is called when one takes so long that it
-    /// should not count as a load any more.
+    /// Trials by this program, with the arguments of this process. `handle_slow` is called when one takes so long that
+    /// it should not count as a load any more.
     pub fn new(settings: &Settings, handle_slow: Box<dyn Fn() + Send + Sync>) -> Self {
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
         if arguments.first().is_some_and(|word| word == "serve") {

@@ -1,5 +1,5 @@
-//! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the only path from a model's
-//! directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
+//! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the only path from a
+//! model's directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,11 +86,12 @@ pub struct ModelLoader {
 }
 
 impl ModelLoader {
-    /// Opens the engine library that the flags name, if they name one. `services` are for models with code of their own.
+    /// Opens the engine library that the flags name, if they name one. `services` are for models with code of their
+    /// own.
     ///
     /// # Errors
-    /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that is
-    /// not there.
+    /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that
+    /// is not there.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
@@ -447,8 +448,8 @@ fn log_loaded(spec: &ModelSpec, version: u64, with: &str, took: Duration, choice
     choice.warnings.iter().for_each(|text| log::warning(text));
 }
 
-/// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up see
-/// the model with the control inputs and states as plain tensors, and [`StatefulModel`] is put around it.
+/// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up
+/// see the model with the control inputs and states as plain tensors, and [`StatefulModel`] is put around it.
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,

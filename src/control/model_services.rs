@@ -1,5 +1,5 @@
-//! What the server does for models that have code of their own: it calls other models for them, and shows their metrics.
-//! Made before the models load; the gateway refuses until the shards run.
+//! What the server does for models that have code of their own: it calls other models for them, and shows their
+//! metrics. Made before the models load; the gateway refuses until the shards run.
 
 use std::sync::Arc;
 

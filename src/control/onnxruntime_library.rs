@@ -1,5 +1,6 @@
-//! The search for the ONNX Runtime library: what the user named, then what lies near, then what the system has. The first
-//! library that can be used wins; `deuteron doctor` shows every place. Done once, when the first ONNX model may use it.
+//! The search for the ONNX Runtime library: what the user named, then what lies near, then what the system has. The
+//! first library that can be used wins; `deuteron doctor` shows every place. Done once, when the first ONNX model may
+//! use it.
 //!
 //! No Python is run: that would add an interpreter's start to ours, and would execute whatever a directory in `PATH`
 //! calls `python3`. The price: a wheel behind a script (a pyenv shim) is not found and must be named.
@@ -119,8 +120,8 @@ impl LibrarySearch {
     }
 }
 
-/// What a path given by a flag or by `ORT_DYLIB_PATH` stands for: the file itself, or the libraries in that directory, in
-/// its `lib`, in an unpacked wheel or in an environment.
+/// What a path given by a flag or by `ORT_DYLIB_PATH` stands for: the file itself, or the libraries in that directory,
+/// in its `lib`, in an unpacked wheel or in an environment.
 pub fn in_named(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];

@@ -1,6 +1,6 @@
-//! The orders that models have given and wait for, where their own loads may wait: a Python model may load another while
-//! it is initialized. Such a load lends its thread to others, or with few threads none would go on; and an order that
-//! closes a circle of loads is refused. Pure. Bounded by the orders that may be open.
+//! The orders that models have given and wait for, where their own loads may wait: a Python model may load another
+//! while it is initialized. Such a load lends its thread to others, or with few threads none would go on; and an order
+//! that closes a circle of loads is refused. Pure. Bounded by the orders that may be open.
 
 use std::sync::{Arc, Weak};
 

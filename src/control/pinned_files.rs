@@ -17,10 +17,10 @@ use crate::model::onnx::external_data::external_files;
 use crate::model::onnx::work::depends_on_values;
 use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 
-/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Two kinds are loaded by
-/// their path: an ONNX file with tensors in other files, because the engine must find those, and a Python model, whose
-/// process opens what it likes. What is known of their files must be beneath the repository and must not change during
-/// the load.
+/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Two kinds are loaded
+/// by their path: an ONNX file with tensors in other files, because the engine must find those, and a Python model,
+/// whose process opens what it likes. What is known of their files must be beneath the repository and must not change
+/// during the load.
 pub struct PinnedFiles {
     /// None to load by the path.
     file: Option<File>,

@@ -1,6 +1,6 @@
-//! Where a model's instances run: inline in the shards if a run of one row takes less than the hop to a worker and back,
-//! otherwise on workers. Measured before the model serves, with rows of zeros. The same runs tell a model that can never
-//! run from one that takes no zeros, and show outputs whose shape the model's file declares wrongly.
+//! Where a model's instances run: inline in the shards if a run of one row takes less than the hop to a worker and
+//! back, otherwise on workers. Measured before the model serves, with rows of zeros. The same runs tell a model that
+//! can never run from one that takes no zeros, and show outputs whose shape the model's file declares wrongly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,8 +100,8 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
 }
 
 /// Chooses where the instances run, and tries an ONNX model on the CPU in any case. `depends_on_values` says whether a
-/// run on zeros may fail where others do not. `parameters { key: "placement" value: { string_value: "inline" | "worker" } }` in
-/// the configuration decides if it is there; otherwise the model is measured.
+/// run on zeros may fail where others do not. `parameters { key: "placement" value: { string_value: "inline" | "worker"
+/// } }` in the configuration decides if it is there; otherwise the model is measured.
 ///
 /// # Errors
 /// `InvalidArgument` for another value of the parameter, or for `inline` when the model needs threads of its own; the
@@ -267,8 +267,8 @@ fn has_derived(spec: &ModelSpec) -> bool {
     spec.outputs.iter().any(|output| output.is_derived)
 }
 
-/// Whether all inputs are floats of one size but for the rows. The values of others may be sizes and places, which zeros
-/// are not.
+/// Whether all inputs are floats of one size but for the rows. The values of others may be sizes and places, which
+/// zeros are not.
 fn has_one_shape(spec: &ModelSpec) -> bool {
     let is_fixed = |input: &TensorSpec| {
         let is_float = matches!(input.datatype, Datatype::Bf16 | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64);

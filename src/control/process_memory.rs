@@ -1,7 +1,7 @@
-//! The memory of this process: how much it may have, and how free memory returns to the system. While an engine builds a
-//! model it frees many blocks between others that stay, and glibc keeps these holes. Trimming locks the allocator and stalls
-//! every thread that allocates meanwhile, so it runs once before the server listens and once after a burst of loads and
-//! unloads.
+//! The memory of this process: how much it may have, and how free memory returns to the system. While an engine builds
+//! a model it frees many blocks between others that stay, and glibc keeps these holes. Trimming locks the allocator and
+//! stalls every thread that allocates meanwhile, so it runs once before the server listens and once after a burst of
+//! loads and unloads.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The time limit of runs: reads it for each model, and the thread that watches all of them. It sleeps until a run may be
-//! due: once in a limit's time while nothing takes long.
+//! The time limit of runs: reads it for each model, and the thread that watches all of them. It sleeps until a run may
+//! be due: once in a limit's time while nothing takes long.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Starts and stops the server's threads: each shard pinned to one core, workers and their engines' threads pinned to the
-//! cores of their placement. A panic is logged at once: in a worker it loses the instance, in a shard it ends the server.
+//! Starts and stops the server's threads: each shard pinned to one core, workers and their engines' threads pinned to
+//! the cores of their placement. A panic is logged at once: in a worker it loses the instance, in a shard it ends the
+//! server.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -222,8 +223,9 @@ fn start_shard(
     })
 }
 
-/// Makes the instance of a worker. A worker with one core is pinned to all the cores that it shares while the instance is
-/// made: if the model is configured with more threads, these inherit the shared cores and do not pile up on that one.
+/// Makes the instance of a worker. A worker with one core is pinned to all the cores that it shares while the instance
+/// is made: if the model is configured with more threads, these inherit the shared cores and do not pile up on that
+/// one.
 fn new_instance(
     served: &ServedModel,
     placement: &WorkerPlacement,

@@ -59,8 +59,8 @@ fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets what the server does not set for it: the process ends with the thread that waits for it, has so much memory, goes
-/// first where memory runs out, and leaves no copy of it behind.
+/// Sets what the server does not set for it: the process ends with the thread that waits for it, has so much memory,
+/// goes first where memory runs out, and leaves no copy of it behind.
 fn limit(order: &TrialOrder) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = i32::try_from(order.parent).ok().and_then(Pid::from_raw);

@@ -1,6 +1,6 @@
-//! The files that a client sends with a load request, written to a temporary directory: engines read files, and may read
-//! them as long as the model serves. The directory is removed with the last user. If a server is killed, the next one to
-//! start removes its directories: those whose lock is free. Their size is bounded by that of one load request.
+//! The files that a client sends with a load request, written to a temporary directory: engines read files, and may
+//! read them as long as the model serves. The directory is removed with the last user. If a server is killed, the next
+//! one to start removes its directories: those whose lock is free. Their size is bounded by that of one load request.
 
 use std::fs;
 use std::io;

@@ -24,7 +24,8 @@ pub struct CustomSeries<'a> {
     pub labels: &'a [(String, String)],
     /// Its value; the sum of a histogram.
     pub value: f64,
-    /// The buckets of a histogram: the upper bound, infinite for the last, and the values in it alone. Empty for others.
+    /// The buckets of a histogram: the upper bound, infinite for the last, and the values in it alone. Empty for
+    /// others.
     pub buckets: Vec<(f64, u64)>,
 }
 

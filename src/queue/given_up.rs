@@ -1,7 +1,8 @@
-//! What becomes of a model whose run reaches the time limit. The run of an engine that can be stopped is, and only the log
-//! tells. One that cannot be keeps its thread: the instance counts as lost until the run returns, so that the model is not
-//! ready. Where a worker's instance was the last, one thread in its place refuses what comes; there are no more of them
-//! than workers, and it ends when the run returns or the model is unloaded. The thread of an inline instance is its shard.
+//! What becomes of a model whose run reaches the time limit. The run of an engine that can be stopped is, and only the
+//! log tells. One that cannot be keeps its thread: the instance counts as lost until the run returns, so that the model
+//! is not ready. Where a worker's instance was the last, one thread in its place refuses what comes; there are no more
+//! of them than workers, and it ends when the run returns or the model is unloaded. The thread of an inline instance is
+//! its shard.
 
 #![expect(clippy::disallowed_types, reason = "taken when an instance is given up, never for a batch")]
 

@@ -1,5 +1,5 @@
-//! How a thread sleeps on a descriptor and on other threads at once: an eventfd that others write to, and `poll` over it
-//! and the descriptor.
+//! How a thread sleeps on a descriptor and on other threads at once: an eventfd that others write to, and `poll` over
+//! it and the descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -53,8 +53,8 @@ pub fn run(settings: &Settings) -> ExitCode {
     }
 }
 
-/// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end, which
-/// an engine may spend a while on.
+/// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end,
+/// which an engine may spend a while on.
 pub fn try_load(settings: &Settings) -> ! {
     exit(trial_process::run(settings))
 }
@@ -124,7 +124,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let have_ended = wait_for_workers(&ended, &loader);
     log::info("ended");
     if !have_ended {
-        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs it.
+        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
+        // it.
         exit(i32::from(has_failed));
     }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -194,8 +195,8 @@ impl EndDeadline {
     }
 }
 
-/// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server at
-/// once: nobody is served yet, and a model's own code may take for ever.
+/// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server
+/// at once: nobody is served yet, and a model's own code may take for ever.
 fn forward_signals(
     mut signals: Signals,
     messages: &mpsc::Sender<ControlMessage>,
@@ -229,8 +230,8 @@ fn thread_hooks(messages: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::
     (ThreadHooks { running, ended: Arc::new(move || drop(messages.send(ControlMessage::WorkerEnded))) }, ended)
 }
 
-/// Starts workers, then shards, and returns when all of them serve. Shards last: they listen, and a request that arrives
-/// must find its worker running.
+/// Starts workers, then shards, and returns when all of them serve. Shards last: they listen, and a request that
+/// arrives must find its worker running.
 fn start_threads(
     context: &LoadContext,
     planned: Vec<PlannedModel>,

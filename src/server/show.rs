@@ -1,6 +1,7 @@
 //! `deuteron config show`: prints the configuration that a model is served with, or the refusal. The model is loaded as
-//! the server loads it, because its file and its engine complete the configuration and may refuse it; nothing is served. Of
-//! a Python model only the configuration is completed: its own code may need what is there only where it serves.
+//! the server loads it, because its file and its engine complete the configuration and may refuse it; nothing is
+//! served. Of a Python model only the configuration is completed: its own code may need what is there only where it
+//! serves.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

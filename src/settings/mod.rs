@@ -1,4 +1,5 @@
-//! The server's flags and what they come to. `table` declares each once; names are tritonserver's where it has the flag.
+//! The server's flags and what they come to. `table` declares each once; names are tritonserver's where it has the
+//! flag.
 
 mod backend;
 mod table;

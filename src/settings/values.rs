@@ -41,8 +41,8 @@ pub struct Settings {
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
-    /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load at
-    /// start does not end the server, else those after the start.
+    /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load
+    /// at start does not end the server, else those after the start.
     pub trial_loads: Option<TrialLoads>,
     /// How long such a trial may take; zero for any time.
     pub load_timeout: Duration,

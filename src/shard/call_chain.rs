@@ -1,5 +1,5 @@
-//! Refuses a call between models that could only wait for itself: one whose chain of callers holds every instance of the
-//! model version that it reaches. Two chains that each hold what the other wants are not found: deadlines end them.
+//! Refuses a call between models that could only wait for itself: one whose chain of callers holds every instance of
+//! the model version that it reaches. Two chains that each hold what the other wants are not found: deadlines end them.
 
 use smallvec::SmallVec;
 

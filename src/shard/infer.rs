@@ -335,8 +335,8 @@ impl Shard {
 }
 
 /// Which part of each output the client asked for, so that an instance on a GPU copies only that back, and a Python
-/// model may ask for their names. Everything, where another model runs on CPUs or the answers are cached: other requests
-/// may need the rest. New states of a sequence are needed whole, whatever the client asked for.
+/// model may ask for their names. Everything, where another model runs on CPUs or the answers are cached: other
+/// requests may need the rest. New states of a sequence are needed whole, whatever the client asked for.
 fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     let is_told = spec.is_on_gpu() || spec.is_python();
     if !is_told || spec.is_cached || plan.outputs.is_empty() {

@@ -62,9 +62,9 @@ pub enum ControlEvent {
 /// Sends to the control thread; never blocks.
 pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
-/// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread pushes at
-/// most one change per control request, load and repository scan, and one set of regions per region request, and the
-/// number of those in flight is limited.
+/// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread
+/// pushes at most one change per control request, load and repository scan, and one set of regions per region request,
+/// and the number of those in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
     changes: SegQueue<ModelChange>,

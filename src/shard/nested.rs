@@ -129,7 +129,8 @@ fn prepare(shard: &Shard, call: &mut NestedCall) -> Result<(Rc<LocalModel>, Infe
         )));
     }
     let (inputs, outputs) = (std::mem::take(&mut call.inputs), std::mem::take(&mut call.outputs));
-    // As in Triton, a call that does not fit the model is an internal error: the caller is at fault, and not its client.
+    // As in Triton, a call that does not fit the model is an internal error: the caller is at fault, and not its
+    // client.
     let request =
         request(spec, &call.details, &inputs, &outputs).map_err(|error| Error::internal(error.text().to_owned()));
     Ok((model, request?))

@@ -18,8 +18,8 @@ use crate::time::Instant;
 type OpenQuestions = SmallVec<[OneShotReceiver<bool>; 1]>;
 
 impl Shard {
-    /// Whether a model version is ready; without a version, the one that a request would get. A model that is unknown or
-    /// does not serve is not.
+    /// Whether a model version is ready; without a version, the one that a request would get. A model that is unknown
+    /// or does not serve is not.
     pub async fn is_told_ready(&self, name: &str, version: Option<u64>) -> bool {
         match self.models.find(name, version) {
             Ok(model) => self.is_ready_by_its_code(&model).await,

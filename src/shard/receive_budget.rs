@@ -1,8 +1,8 @@
 //! The memory for requests while they are received (`--receive-memory-bytes-max`): one budget for the process, from
 //! which each shard leases what it needs. A shard has no smaller limit of its own: a client's few connections may all
 //! be on one shard, and an equal share of many shards could be less than one body. Requests are counted in the shard's
-//! own memory; the shared counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`]. What
-//! idle shards keep of their leases is missing to the others, so a small budget is leased byte by byte.
+//! own memory; the shared counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`].
+//! What idle shards keep of their leases is missing to the others, so a small budget is leased byte by byte.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -41,7 +41,8 @@ use crate::wire::proto::inference::{InferParameter, ModelInferRequest, ModelInfe
 /// What an instance was told of each request, in order.
 type Told = Arc<SegQueue<(Option<Arc<RequestDetails>>, Vec<OutputNeed>)>>;
 
-/// A model with the outputs `y` and `z`, of which it makes `y` only, with a parameter: the number of its answers so far.
+/// A model with the outputs `y` and `z`, of which it makes `y` only, with a parameter: the number of its answers so
+/// far.
 #[derive(Clone, Default)]
 struct Teller {
     told: Told,

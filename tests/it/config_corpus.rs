@@ -2,10 +2,10 @@
 //! refused, as the table says, by `deuteron serve` and `deuteron config show` alike, on the programs themselves.
 //! `UPDATE_EXPECT=1` writes what comes out into the table, for a person to read before it is kept.
 //!
-//! A case is as in `configs`, with other keys: the `directory` of the model, unlike those of all other cases; its `files`
-//! beside the configuration [1/model.onnx]; the `config`'s file name [config.pbtxt]; the signature of its ONNX `model`, which
-//! adds its inputs up; another model `also`, its name and its configuration in one line; and the `flags` of the server.
-//! A case without text has no configuration. What is served is told in one line.
+//! A case is as in `configs`, with other keys: the `directory` of the model, unlike those of all other cases; its
+//! `files` beside the configuration [1/model.onnx]; the `config`'s file name [config.pbtxt]; the signature of its ONNX
+//! `model`, which adds its inputs up; another model `also`, its name and its configuration in one line; and the `flags`
+//! of the server. A case without text has no configuration. What is served is told in one line.
 
 use std::collections::BTreeMap;
 use std::fs;

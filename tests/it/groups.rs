@@ -227,7 +227,7 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
     // And what it made is gone with it.
     assert_eq!(order(&server, "large", "unload"), (200, String::new()));
     wait_until(&server, "the end of it", || server.log().contains("freed 'large' version 1"));
-    assert!(time_of_a() >= eight, "one at a time again");
+    wait_until(&server, "one at a time again", || time_of_a() >= eight);
     // Shared by all devices, and a device's own: not at once, but one after the other.
     model(&repository, "own", 1, "{ rate_limiter { resources [ { name: \"R\" count: 3 } ] } }");
     let (status, text) = order(&server, "own", "load");

@@ -23,7 +23,8 @@ fn load(server: &Server, model: &str) -> (u16, String) {
     (answer.status, String::from_utf8(answer.body).unwrap())
 }
 
-/// A repository with a model that the embedded engine adds with, and one for the library that is taken for ONNX Runtime.
+/// A repository with a model that the embedded engine adds with, and one for the library that is taken for ONNX
+/// Runtime.
 fn two_models() -> Folder {
     let folder = Folder::new("load-trials");
     let embedded = parameters(&[("engine", "embedded")]);

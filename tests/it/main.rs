@@ -1,8 +1,9 @@
-//! The integration tests, in one program: each module is a subject, most of them on the server as a process. `cargo test
+//! The integration tests, in one program: each module is a subject, most of them on the server as a process. `cargo
+//! test
 //! --test it queue::` runs those of one.
 //!
-//! Programs of their own: `timed`, whose windows are narrow; `onnxruntime_gpu`, since a process opens one library of ONNX
-//! Runtime and `onnxruntime` opens another here; `tidy`, which reads the source and is built in a second.
+//! Programs of their own: `timed`, whose windows are narrow; `onnxruntime_gpu`, since a process opens one library of
+//! ONNX Runtime and `onnxruntime` opens another here; `tidy`, which reads the source and is built in a second.
 
 #![allow(
     clippy::unwrap_used,

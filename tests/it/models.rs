@@ -1,6 +1,7 @@
-//! Real models, served as they are, without any configuration, on both ONNX engines: their answers are those of ONNX Runtime
-//! in Python. `docs/models.md` has a row for each. `cargo test` asks those of the packages that all tests share;
-//! `DEUTERON_TESTS=models` makes an environment of its own and asks all, with `UPDATE_EXPECT=1` writing the table anew.
+//! Real models, served as they are, without any configuration, on both ONNX engines: their answers are those of ONNX
+//! Runtime in Python. `docs/models.md` has a row for each. `cargo test` asks those of the packages that all tests
+//! share; `DEUTERON_TESTS=models` makes an environment of its own and asks all, with `UPDATE_EXPECT=1` writing the
+//! table anew.
 
 use std::collections::BTreeMap;
 use std::fs;

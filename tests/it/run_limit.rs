@@ -1,4 +1,5 @@
-//! Runs that take too long: they are stopped, or their instance is given up, and the process ends in time whatever runs.
+//! Runs that take too long: they are stopped, or their instance is given up, and the process ends in time whatever
+//! runs.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! What one run of the embedded engine may take (`--run-memory-bytes-max`): a valid request whose values ask for more than
-//! any machine has is refused with the flag, and the server goes on.
+//! What one run of the embedded engine may take (`--run-memory-bytes-max`): a valid request whose values ask for more
+//! than any machine has is refused with the flag, and the server goes on.
 
 use std::path::Path;
 

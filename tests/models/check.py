@@ -25,7 +25,8 @@ import tritonclient.http as triton
 
 onnxruntime.set_default_logger_severity(4)
 
-# Files of packages: the model's name, the package, the file in it. Those that are large in memory or slow have a `heavy`.
+# Files of packages: the model's name, the package, the file in it. Those that are large in memory or slow have a
+# `heavy`.
 FILES = [
     ("ddddocr_common", "ddddocr", "common.onnx", "heavy"),
     ("ddddocr_detection", "ddddocr", "common_det.onnx", "heavy"),

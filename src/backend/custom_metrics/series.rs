@@ -1,6 +1,6 @@
 //! One series of a metric family of models: its labels and its value, which any thread changes and any thread reads.
-//! Nothing else is published through a value, so all accesses are relaxed; the sum and the buckets of a histogram may be
-//! a few observations apart.
+//! Nothing else is published through a value, so all accesses are relaxed; the sum and the buckets of a histogram may
+//! be a few observations apart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,7 @@
 //! What the GPU executor needs of CUDA and nothing more: the one trait between it and
 //! [`super::cuda`], or the fake driver of the tests. Handles are numbers that drivers alone make, since
-//! CUDA follows them; [`super::memory`] and [`super::slot`] own what they name. No call that a batch makes waits for the device.
+//! CUDA follows them; [`super::memory`] and [`super::slot`] own what they name. No call that a batch makes waits for
+//! the device.
 
 #![expect(unsafe_code, reason = "calls that are given host memory by its address")]
 

@@ -6,7 +6,8 @@
 //! A failure that breaks the context costs the instance: what it has in flight is answered with 503,
 //! and the worker makes it anew, in a new context. So does a batch that never ends.
 //!
-//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one unless a flag says otherwise, and the accounts of memory.
+//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one unless a flag says otherwise, and the accounts of
+//! memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -7,8 +7,8 @@ use ort::session::{HasSelectedOutputs, RunOptions};
 /// Options that select outputs and allocate none.
 pub(super) struct SharedRunOptions(RunOptions<HasSelectedOutputs>);
 
-// SAFETY: the crate withholds `Sync` because several runs could write to one output that was allocated before. Here none
-// is, and another thread only sets the flag, which the library reads between two operators.
+// SAFETY: the crate withholds `Sync` because several runs could write to one output that was allocated before. Here
+// none is, and another thread only sets the flag, which the library reads between two operators.
 unsafe impl Sync for SharedRunOptions {}
 
 impl SharedRunOptions {

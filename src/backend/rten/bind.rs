@@ -141,8 +141,8 @@ fn bind_tensor(
     Ok(RtenBinding { node, datatype: tensor.datatype, held, is_squeezed })
 }
 
-/// The shapes of all inputs, as the model declares them, in the order of the configuration; -1 for a size that a request
-/// decides.
+/// The shapes of all inputs, as the model declares them, in the order of the configuration; -1 for a size that a
+/// request decides.
 pub(super) fn input_shapes(
     spec: &ModelSpec,
     model: &Model,

@@ -220,8 +220,8 @@ pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
     fill_instance_groups(config, gpus);
 }
 
-/// Makes groups for GPUs groups for the CPU, with as many instances as each would have had on one GPU, and removes what is
-/// for GPUs alone.
+/// Makes groups for GPUs groups for the CPU, with as many instances as each would have had on one GPU, and removes what
+/// is for GPUs alone.
 pub fn remove_gpus(config: &mut ModelConfig) {
     for group in &mut config.instance_group {
         if group.kind() != Kind::Model {

@@ -1,7 +1,7 @@
-//! The messages of an ONNX file as structs, for a backend that rewrites a graph before its engine reads it. Raw bytes of
-//! weights stay views of the file. Fields that change no result (texts, metadata, quantization annotations) are dropped.
-//! Nesting is bounded by protobuf's own limit on depth. Lists are packed
-//! where `onnx.proto` says so, and nowhere else: the embedded engine's reader wants them so.
+//! The messages of an ONNX file as structs, for a backend that rewrites a graph before its engine reads it. Raw bytes
+//! of weights stay views of the file. Fields that change no result (texts, metadata, quantization annotations) are
+//! dropped. Nesting is bounded by protobuf's own limit on depth. Lists are packed where `onnx.proto` says so, and
+//! nowhere else: the embedded engine's reader wants them so.
 
 use bytes::Bytes;
 use prost::Message;

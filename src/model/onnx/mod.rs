@@ -1,6 +1,6 @@
 //! Reads the signature of an ONNX file: its inputs, its outputs and the operator sets it needs. Called when a model is
-//! loaded, on files of any size: weights and nodes are skipped by their length and not copied. Does not check whether an
-//! engine can run the graph.
+//! loaded, on files of any size: weights and nodes are skipped by their length and not copied. Does not check whether
+//! an engine can run the graph.
 
 pub mod external_data;
 pub mod graph;

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
 
-/// Whether the values of a graph's inputs, and not only their shapes, decide what its operators get, so that a run on zeros
-/// may fail where others do not. A file that cannot be read, and an operator of a domain that is not known, count as yes.
+/// Whether the values of a graph's inputs, and not only their shapes, decide what its operators get, so that a run on
+/// zeros may fail where others do not. A file that cannot be read, and an operator of a domain that is not known, count
+/// as yes.
 pub fn depends_on_values(file: &[u8]) -> bool {
     OnnxGraph::outline(file).map_or(true, |graph| {
         let is_known = |node: &OnnxNode| matches!(node.domain.as_str(), "" | "ai.onnx" | "ai.onnx.ml");

@@ -1,7 +1,7 @@
-//! Outputs of an ONNX file that wrap one tensor: `ZipMap`, which converters put behind a classifier, makes a list of maps
-//! of its probabilities; `SequenceConstruct` and `Optional` put a tensor into another type. The protocol carries tensors
-//! only, so the wrapping node is replaced by an `Identity` and the output declared as the tensor. The numbers are the
-//! same. Called when a model is loaded, for its signature and for its engine. Bounded by the size of the file.
+//! Outputs of an ONNX file that wrap one tensor: `ZipMap`, which converters put behind a classifier, makes a list of
+//! maps of its probabilities; `SequenceConstruct` and `Optional` put a tensor into another type. The protocol carries
+//! tensors only, so the wrapping node is replaced by an `Identity` and the output declared as the tensor. The numbers
+//! are the same. Called when a model is loaded, for its signature and for its engine. Bounded by the size of the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

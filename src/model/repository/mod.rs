@@ -88,8 +88,8 @@ pub struct ModelDirectory {
     /// The file names in the first version directory, in the order of names. The backend is derived from them if the
     /// configuration does not name it.
     pub files: Vec<String>,
-    /// The names beside the version directories, each directory's with a slash behind it: where a version is missing, they
-    /// may tell why.
+    /// The names beside the version directories, each directory's with a slash behind it: where a version is missing,
+    /// they may tell why.
     pub beside: Vec<String>,
     /// Hashes to detect changes.
     pub mark: ChangeMark,
@@ -179,8 +179,8 @@ impl ModelDirectory {
         })
     }
 
-    /// A directory that is a single model outside a repository (see [`Listing::is_model`]). `name` is not checked here: a
-    /// configuration or a flag may replace it.
+    /// A directory that is a single model outside a repository (see [`Listing::is_model`]). `name` is not checked here:
+    /// a configuration or a flag may replace it.
     ///
     /// # Errors
     /// `InvalidArgument` if there are too many versions.
@@ -311,7 +311,8 @@ impl ChangeMark {
 }
 
 /// A hash of entries in any order: names, stamps, and their own entries. Hidden names are left out: editors and mounts
-/// create them while they work. So are Python's caches, which a model writes when it is imported. `DefaultHasher` is enough: hashes are compared within one process only.
+/// create them while they work. So are Python's caches, which a model writes when it is imported. `DefaultHasher` is
+/// enough: hashes are compared within one process only.
 fn digest(entries: &[&ListingEntry]) -> u64 {
     let counts = |entry: &&&ListingEntry| !entry.name.starts_with('.') && entry.name != PYTHON_CACHE;
     let mut entries: Vec<_> = entries.iter().filter(counts).collect();

@@ -90,8 +90,8 @@ pub struct TensorSpec {
     /// `is_shape_tensor` of a model that batches: it has no batch axis, and the model sees the number of
     /// rows in the batch in front of its values.
     pub is_shape_tensor: bool,
-    /// Whether the shape of this output was read from the model file and not stated by hand. Exporters write wrong ones,
-    /// so the output goes to the client in the shape that it has.
+    /// Whether the shape of this output was read from the model file and not stated by hand. Exporters write wrong
+    /// ones, so the output goes to the client in the shape that it has.
     pub is_derived: bool,
     /// Labels of the classes, for outputs with `label_filename`.
     pub labels: Option<Arc<Labels>>,
@@ -344,8 +344,8 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 
 impl ModelSpec {
     /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in Triton, what a Python
-    /// model gave passes unchanged where it is unlike the configuration, or left out. So does what is unlike a shape that
-    /// was read from the model file.
+    /// model gave passes unchanged where it is unlike the configuration, or left out. So does what is unlike a shape
+    /// that was read from the model file.
     ///
     /// # Errors
     /// `Internal` if another model gave a shape that the `reshape` of the output excludes.

@@ -99,8 +99,8 @@ pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
-/// Encodes the failure of a request of a `ModelStreamInfer` that its model ran. As in Triton it names the model and says
-/// whether more responses follow.
+/// Encodes the failure of a request of a `ModelStreamInfer` that its model ran. As in Triton it names the model and
+/// says whether more responses follow.
 ///
 /// # Errors
 ///

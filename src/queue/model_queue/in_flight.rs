@@ -29,8 +29,8 @@ impl ModelQueue {
     }
 
     /// The next work of the instance in a parking; sleeps until there is some. `poll_flight` answers what has ended of
-    /// its batches in flight, and says whether there is room for another; the end of one wakes the parking, or makes the
-    /// `file` readable, on which the thread sleeps too.
+    /// its batches in flight, and says whether there is room for another; the end of one wakes the parking, or makes
+    /// the `file` readable, on which the thread sleeps too.
     pub fn next_beside(
         &self,
         instance_index: usize,

@@ -1,8 +1,9 @@
 //! What a server answered, as lines of text: what is compared is what is recorded and what a person reads.
 //!
 //! HTTP: `STATUS CONTENT-TYPE`, then the body on one line; with `Inference-Header-Content-Length`, the JSON part on one
-//! line and `binary SIZE: BYTES` on the next. gRPC: `OK` and the dump of the message, or `CODE: text`; of a stream, each
-//! message, and how it ended. A model's failure in Python names its file: where the repository is, `REPOSITORY` stands.
+//! line and `binary SIZE: BYTES` on the next. gRPC: `OK` and the dump of the message, or `CODE: text`; of a stream,
+//! each message, and how it ended. A model's failure in Python names its file: where the repository is, `REPOSITORY`
+//! stands.
 
 use std::path::Path;
 

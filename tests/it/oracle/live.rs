@@ -1,8 +1,8 @@
 //! The differential test, live: the same bytes to Deuteron and to a real tritonserver 2.51, answers compared through
 //! the table of intended differences. Needs Python 3 and its `venv`; the first run fetches the oracle from PyPI.
 //!
-//! `DEUTERON_TESTS=triton cargo test --test it oracle::live::` compares; with `UPDATE_EXPECT=1` it asks Triton alone and writes
-//! `tests/oracle/recorded.txt` anew.
+//! `DEUTERON_TESTS=triton cargo test --test it oracle::live::` compares; with `UPDATE_EXPECT=1` it asks Triton alone
+//! and writes `tests/oracle/recorded.txt` anew.
 
 #![expect(clippy::disallowed_types, reason = "tests that time arrivals take turns at the machine")]
 

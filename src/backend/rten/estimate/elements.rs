@@ -1,5 +1,5 @@
-//! What is known of the elements that an operator makes, where they are few: sizes are computed from sizes in a file, and
-//! these are followed. What is not followed may be anything.
+//! What is known of the elements that an operator makes, where they are few: sizes are computed from sizes in a file,
+//! and these are followed. What is not followed may be anything.
 
 use crate::model::onnx::graph::OnnxNode;
 use crate::tensor::{Datatype, Tensor};

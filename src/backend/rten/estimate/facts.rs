@@ -1,5 +1,6 @@
 //! What is known of a tensor before the run that makes it: its sizes and, where it is small, its elements, each between
-//! two bounds. A bound may be loose and is never wrong, so that a size found from it is at least what the engine asks for.
+//! two bounds. A bound may be loose and is never wrong, so that a size found from it is at least what the engine asks
+//! for.
 
 use smallvec::SmallVec;
 

@@ -1,6 +1,6 @@
-//! The memory of a run, found before it is taken: the engine asks the allocator for whatever a graph makes, and a process
-//! whose allocator has no more is aborted. The shapes of the inputs, and the values that sizes are computed from, decide;
-//! an instance remembers those that passed, so that a run like an earlier one costs a comparison.
+//! The memory of a run, found before it is taken: the engine asks the allocator for whatever a graph makes, and a
+//! process whose allocator has no more is aborted. The shapes of the inputs, and the values that sizes are computed
+//! from, decide; an instance remembers those that passed, so that a run like an earlier one costs a comparison.
 
 mod elements;
 mod facts;
@@ -80,8 +80,8 @@ pub(super) struct RunInput<'a> {
 }
 
 impl RunEstimate {
-    /// The estimate of a loaded model; `inputs` are the shapes of its inputs, and the batch inputs', in the order of the
-    /// configuration, with -1 for a size that a request decides.
+    /// The estimate of a loaded model; `inputs` are the shapes of its inputs, and the batch inputs', in the order of
+    /// the configuration, with -1 for a size that a request decides.
     ///
     /// # Errors
     /// Unsupported, where the memory of its runs cannot be told before they run, or one is too large in any case.

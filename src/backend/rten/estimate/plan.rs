@@ -1,5 +1,5 @@
-//! A graph with its names resolved once, at load, so that walking through it looks nothing up: each value has a slot, also
-//! in the graphs inside operators, which see the values around them.
+//! A graph with its names resolved once, at load, so that walking through it looks nothing up: each value has a slot,
+//! also in the graphs inside operators, which see the values around them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

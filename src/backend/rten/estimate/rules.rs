@@ -1,5 +1,5 @@
-//! What an operator makes of its inputs: the sizes of its outputs, and what it needs beside them while it runs. One rule
-//! for each operator of the engine. Where a file is wrong, so that its run will fail, a rule may say anything.
+//! What an operator makes of its inputs: the sizes of its outputs, and what it needs beside them while it runs. One
+//! rule for each operator of the engine. Where a file is wrong, so that its run will fail, a rule may say anything.
 
 use crate::model::onnx::graph::OnnxNode;
 

@@ -56,7 +56,8 @@ impl Lowering<'_> {
         self.add_as("Sub", &[&end, &place], vec![], output);
     }
 
-    /// Appends an operator along one axis of what it reads. Before version 13 it is along all from that axis on at once.
+    /// Appends an operator along one axis of what it reads. Before version 13 it is along all from that axis on at
+    /// once.
     fn add_along(&mut self, node: NodeMessage, add: impl FnOnce(&mut Self, &str, i64, &str)) -> Result<(), String> {
         let (input, output) = ends(&node)?;
         if self.version >= 13 {
@@ -185,7 +186,8 @@ pub(super) fn is_inf(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Resu
     Ok(())
 }
 
-/// `x / (bias + alpha * mean of squares over channels) ^ beta`: the mean is a pool over channels that counts its padding.
+/// `x / (bias + alpha * mean of squares over channels) ^ beta`: the mean is a pool over channels that counts its
+/// padding.
 pub(super) fn lrn(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result<(), String> {
     let (input, output) = ends(&node)?;
     let size = node.integer("size", 0);
@@ -300,8 +302,8 @@ pub(super) fn quantize(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result
 }
 
 impl Lowering<'_> {
-    /// Appends an exact division of floats: by two equal divisors side by side, since the engine multiplies by the inverse
-    /// of a single one.
+    /// Appends an exact division of floats: by two equal divisors side by side, since the engine multiplies by the
+    /// inverse of a single one.
     pub(super) fn add_division(&mut self, input: &str, divisor: &str, output: &str) {
         let last = self.add_integers(&[1], &[-1]);
         let (input, divisor) =

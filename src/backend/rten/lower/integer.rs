@@ -1,6 +1,6 @@
-//! The bounds of INT64 values. The engine computes INT64 in 32 bits and wraps. What requests bring is within 32 bits, which
-//! is checked when they come, and so are shapes. A result that may be outside is checked in the graph, and a request for
-//! which it is outside fails; where there is no such check, the operator is refused.
+//! The bounds of INT64 values. The engine computes INT64 in 32 bits and wraps. What requests bring is within 32 bits,
+//! which is checked when they come, and so are shapes. A result that may be outside is checked in the graph, and a
+//! request for which it is outside fails; where there is no such check, the operator is refused.
 
 use crate::model::onnx::message::{AttributeMessage, NodeMessage, element};
 
@@ -107,8 +107,8 @@ pub(super) fn is_guarded(operator: &str) -> bool {
     )
 }
 
-/// Appends the check of an operator's result, which then has its name. A request that leaves 32 bits fails at an operator
-/// whose name is the reason: it asks for the second of one element.
+/// Appends the check of an operator's result, which then has its name. A request that leaves 32 bits fails at an
+/// operator whose name is the reason: it asks for the second of one element.
 pub(super) fn guard(lowering: &mut Lowering<'_>, node: &NodeMessage, result: &str) {
     let (a, b) = (node.read_input(0).unwrap_or_default(), node.read_input(1).unwrap_or_default());
     let is_kept = match node.op_type.as_str() {

@@ -1,6 +1,7 @@
 //! Makes an ONNX graph one that the embedded engine computes rightly, or refuses it. Called when a model is loaded. The
-//! engine reads some operators, versions and datatypes as others than ONNX says, or fails at each request: such an operator
-//! is replaced by others that give the same numbers where those are few, and refused otherwise, by name. Opens no file.
+//! engine reads some operators, versions and datatypes as others than ONNX says, or fails at each request: such an
+//! operator is replaced by others that give the same numbers where those are few, and refused otherwise, by name. Opens
+//! no file.
 
 mod decompose;
 mod inference;

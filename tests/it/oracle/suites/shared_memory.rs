@@ -1,5 +1,5 @@
-//! Shared memory of the host: what is registered, listed and taken out, and tensors that lie there. Triton 2.51 allows it always;
-//! later ones want the flag that Deuteron is started with.
+//! Shared memory of the host: what is registered, listed and taken out, and tensors that lie there. Triton 2.51 allows
+//! it always; later ones want the flag that Deuteron is started with.
 
 use std::{fs, path::Path};
 
