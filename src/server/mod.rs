@@ -117,10 +117,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         loading_ended.since(began).as_millis(),
     ));
     let has_failed = ControlThread::new(Arc::new(context), receiver, models).run();
-    for shard in shards {
-        // A panic was logged when it happened.
-        let _ = shard.join();
-    }
+    // A panic was logged when it happened.
+    shards.into_iter().for_each(|shard| drop(shard.join()));
     let have_ended = wait_for_workers(&ended, &loader);
     log::info("ended");
     if !have_ended {
