@@ -22,9 +22,8 @@ use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_c
 
 /// Measured runs. The shortest counts: every disturbance makes a run longer.
 const RUNS: usize = 5;
-/// The time of a run from which on no further is needed: no disturbance hides a run that could be inline. The first run
-/// of a small model may take many times as long as the next, so that a model that is just heavy runs twice.
-const LONG_RUN_MIN: Duration = Duration::from_millis(20);
+/// The time of runs after which no further is needed: no disturbance hides a run that could be inline for so long.
+const RUNS_TIME_MAX: Duration = Duration::from_millis(20);
 /// The size of a variable dimension in the large trial request: a long sequence. The small one uses 1.
 const VARIABLE_SIZE: i64 = 512;
 /// Bytes of one input above which a model is not tried: a long sequence of a large model. Images have some megabytes.
@@ -171,8 +170,7 @@ enum TrialFailure {
 
 impl Trial<'_> {
     fn choose(&mut self, decided: Option<PlacementChoice>, depends_on_values: bool) -> Result<PlacementChoice, Error> {
-        let runs = if decided.is_some() { 2 } else { RUNS };
-        let run = match self.measure(TrialRun { rows: 1, variable_size: 1, runs }) {
+        let run = match self.measure(TrialRun { rows: 1, variable_size: 1, runs: RUNS }) {
             Ok(run) => run,
             Err(TrialFailure::Run(error)) if !depends_on_values && has_one_shape(self.spec) && is_engines(&error) => {
                 return Err(error.with_prefix("it can never run, since a row of zeros fails: "));
@@ -215,8 +213,8 @@ impl Trial<'_> {
         let zeros = self.spec.inputs.iter().map(|input| zeros(self.spec, input, trial));
         let inputs: Vec<Tensor> = zeros.collect::<Option<_>>().ok_or(TrialFailure::Size)?;
         let rows = u32::try_from(trial.rows).map_err(|_| TrialFailure::Size)?;
-        let mut shortest = Duration::MAX;
-        for index in 0..trial.runs {
+        let (mut shortest, mut all) = (Duration::MAX, Duration::ZERO);
+        for _ in 0..trial.runs {
             let sink = Arc::new(InternalSink::default());
             let began = clock::now();
             let responder = sink.responder(0, rows);
@@ -227,9 +225,10 @@ impl Trial<'_> {
             let _ = std::panic::catch_unwind(run);
             let outputs = sink.pop().map_or_else(|| Err(Error::internal("it gave no answer")), |answer| answer.outputs);
             let outputs = outputs.map_err(TrialFailure::Run)?;
-            shortest = shortest.min(clock::now().since(began));
+            let run = clock::now().since(began);
+            (shortest, all) = (shortest.min(run), all + run);
             self.check_shapes(&outputs, trial.rows);
-            if shortest >= LONG_RUN_MIN || (index > 0 && shortest >= HEAVY_RUN_MIN) {
+            if all >= RUNS_TIME_MAX {
                 break;
             }
         }

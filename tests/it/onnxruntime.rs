@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
+use std::time::Duration;
 
 use crate::support::folder::Folder;
 use crate::support::http;
@@ -124,16 +125,12 @@ fn every_datatype_and_what_the_embedded_engine_lacks_is_served_as_python_compute
 }
 
 #[test]
-fn real_models_answer_as_python_does() {
+fn the_example_has_its_classes_from_the_library_too() {
     let Some(environment) = environment() else { return };
-    let repository = Folder::new("onnxruntime-real");
-    run(environment, "models/check.py", "write", &repository.path().display().to_string());
+    let repository = Folder::new("onnxruntime-example");
     repository::add_example(repository.path(), "digits");
     let server = start(&repository, &[&flag(environment)], &[]);
-    assert_eq!(run(environment, "models/check.py", "check", &server.http().to_string()), "ok magika\nok resnet50\n");
-    for name in ["magika", "resnet50", "digits"] {
-        assert!(load_line(&server, name).contains("with ONNX Runtime 1.31"), "{}", server.log());
-    }
+    assert!(load_line(&server, "digits").contains("with ONNX Runtime 1.31"), "{}", server.log());
     let request = fs::read(repository.path().join("digits/request.json")).unwrap();
     let answer = http::post(server.http(), "/v2/models/digits/infer", &request).unwrap();
     assert!(String::from_utf8_lossy(&answer.body).contains(":7:seven"));
@@ -341,13 +338,20 @@ fn settings_of_a_model_are_honoured_or_refused_by_name() {
         format!("instance_group {{ count: 1 }}\n{}{}", parameters(&[("placement", "worker")]), parameters(more))
     };
     let flag = flag(environment);
+    let cores = thread::available_parallelism().unwrap().get();
+    let workers = if cores == 1 { "--worker-cores=0".to_owned() } else { format!("--worker-cores=1-{}", cores - 1) };
     let tasks = |config: &str| {
-        let server = start(&repository(&[("m", config)]), &[&flag, "--shards=1"], &[]);
+        let server = start(&repository(&[("m", config)]), &[&flag, "--shards=1", &workers], &[]);
         assert_adds(&server, "m");
-        fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count()
+        let count = || fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();
+        // A thread of the load may just be ending.
+        let counts = (0..20).map(|_| {
+            thread::sleep(Duration::from_millis(25));
+            count()
+        });
+        counts.min().unwrap()
     };
-    // With one shard, the cores that are left are the one worker's.
-    let left = thread::available_parallelism().unwrap().get().saturating_sub(1).max(1);
+    let left = cores.saturating_sub(1).max(1);
     let alone = tasks(&worker(&[("intra_op_thread_count", "1")]));
     assert_eq!(tasks(&worker(&[("intra_op_thread_count", "4")])), alone + 3);
     assert_eq!(tasks(&worker(&[])), alone + (left - 1), "one for each of {left} cores");

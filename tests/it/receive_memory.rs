@@ -148,8 +148,9 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
     const MIB: usize = 1024 * 1024;
     const BUDGET: usize = 32 * MIB;
     const SIZE: usize = 12 * MIB;
-    /// What the allocator keeps of buffers that grew or were freed, and the buffers of the connection.
-    const MARGIN: usize = 64 * MIB;
+    /// What the allocator keeps of buffers that grew or were freed, and the buffers of the connection: 40 to 95 MiB were
+    /// seen. Without the budget it would be 480.
+    const MARGIN: usize = 128 * MIB;
     let folder = repository::write(Flavour::Deuteron);
     let flag = format!("{FLAG}={BUDGET}");
     let server = Server::deuteron(folder.path(), &["--shards=1", &flag]);

@@ -106,7 +106,8 @@ fn a_kernel_that_leaves_its_memory_breaks_its_context_and_no_other() {
             let shape = LaunchShape { grid: [4, 1], threads: 256, shared_size: 0 };
             let event = context.new_event(false).unwrap();
             context.launch(device.stream(), function, shape, &values).unwrap();
-            context.record(event, device.stream()).unwrap();
+            // A kernel may have failed by now, and then so does this call.
+            context.record(event, device.stream())?;
             loop {
                 match context.is_passed(event) {
                     Ok(true) => return Ok(()),
@@ -117,10 +118,8 @@ fn a_kernel_that_leaves_its_memory_breaks_its_context_and_no_other() {
         };
         assert_eq!(run(&device, 1 << 10), Ok(()));
         let error = run(&device, 1 << 16).unwrap_err();
-        assert_eq!(
-            (error.fault, error.text.as_str()),
-            (GpuFault::Sticky, "CUDA_ERROR_ILLEGAL_ADDRESS (700) in cuEventQuery")
-        );
+        let told = error.text.starts_with("CUDA_ERROR_ILLEGAL_ADDRESS (700) in cu");
+        assert!(error.fault == GpuFault::Sticky && told, "{error:?}");
         assert_eq!(device.context().alloc(16).unwrap_err().fault, GpuFault::Sticky, "every later call fails");
         assert_eq!(run(&whole, 1 << 10), Ok(()));
     });
