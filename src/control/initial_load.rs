@@ -19,7 +19,7 @@ use crate::log;
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::repository::ModelDirectory;
 use crate::model::repository::changes::{ModelAction, actions};
-use crate::model::repository::index::LoadProgress;
+use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartProgress};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
 use crate::settings::{ControlMode, Settings};
@@ -56,7 +56,8 @@ struct FinishedTask {
     took: Duration,
 }
 
-/// Loads the models that the flags ask for.
+/// Loads the models that the flags ask for. `found` is called with the state of all models once they are known, and
+/// `start` counts those that are loaded.
 ///
 /// # Errors
 /// When a repository cannot be read, or a model fails to load and `--exit-on-error` is on.
@@ -65,15 +66,18 @@ pub fn load(
     loader: &ModelLoader,
     repositories: &Repositories,
     limiter: Option<&Arc<RateLimiter>>,
+    (start, found): (&Arc<StartProgress>, &dyn Fn(&RepositoryOverview)),
 ) -> Result<InitialLoad, Error> {
     let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new(), errors: BTreeMap::new() };
     let tasks = initial.find_tasks(settings, repositories)?;
     let tasks = with_composing(tasks, settings, loader, repositories);
+    start.set_all(tasks.len());
+    found(&overview(&tasks, start));
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
-    for done in load_in_parallel(others.into(), settings.load_threads, loader, repositories) {
+    for done in load_in_parallel(others.into(), (settings.load_threads, start), loader, repositories) {
         initial.record(done, limiter);
     }
-    initial.load_ensembles(ensembles, loader, repositories);
+    initial.load_ensembles(ensembles, start, loader, repositories);
     if !initial.errors.is_empty() && settings.exit_on_error {
         return Err(Error::internal(format!(
             "Internal - failed to load all models: {}; --exit-on-error=false starts the server without them",
@@ -122,14 +126,25 @@ impl InitialLoad {
     }
 
     /// How many models failed, and which.
-    pub fn failed_text(&self) -> String {
+    fn failed_text(&self) -> String {
         let names: Vec<_> = self.errors.keys().take(5).map(|name| format!("'{name}'")).collect();
         let more = if self.errors.len() > names.len() { ", …" } else { "" };
         format!("{} of {} models failed ({}{more})", self.errors.len(), self.models.len(), names.join(", "))
     }
 
+    /// `, but 2 of 3 models failed ('a', 'b'),`; empty where none did.
+    pub fn but_failed(&self) -> String {
+        if self.errors.is_empty() { String::new() } else { format!(", but {},", self.failed_text()) }
+    }
+
     /// Loads ensembles in dependency order, one at a time: no engine is involved, so this is quick.
-    fn load_ensembles(&mut self, ensembles: Vec<LoadTask>, loader: &ModelLoader, repositories: &Repositories) {
+    fn load_ensembles(
+        &mut self,
+        ensembles: Vec<LoadTask>,
+        start: &StartProgress,
+        loader: &ModelLoader,
+        repositories: &Repositories,
+    ) {
         let names: Vec<_> =
             ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
         let mut tasks: Vec<_> = ensembles.into_iter().map(Some).collect();
@@ -141,6 +156,7 @@ impl InitialLoad {
                 }
                 None => run(task, loader, repositories, &self.composing_models()),
             };
+            start.handle_loaded();
             // An ensemble has no instances, so it needs no resources of the rate limiter.
             self.record(done, None);
         }
@@ -192,6 +208,18 @@ impl InitialLoad {
     }
 }
 
+/// The state of all models before their loads.
+fn overview(tasks: &[LoadTask], start: &Arc<StartProgress>) -> RepositoryOverview {
+    let model = |task: &LoadTask| ModelOverview {
+        name: task.directory.name.clone(),
+        loading: Some(Arc::clone(&task.progress)),
+        ..ModelOverview::default()
+    };
+    let mut models: Vec<_> = tasks.iter().map(model).collect();
+    models.sort_by(|a, b| a.name.cmp(&b.name));
+    RepositoryOverview { models, start: Some(Arc::clone(start)) }
+}
+
 fn task(origin: usize, directory: ModelDirectory) -> LoadTask {
     LoadTask { origin, directory, progress: Arc::default(), composing: Vec::new(), is_requested: true }
 }
@@ -228,7 +256,7 @@ fn with_composing(
 /// Loads models on up to `threads` threads at a time.
 fn load_in_parallel(
     mut tasks: VecDeque<LoadTask>,
-    threads: usize,
+    (threads, start): (usize, &StartProgress),
     loader: &ModelLoader,
     repositories: &Repositories,
 ) -> Vec<FinishedTask> {
@@ -246,6 +274,8 @@ fn load_in_parallel(
             match outcomes.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(done) => {
                     running.remove(&done.task.directory.name);
+                    done.task.progress.set_stage(LoadStage::Ended);
+                    start.handle_loaded();
                     all.push(done);
                 }
                 Err(RecvTimeoutError::Timeout) => log_progress(&running),

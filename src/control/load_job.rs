@@ -295,7 +295,7 @@ fn make_ready(
         };
         handles.push(ModelHandle { served: Arc::clone(&served), route });
     }
-    worker_group.wait()?;
+    let took = took + worker_group.wait()?;
     let cores: Vec<_> = placements.into_iter().map(|placement| placement.cores).collect();
     worker_cores.extend(cores.iter().cloned());
     Ok(ReadyVersion { served, handles, worker_group, cores, took })

@@ -197,7 +197,8 @@ impl ControlThread {
 
     /// The state of all models, for readiness and the index.
     pub fn overview(models: &ModelRecords) -> Arc<RepositoryOverview> {
-        Arc::new(RepositoryOverview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
+        let models = models.iter().map(|(name, model)| model.overview(name)).collect();
+        Arc::new(RepositoryOverview { models, start: None })
     }
 
     /// A load or unload has freed memory: schedules a trim, unless one is scheduled already.

@@ -329,7 +329,7 @@ impl ControlThread {
     /// The repositories were listed: answers all waiting index requests.
     pub(super) fn handle_names_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
         let models = self.models.iter().map(|(name, model)| model.current_overview(name)).collect();
-        let overview = RepositoryOverview { models };
+        let overview = RepositoryOverview { models, start: None };
         for (only_ready, reply) in self.index_requests.drain(..) {
             reply.send(match &names {
                 Ok(names) => Ok(overview.index(names, only_ready)),

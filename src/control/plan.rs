@@ -169,7 +169,8 @@ fn receive_memory(settings: &Settings) -> usize {
     settings.receive_memory_bytes_max.unwrap_or_else(|| process_memory::limit() / RECEIVE_MEMORY_PART)
 }
 
-fn server_context(
+/// What all threads of a server with so many shards share, which has no shared memory and has not started.
+pub fn server_context(
     settings: &Settings,
     shards: usize,
     control: &ControlSender,

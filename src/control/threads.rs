@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::backend::{Instance, Threads, threads};
 use crate::control::cores;
@@ -19,8 +20,10 @@ use crate::queue::model_queue::ModelQueue;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker;
 use crate::queue::worker::panic_text;
+use crate::runtime::clock;
 use crate::runtime::executor::pin;
 use crate::shard::thread::{self, ShardParts};
+use crate::time::Instant;
 
 /// Called with the reason when a thread hits a fault that the server cannot survive. Called from any thread.
 pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
@@ -42,7 +45,8 @@ pub struct WorkerGroup {
     served: Arc<ServedModel>,
     workers: Vec<JoinHandle<()>>,
     running: Arc<AtomicUsize>,
-    ready: mpsc::Receiver<Result<(), Error>>,
+    began: Instant,
+    ready: mpsc::Receiver<Result<Instant, Error>>,
 }
 
 /// Reports the end of a worker when it is dropped: also when the worker panics.
@@ -61,17 +65,20 @@ impl Drop for WorkerExit {
 
 /// Reports once that a thread has started, or why it could not. Dropped without a report, it reports a failure, so that
 /// the starting thread never waits for ever.
-struct StartSignal(Cell<Option<mpsc::Sender<Result<(), Error>>>>);
+struct StartSignal(Cell<Option<StartSender>>);
+
+/// Tells when a thread had started, or why it could not.
+type StartSender = mpsc::Sender<Result<Instant, Error>>;
 
 impl StartSignal {
-    fn new(sender: &mpsc::Sender<Result<(), Error>>) -> Self {
+    fn new(sender: &StartSender) -> Self {
         Self(Cell::new(Some(sender.clone())))
     }
 
     fn send(&self, outcome: Result<(), Error>) {
         if let Some(sender) = self.0.take() {
             // Fails only when the starter has given up because another thread failed.
-            let _ = sender.send(outcome);
+            let _ = sender.send(outcome.map(|()| clock::now()));
         }
     }
 }
@@ -94,7 +101,9 @@ impl WorkerGroup {
         thread_hooks: &ThreadHooks,
     ) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
-        let mut worker_group = Self { served: Arc::clone(served), workers: Vec::new(), running: Arc::default(), ready };
+        let (served, began) = (Arc::clone(served), clock::now());
+        let mut worker_group = Self { served, workers: Vec::new(), running: Arc::default(), began, ready };
+        let served = &Arc::clone(&worker_group.served);
         let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
         for placement in placements {
             worker_group.running.fetch_add(1, Ordering::SeqCst);
@@ -110,12 +119,19 @@ impl WorkerGroup {
         Ok(worker_group)
     }
 
-    /// Waits until all instances are made.
+    /// Waits until all instances are made, and returns how long that took: zero for a model without workers.
     ///
     /// # Errors
     /// The error of the first instance that cannot be made.
-    pub fn wait(&self) -> Result<(), Error> {
-        wait(&self.ready, self.workers.len())
+    pub fn wait(&self) -> Result<Duration, Error> {
+        let count = self.workers.len();
+        let took = wait(&self.ready, count)?.map_or(Duration::ZERO, |ended| ended.since(self.began));
+        if count > 0 {
+            let ServedModel { spec, version, .. } = &*self.served;
+            let instances = if count == 1 { "the instance".to_owned() } else { format!("{count} instances") };
+            log::info(&format!("made {instances} of '{}' version {version} in {took:?}", spec.name));
+        }
+        Ok(took)
     }
 
     /// Stops the queue: the workers run what waits in it and end.
@@ -241,14 +257,16 @@ fn new_instance(
     outcome
 }
 
-fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), Error> {
+/// Waits for so many threads, and returns when the last of them had started.
+fn wait(ready: &mpsc::Receiver<Result<Instant, Error>>, count: usize) -> Result<Option<Instant>, Error> {
+    let mut last = None;
     for _ in 0..count {
         match ready.recv() {
-            Ok(outcome) => outcome?,
+            Ok(outcome) => last = last.max(Some(outcome?)),
             Err(_) => return Err(Error::internal("a thread ended before it was ready")),
         }
     }
-    Ok(())
+    Ok(last)
 }
 
 /// Logs what a shard moves its bytes by. Epoll is worth an info line, since it may be the fallback.

@@ -3,6 +3,7 @@
 
 pub mod doctor;
 pub mod show;
+mod stand_in;
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -34,7 +35,9 @@ use crate::control::{
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
 use crate::log;
+use crate::model::repository::index::StartProgress;
 use crate::runtime::{clock, socket as sockets};
+use crate::server::stand_in::StandIn;
 use crate::settings::{ControlMode, Settings};
 use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
@@ -69,19 +72,22 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     forward_signals(signals, &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
-    claim_addresses(settings)?;
+    let addresses = claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
-    let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
-    let failed = (!initial.errors.is_empty()).then(|| initial.failed_text());
+    let start = Arc::new(StartProgress::default());
+    let stand_in = || StandIn::start(&settings, &loader, addresses, &start, &end_on_failure(&messages));
+    let stand_in = settings.listens_first.then(stand_in).transpose()?;
+    let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
+    let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), (&start, &found))?;
+    let but_failed = initial.but_failed();
     let InitialLoad { loaded, models, .. } = initial;
     deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
     loader.handle_started();
-    let loading_ended = clock::now();
-    let addresses = claim_addresses(&settings)?;
+    let addresses = if stand_in.is_some() { addresses } else { claim_addresses(&settings)? };
     let sender = messages.clone();
     // Sending fails only when the control thread has ended.
     let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
@@ -107,15 +113,12 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         messages: messages.clone(),
     };
     let (models, shards) = start_threads(&context, planned, models, addresses)?;
+    let loading_ended = clock::now();
     process_memory::trim();
+    stand_in.into_iter().for_each(StandIn::end);
     server_context.lifecycle.start();
     log_addresses(addresses, &models);
-    log::info(&format!(
-        "ready{} after {} ms, of which the models took {} ms to load; {threads}",
-        failed.map(|failed| format!(", but {failed},")).unwrap_or_default(),
-        clock::now().since(crate::time::Instant::ZERO).as_millis(),
-        loading_ended.since(began).as_millis(),
-    ));
+    log_ready(&but_failed, loading_ended.since(began), &threads);
     let has_failed = ControlThread::new(Arc::new(context), receiver, models).run();
     // A panic was logged when it happened.
     shards.into_iter().for_each(|shard| drop(shard.join()));
@@ -249,8 +252,8 @@ fn start_threads(
         model.shared = Some(model.mark.shared);
         model.serving.insert(number, VersionRecord { served, worker_group, cores, mark, took, uploaded_files: None });
     }
-    for version in models.values().flat_map(|model| model.serving.values()) {
-        version.worker_group.wait()?;
+    for version in models.values_mut().flat_map(|model| model.serving.values_mut()) {
+        version.took += version.worker_group.wait()?;
     }
     let overview = ControlThread::overview(&models);
     let parts = shards.into_iter().enumerate().map(|(index, models)| ShardParts {
@@ -314,6 +317,12 @@ fn log_addresses(addresses: Addresses, models: &ModelRecords) {
     if models.values().all(|model| model.serving.is_empty()) {
         log::warning("no model is served yet");
     }
+}
+
+fn log_ready(but_failed: &str, loading: Duration, threads: &str) {
+    let all = clock::now().since(crate::time::Instant::ZERO).as_millis();
+    let loading = loading.as_millis();
+    log::info(&format!("ready{but_failed} after {all} ms, of which the models took {loading} ms to load; {threads}"));
 }
 
 #[cfg(test)]

@@ -58,7 +58,8 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     });
     let limiter = rate_limit::limiter(&settings);
     let repositories = Repositories::open(&settings)?;
-    let mut initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let mut initial =
+        initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), (&Arc::default(), &|_| ()))?;
     if let Some(error) = initial.errors.remove(&model.name) {
         return Err(error);
     }

@@ -133,6 +133,16 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set(&mut settings.exit_on_error, parse_bool(value)),
     },
     Flag {
+        names: &["listen-first"],
+        takes: Switch,
+        default: Absent,
+        help: "Listen before the models are loaded, and answer that they are not yet",
+        apply: |settings, _| {
+            settings.listens_first = true;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["strict-readiness"],
         takes: One(BOOL),
         default: Value("true"),

@@ -50,6 +50,8 @@ pub struct Settings {
     pub load_memory_bytes_max: Option<usize>,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
+    /// Whether the server listens before its models are loaded.
+    pub listens_first: bool,
     /// Whether one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
@@ -214,6 +216,7 @@ impl Default for Settings {
             load_timeout: limits::LOAD_TIMEOUT,
             load_memory_bytes_max: None,
             exit_on_error: true,
+            listens_first: false,
             strict_readiness: true,
             auto_complete: true,
             auto_complete_disabled: false,

@@ -170,6 +170,11 @@ impl ModelTable {
         found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
 
+    /// How many of the models are loaded, and of how many, until the server has started.
+    pub fn start_counts(&self) -> Option<(usize, usize)> {
+        self.overview.borrow().start.as_ref().map(|start| start.counts())
+    }
+
     /// The state of all models.
     pub fn overview(&self) -> Arc<RepositoryOverview> {
         Arc::clone(&self.overview.borrow())
@@ -239,7 +244,7 @@ mod tests {
         let model = ModelOverview { name: "m".to_owned(), versions: vec![version], ..ModelOverview::default() };
         ModelChange {
             number: 1,
-            overview: Arc::new(RepositoryOverview { models: vec![model] }),
+            overview: Arc::new(RepositoryOverview { models: vec![model], start: None }),
             removed: removed.collect(),
             added: added.collect(),
         }

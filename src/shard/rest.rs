@@ -102,7 +102,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     Ok(match route {
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
         Route::ServerLive => server::live_reply(),
-        Route::ServerReady => server::ready_reply(shard.is_ready(), &shard.loads()),
+        Route::ServerReady => server::ready_reply(shard.is_ready(), shard.models.start_counts(), &shard.loads()),
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(&facts.spec, &facts.versions)

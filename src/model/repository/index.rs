@@ -4,7 +4,7 @@
 //! ever requested or found.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -57,6 +57,42 @@ pub struct IndexEntry {
 pub struct RepositoryOverview {
     /// The models, sorted by name.
     pub models: Vec<ModelOverview>,
+    /// How far the server's start is, while it answers for models that it has still to load (`--listen-first`).
+    pub start: Option<Arc<StartProgress>>,
+}
+
+/// How many of the models that are loaded at start have ended their loads. Written by the thread that loads them, read
+/// by shards, which show it to people.
+#[derive(Debug, Default)]
+pub struct StartProgress {
+    done: AtomicUsize,
+    all: AtomicUsize,
+}
+
+impl StartProgress {
+    /// So many models are to be loaded.
+    pub fn set_all(&self, all: usize) {
+        self.all.store(all, Ordering::Relaxed);
+    }
+
+    /// One more load has ended, in whatever way.
+    pub fn handle_loaded(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The loads that have ended, and all; the latter is 0 until the models have been found.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.done.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
+    }
+
+    /// Why a request is refused until the server has started.
+    pub fn refusal(&self) -> Error {
+        let (done, all) = self.counts();
+        let so_far = if all == 0 { "none is found yet".to_owned() } else { format!("{done} of {all} are loaded") };
+        Error::unavailable(format!(
+            "the server still loads its models, {so_far}; try again when /v2/health/ready answers 200"
+        ))
+    }
 }
 
 /// The state of one model.
@@ -120,12 +156,16 @@ impl RepositoryOverview {
 
     /// The loads in progress, by model name.
     pub fn loading(&self) -> impl Iterator<Item = (&str, &LoadProgress)> {
-        self.models.iter().filter_map(|model| Some((model.name.as_str(), &**model.loading.as_ref()?)))
+        let all = self.models.iter().filter_map(|model| Some((model.name.as_str(), &**model.loading.as_ref()?)));
+        all.filter(|(_, progress)| progress.stage() != LoadStage::Ended)
     }
 
     /// The error, with Triton's text, for a request to a version that does not serve, or to a model of which no version
     /// serves.
     pub fn refusal(&self, name: &str, version: Option<u64>) -> Error {
+        if let Some(start) = &self.start {
+            return start.refusal();
+        }
         let unknown = |rest: &str| format!("Request for unknown model: '{name}' {rest}");
         let Some(model) = self.find(name) else { return Error::not_found(unknown("is not found")) };
         match version {
@@ -217,10 +257,12 @@ pub enum LoadStage {
     Loading,
     /// Instances are created.
     Starting,
+    /// It is over.
+    Ended,
 }
 
 impl LoadStage {
-    const ALL: [Self; 4] = [Self::Waiting, Self::Reading, Self::Loading, Self::Starting];
+    const ALL: [Self; 5] = [Self::Waiting, Self::Reading, Self::Loading, Self::Starting, Self::Ended];
 
     /// Its name in the readiness reply.
     pub const fn as_str(self) -> &'static str {
@@ -229,6 +271,7 @@ impl LoadStage {
             Self::Reading => "reading",
             Self::Loading => "loading",
             Self::Starting => "starting",
+            Self::Ended => "ended",
         }
     }
 }
@@ -299,7 +342,7 @@ mod tests {
         use VersionState::{Loading, Ready, Unavailable, Unloading};
         let check = |model: ModelOverview, want| {
             let text = format!("{model:?}");
-            assert_eq!(RepositoryOverview { models: vec![model] }.is_ready(), want, "{text}");
+            assert_eq!(RepositoryOverview { models: vec![model], start: None }.is_ready(), want, "{text}");
         };
         assert!(RepositoryOverview::default().is_ready());
         let of = |state, reason| model("m", vec![version(1, state, reason)]);
@@ -328,7 +371,7 @@ mod tests {
             loading(model("new", vec![])),
             model("off", vec![version(1, Unavailable, UNLOADED), version(2, Ready, "")]),
         ];
-        let overview = RepositoryOverview { models };
+        let overview = RepositoryOverview { models, start: None };
         let names = [("bad", false), ("double", true), ("kept", false), ("never", false), ("off", false)];
         assert_eq!(
             index(&overview, &names, false),
@@ -341,8 +384,8 @@ mod tests {
 
     #[test]
     fn a_version_that_does_not_serve_is_refused_in_tritons_words() {
-        let overview =
-            RepositoryOverview { models: vec![model("m", vec![version(1, VersionState::Unavailable, UNLOADED)])] };
+        let models = vec![model("m", vec![version(1, VersionState::Unavailable, UNLOADED)])];
+        let overview = RepositoryOverview { models, start: None };
         let check = |name: &str, version, want: &str| {
             let error = overview.refusal(name, version);
             let got = format!("{} {}", error.code().on_wire().0, error.text());
@@ -353,6 +396,26 @@ mod tests {
         check("m", None, "404 Request for unknown model: 'm' has no available versions");
         check("m", Some(1), "503 Request for unknown model: 'm' version 1 is not at ready state");
         check("m", Some(2), "404 Request for unknown model: 'm' version 2 is not found");
+    }
+
+    #[test]
+    fn until_the_server_has_started_every_request_is_told_how_far_it_is() {
+        let start = Arc::new(StartProgress::default());
+        let (ended, loads) = (Arc::new(LoadProgress::default()), loading(model("b", vec![])));
+        ended.set_stage(LoadStage::Ended);
+        let models = vec![ModelOverview { loading: Some(ended), ..model("a", vec![]) }, loads];
+        let overview = RepositoryOverview { models, start: Some(Arc::clone(&start)) };
+        let check = |name: &str, want: &str| {
+            let error = overview.refusal(name, Some(1));
+            assert_eq!((error.code().on_wire().0, error.text().contains(want)), (503, true), "{error}");
+        };
+        check("a", "none is found yet");
+        start.set_all(2);
+        start.handle_loaded();
+        check("a", "1 of 2 are loaded");
+        check("x", "1 of 2 are loaded");
+        assert_eq!(overview.loading().map(|(name, _)| name).collect::<Vec<_>>(), ["b"]);
+        assert!(!overview.is_ready());
     }
 
     #[test]

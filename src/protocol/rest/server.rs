@@ -42,10 +42,17 @@ pub fn live_reply() -> Reply {
     Reply::new(200, JSON, Bytes::from_static(b"{\"live\":true}"))
 }
 
-/// The reply to a readiness probe: whether the server can serve all of its models, and the loads in progress.
-pub fn ready_reply(is_ready: bool, loads: &[LoadNote]) -> Reply {
+/// The reply to a readiness probe: whether the server can serve all of its models, how many of them are loaded where it
+/// has not started yet, and the loads in progress.
+pub fn ready_reply(is_ready: bool, start: Option<(usize, usize)>, loads: &[LoadNote]) -> Reply {
     let mut json = Vec::from(b"{\"live\":true,\"ready\":");
     writer::boolean(is_ready, &mut json);
+    if let Some((done, all)) = start {
+        json.extend_from_slice(b",\"models_loaded\":");
+        writer::integer(done, &mut json);
+        json.extend_from_slice(b",\"models\":");
+        writer::integer(all, &mut json);
+    }
     if !loads.is_empty() {
         json.extend_from_slice(b",\"loading\":");
         write_list(loads.iter(), &mut json, |load, json| {
@@ -167,12 +174,12 @@ mod tests {
     #[test]
     fn health_is_in_the_status_and_in_the_body() {
         assert_eq!(text(&live_reply()), r#"200 {"live":true}"#);
-        assert_eq!(text(&ready_reply(true, &[])), r#"200 {"live":true,"ready":true}"#);
-        assert_eq!(text(&ready_reply(false, &[])), r#"503 {"live":true,"ready":false}"#);
+        assert_eq!(text(&ready_reply(true, None, &[])), r#"200 {"live":true,"ready":true}"#);
+        assert_eq!(text(&ready_reply(false, None, &[])), r#"503 {"live":true,"ready":false}"#);
         let load = LoadNote { name: "m".to_owned(), stage: "loading", done: 1, versions: 3, seconds: 12 };
         assert_eq!(
-            text(&ready_reply(false, &[load])),
-            r#"503 {"live":true,"ready":false,"loading":[{"name":"m","stage":"loading","versions_loaded":1,"versions":3,"seconds":12}]}"#
+            text(&ready_reply(false, Some((1, 3)), &[load])),
+            r#"503 {"live":true,"ready":false,"models_loaded":1,"models":3,"loading":[{"name":"m","stage":"loading","versions_loaded":1,"versions":3,"seconds":12}]}"#
         );
         assert_eq!(text(&model_ready_reply("m", true)), r#"200 {"name":"m","ready":true}"#);
         assert_eq!(text(&model_ready_reply("m", false)), r#"503 {"name":"m","ready":false}"#);

@@ -8,6 +8,7 @@ mod bounds;
 mod corruption;
 mod death;
 mod hang;
+mod listen_first;
 mod output;
 mod reload;
 mod restart;

@@ -1,0 +1,73 @@
+//! What answers while the models are loaded (`--listen-first`): a shard without models on the server's ports. It is live
+//! and not ready, says how far the loads are, and refuses the rest. It ends before the server is ready, so that nobody
+//! who was told so meets it.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::control::model_loader::ModelLoader;
+use crate::control::plan::server_context;
+use crate::control::threads::{FatalHook, start_shards};
+use crate::error::Error;
+use crate::limits::STAND_IN_EXIT_TIMEOUT;
+use crate::model::repository::index::{RepositoryOverview, StartProgress};
+use crate::settings::Settings;
+use crate::shard::mailbox::{ControlEvent, ControlSender, ModelChange};
+use crate::shard::thread::ShardParts;
+use crate::shard::{Addresses, ServerContext};
+
+/// The shard, from its start to its end.
+pub struct StandIn {
+    server_context: Arc<ServerContext>,
+    shards: Vec<JoinHandle<()>>,
+}
+
+impl StandIn {
+    /// Listens, and refuses what needs a model with what `start` says then.
+    ///
+    /// # Errors
+    /// `Unavailable` when it cannot listen.
+    pub fn start(
+        settings: &Settings,
+        loader: &ModelLoader,
+        addresses: Addresses,
+        start: &Arc<StartProgress>,
+        failure: &FatalHook,
+    ) -> Result<Self, Error> {
+        let told = Arc::clone(start);
+        let control: ControlSender = Arc::new(move |event| {
+            if let ControlEvent::Ordered(_, reply) = event {
+                reply.send(Err(told.refusal()));
+            }
+        });
+        let settings = Settings { exit_timeout: settings.exit_timeout.min(STAND_IN_EXIT_TIMEOUT), ..settings.clone() };
+        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
+        let server_context = Arc::new(server_context(&settings, 1, &control, sources));
+        let overview = RepositoryOverview { models: Vec::new(), start: Some(Arc::clone(start)) };
+        let parts = ShardParts {
+            index: 0,
+            core: None,
+            server_context: Arc::clone(&server_context),
+            models: Vec::new(),
+            overview: Arc::new(overview),
+            addresses,
+        };
+        Ok(Self { shards: start_shards(vec![parts], &(Arc::new(|| ()) as _), failure)?, server_context })
+    }
+
+    /// Shows the state of the models from now on.
+    pub fn show(&self, overview: &RepositoryOverview) {
+        let overview = Arc::new(overview.clone());
+        let change = ModelChange { number: 0, overview, removed: Vec::new(), added: Vec::new() };
+        if let [mailbox] = &*self.server_context.control_link.mailboxes {
+            mailbox.push(change);
+        }
+    }
+
+    /// Closes its listeners and connections: whoever connects from now on meets the shards that serve.
+    pub fn end(self) {
+        self.server_context.lifecycle.drain();
+        // A panic was logged when it happened.
+        self.shards.into_iter().for_each(|shard| drop(shard.join()));
+    }
+}
