@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::log;
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::repository::ModelDirectory;
-use crate::model::repository::changes::{ModelAction, actions};
+use crate::model::repository::changes::{ModelAction, NOT_UNIQUE, actions};
 use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartProgress};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
@@ -35,6 +35,15 @@ pub struct InitialLoad {
     pub models: ModelRecords,
     /// Why models were not loaded, by name.
     pub errors: BTreeMap<String, Error>,
+}
+
+/// Who is told how far the loads are.
+#[derive(Clone, Copy)]
+pub struct StartWatch<'a> {
+    /// Counts the models, and those that are loaded.
+    pub start: &'a Arc<StartProgress>,
+    /// Called with the state of all models once they are known.
+    pub found: &'a dyn Fn(&RepositoryOverview),
 }
 
 /// One model to load.
@@ -56,8 +65,7 @@ struct FinishedTask {
     took: Duration,
 }
 
-/// Loads the models that the flags ask for. `found` is called with the state of all models once they are known, and
-/// `start` counts those that are loaded.
+/// Loads the models that the flags ask for.
 ///
 /// # Errors
 /// When a repository cannot be read, or a model fails to load and `--exit-on-error` is on.
@@ -66,11 +74,12 @@ pub fn load(
     loader: &ModelLoader,
     repositories: &Repositories,
     limiter: Option<&Arc<RateLimiter>>,
-    (start, found): (&Arc<StartProgress>, &dyn Fn(&RepositoryOverview)),
+    watch: StartWatch<'_>,
 ) -> Result<InitialLoad, Error> {
     let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new(), errors: BTreeMap::new() };
     let tasks = initial.find_tasks(settings, repositories)?;
     let tasks = with_composing(tasks, settings, loader, repositories);
+    let StartWatch { start, found } = watch;
     start.set_all(tasks.len());
     found(&overview(&tasks, start));
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
@@ -178,6 +187,7 @@ impl InitialLoad {
         log::error(&format!("failed to poll model '{name}': {why}"));
         let model = self.models.entry(name.to_owned()).or_default();
         self.errors.insert(name.to_owned(), Error::invalid(why.clone()));
+        model.is_no_model = why == NOT_UNIQUE;
         model.failure = Some(why);
         model.loads.failed += 1;
     }

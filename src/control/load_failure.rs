@@ -11,6 +11,8 @@ pub enum LoadFailure {
     Config(Error),
     /// The model is an ensemble that does not fit its composing models.
     Composition(Error),
+    /// The directory has neither a configuration nor a version.
+    NoModel(Error),
     /// There is no version that the version policy selects.
     Policy(Error),
     /// A client asked for what a flag forbids. The model is as it was.
@@ -24,7 +26,7 @@ impl LoadFailure {
     pub const fn error(&self) -> &Error {
         match self {
             Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
-            Self::Policy(error) | Self::Refused(error) | Self::Version(_, error) => error,
+            Self::NoModel(error) | Self::Policy(error) | Self::Refused(error) | Self::Version(_, error) => error,
         }
     }
 
@@ -52,7 +54,7 @@ impl LoadFailure {
         let unpolled = format!("failed to load '{name}', failed to poll from model repository");
         match self {
             Self::Absent(_) => Error::internal(unpolled),
-            Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
+            Self::Config(error) | Self::NoModel(error) => Error::internal(format!("{unpolled}: {error}")),
             Self::Refused(error) => error.clone(),
             Self::Composition(error) | Self::Policy(error) => {
                 Error::invalid(format!("load failed for model '{name}': {error}\n"))

@@ -253,7 +253,8 @@ impl ModelLoader {
         let name = &directory.name;
         if directory.configs.is_empty() && directory.given.is_none() && self.settings.auto_complete {
             let is_python = directory.beside.iter().any(|file| file == PYTHON_FILENAME);
-            directory.check_has_version(if is_python { PYTHON_FILENAME } else { ONNX_FILENAME })?;
+            let file = if is_python { PYTHON_FILENAME } else { ONNX_FILENAME };
+            directory.check_has_version(file).map_err(LoadFailure::NoModel)?;
         }
         let draft = source.draft(directory, &self.settings)?;
         directory.check_has_version(draft.model_filename()).map_err(LoadFailure::Policy)?;

@@ -38,6 +38,8 @@ pub struct ModelRecord {
     pub past: BTreeMap<u64, (VersionState, String)>,
     /// Why its last load failed.
     pub failure: Option<String>,
+    /// Whether it failed since what was found is no model.
+    pub is_no_model: bool,
     /// The number of loads that succeeded and failed, and their time.
     pub loads: LoadCounts,
     /// The progress of the load that runs.
@@ -104,6 +106,7 @@ impl ModelRecord {
     pub fn handle_failure(&mut self, failure: &LoadFailure) {
         let text = failure.reason();
         self.is_invalid = matches!(failure, LoadFailure::Composition(_));
+        self.is_no_model = matches!(failure, LoadFailure::NoModel(_));
         match failure {
             LoadFailure::Version(version, _) if !self.serving.contains_key(version) => {
                 self.past.insert(*version, (VersionState::Unavailable, text.clone()));
@@ -117,7 +120,7 @@ impl ModelRecord {
     /// Forgets failed loads.
     pub fn forget_failures(&mut self) {
         self.failure = None;
-        self.is_invalid = false;
+        (self.is_invalid, self.is_no_model) = (false, false);
         self.past.retain(|_, (state, reason)| *state == VersionState::Unloading || reason == UNLOADED);
     }
 
@@ -171,6 +174,7 @@ impl ModelRecord {
             versions,
             failure: self.failure.clone(),
             loading: self.loading.clone(),
+            is_no_model: self.is_no_model,
             loads: self.loads,
         }
     }

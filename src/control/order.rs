@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::log;
 use crate::model::ensemble;
 use crate::model::repository::ChangeMark;
-use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
+use crate::model::repository::changes::{ModelAction, NOT_UNIQUE, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::protocol::repository::{LoadOrder, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
@@ -305,6 +305,7 @@ impl ControlThread {
             return false;
         }
         log::error(&format!("failed to poll model '{name}': {why}"));
+        model.is_no_model = why == NOT_UNIQUE;
         model.failure = Some(why);
         // With an empty mark the next scan finds any directory changed, and tries again.
         model.mark = ChangeMark::default();

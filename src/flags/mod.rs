@@ -33,7 +33,7 @@ pub enum Takes {
     One(&'static str),
     /// A value each time it is given, and all count.
     Many(&'static str),
-    /// Nothing: it switches something on.
+    /// Nothing: it switches something on. As with tritonserver's, `=true` and `=false` may follow.
     Switch,
 }
 
@@ -80,7 +80,10 @@ impl<S> Flag<S> {
             };
         }
         match self.takes {
-            Takes::Switch => arg.action(ArgAction::SetTrue),
+            Takes::Switch => {
+                let arg = arg.action(ArgAction::Append).num_args(0..=1).require_equals(true);
+                arg.default_missing_value(TRUE).value_name(BOOL).value_parser(AnyOf(BOOL)).hide_possible_values(true)
+            }
             Takes::One(value) | Takes::Many(value) => {
                 let parser = AnyOf(if value.contains('|') { value } else { "" });
                 let arg = arg.action(ArgAction::Append).value_name(value).value_parser(parser);
@@ -100,26 +103,35 @@ impl<S> Flag<S> {
     fn read(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
         let name = self.name();
         let text = value.to_str().ok_or_else(|| format!("--{name}={}: expected UTF-8", value.display()))?;
-        (self.apply)(settings, text).map_err(|why| format!("--{name}={text}: {why}"))
+        self.read_text(settings, text).map_err(|why| format!("--{name}={text}: {why}"))
+    }
+
+    fn read_text(&self, settings: &mut S, text: &str) -> Result<(), String> {
+        match self.takes {
+            Takes::Switch if parse_bool(text)? => (self.apply)(settings, ""),
+            Takes::Switch => Ok(()),
+            Takes::One(_) | Takes::Many(_) => (self.apply)(settings, text),
+        }
     }
 
     /// Reads what its variable holds. An empty one is none: that is how a compose file leaves one out.
     fn read_variable(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
         let name = self.variable();
         let text = value.to_str().ok_or_else(|| format!("{name}={}: expected UTF-8", value.display()))?;
-        let apply = |settings: &mut S, value: &str| {
-            (self.apply)(settings, value).map_err(|why| format!("{name}={text}: {why}"))
-        };
-        match self.takes {
-            Takes::Switch if parse_bool(text).map_err(|why| format!("{name}={text}: {why}"))? => apply(settings, ""),
-            Takes::Switch => Ok(()),
+        let outcome = match self.takes {
             Takes::Many(_) => {
-                text.split(';').filter(|value| !value.is_empty()).try_for_each(|value| apply(settings, value))
+                let mut values = text.split(';').filter(|value| !value.is_empty());
+                values.try_for_each(|value| self.read_text(settings, value))
             }
-            Takes::One(_) => apply(settings, text),
-        }
+            Takes::One(_) | Takes::Switch => self.read_text(settings, text),
+        };
+        outcome.map_err(|why| format!("{name}={text}: {why}"))
     }
 }
+
+/// What a switch may be followed by, and what it is without.
+const BOOL: &str = "true|false";
+const TRUE: &str = "true";
 
 /// The arguments of all flags.
 pub fn arguments<S>(sections: &'static [Section<S>]) -> impl Iterator<Item = Arg> {
@@ -136,13 +148,8 @@ pub fn apply<S>(sections: &'static [Section<S>], matches: &ArgMatches, settings:
     let mut given = Vec::new();
     for flag in flags(sections).filter(|flag| is_given(matches, flag.name())) {
         let indices = matches.indices_of(flag.name()).unwrap_or_default();
-        match flag.takes {
-            Takes::Switch => given.extend(indices.map(|index| (index, flag, OsStr::new("")))),
-            Takes::One(_) | Takes::Many(_) => {
-                let values = matches.get_raw(flag.name()).unwrap_or_default();
-                given.extend(indices.zip(values).map(|(index, value)| (index, flag, value)));
-            }
-        }
+        let values = matches.get_raw(flag.name()).unwrap_or_default();
+        given.extend(indices.zip(values).map(|(index, value)| (index, flag, value)));
     }
     given.sort_by_key(|(index, ..)| *index);
     given.into_iter().try_for_each(|(_, flag, value)| flag.read(settings, value))
@@ -204,9 +211,9 @@ pub fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps what a name stands for.
+/// Keeps what a name stands for, in any case of its letters, as tritonserver does.
 pub fn set_one_of<T: Copy>(place: &mut T, value: &str, choices: &[(&str, T)]) -> Result<(), String> {
-    let found = choices.iter().find(|(name, _)| *name == value);
+    let found = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
     let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     set(place, found.map(|(_, choice)| *choice).ok_or_else(|| format!("expected {}", refusal::either(&names()))))
 }

@@ -21,7 +21,6 @@ pub fn explain(error: &clap::Error) -> String {
             let commands = all(error, ContextKind::ValidSubcommand);
             format!("a command is missing: expected {}", either(&commands))
         }
-        ErrorKind::TooManyValues => format!("{given}={value}: it is a switch and takes no value"),
         ErrorKind::InvalidValue if value.is_empty() => format!("{given}: expected a value, and none came"),
         ErrorKind::InvalidValue => {
             let name = given.split_whitespace().next().unwrap_or_default();

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
-use crate::control::initial_load::InitialLoad;
+use crate::control::initial_load::{InitialLoad, StartWatch};
 use crate::control::load_job::LoadContext;
 use crate::control::load_trial::LoadTrials;
 use crate::control::model_loader::ModelLoader;
@@ -81,7 +81,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let stand_in = || StandIn::start(&settings, &loader, addresses, &start, &end_on_failure(&messages));
     let stand_in = settings.listens_first.then(stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
-    let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), (&start, &found))?;
+    let watch = StartWatch { start: &start, found: &found };
+    let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
     let but_failed = initial.but_failed();
     let InitialLoad { loaded, models, .. } = initial;
     deadline.wait_for_finalizing(&loader);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use crate::control::initial_load;
+use crate::control::initial_load::{self, StartWatch};
 use crate::control::model_loader::{ModelLoader, ModelLocation};
 use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
@@ -58,8 +58,9 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     });
     let limiter = rate_limit::limiter(&settings);
     let repositories = Repositories::open(&settings)?;
-    let mut initial =
-        initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), (&Arc::default(), &|_| ()))?;
+    // Nobody asks how far it is.
+    let watch = StartWatch { start: &Arc::default(), found: &|_| () };
+    let mut initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
     if let Some(error) = initial.errors.remove(&model.name) {
         return Err(error);
     }

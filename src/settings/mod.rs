@@ -69,7 +69,14 @@ fn repositories(matches: &ArgMatches) -> Vec<PathBuf> {
     });
     let mut given: Vec<_> = given.collect();
     given.sort_by_key(|(index, _)| *index);
-    given.into_iter().map(|(_, path)| PathBuf::from(path)).collect()
+    let mut paths: Vec<PathBuf> = Vec::with_capacity(given.len());
+    for (_, path) in given {
+        // As tritonserver does: one that is named twice is one.
+        if !paths.iter().any(|have| have.as_os_str() == path) {
+            paths.push(PathBuf::from(path));
+        }
+    }
+    paths
 }
 
 /// Triton's words for its own flag of the same name.

@@ -1,6 +1,7 @@
 //! The table of the server's flags, by the sections of `--help`. A new flag is one entry here, or in `table/limit.rs`
 //! where it bounds something, and a field of [`Settings`].
 
+mod foreign;
 mod limit;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub(super) const SECTIONS: &[Section<Settings>] = &[
     Section { title: "Queues, caches and shared memory", flags: limit::QUEUE_FLAGS },
     Section { title: "Connections", flags: limit::CONNECTION_FLAGS },
     Section { title: "Logs and timing", flags: LOG_FLAGS },
+    Section { title: foreign::TITLE, flags: foreign::FLAGS },
 ];
 
 const BOOL: &str = "true|false";
@@ -441,8 +443,11 @@ const LOG_FLAGS: &[Flag<Settings>] = &[
         names: &["log-verbose"],
         takes: One("LEVEL"),
         default: Value("0"),
-        help: "0 for none; from 1 on what each load decided",
-        apply: |settings, value| set(&mut settings.log.verbose, parse(value)),
+        help: "0 for none; from 1 on what each load decided; true for 1",
+        apply: |settings, value| {
+            let level = parse(value).or_else(|_| parse_bool(value).map(u32::from));
+            set(&mut settings.log.verbose, level.map_err(|_| "expected a whole number, true or false".to_owned()))
+        },
     },
     Flag {
         names: &["log-info"],

@@ -14,6 +14,12 @@ fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String
     read(&matches, &|name| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into()))
 }
 
+/// The flags that mean something here.
+fn own_flags() -> impl Iterator<Item = &'static Flag<Settings>> {
+    let (_, own) = SECTIONS.split_last().unwrap();
+    flags(own)
+}
+
 /// A value of a flag that changes something.
 fn value_of(flag: &Flag<Settings>) -> &'static str {
     let names = [("PORT", "81"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n"), ("MODEL", "m")];
@@ -52,7 +58,7 @@ fn both_ways_of_naming_a_repository_mean_the_same() {
 
 #[test]
 fn every_flag_changes_what_it_says() {
-    for flag in flags(SECTIONS) {
+    for flag in own_flags() {
         let [line, without] = lines(flag);
         assert_ne!(Ok(serve(&line).unwrap()), serve(&without), "{line}");
         if flag.takes != Takes::Switch {
@@ -84,7 +90,7 @@ fn every_flag_has_a_help_and_says_what_holds_without_it() {
 #[test]
 fn every_flag_has_a_variable_that_says_the_same() {
     let mut names = Vec::new();
-    for flag in flags(SECTIONS) {
+    for flag in own_flags() {
         let [line, without] = lines(flag);
         let variable = flag.variable();
         let value = value_of(flag);
@@ -159,8 +165,25 @@ fn what_kubernetes_says_of_services_is_not_read() {
 }
 
 #[test]
+fn values_are_taken_in_the_forms_that_tritonserver_takes() {
+    let same = |one: &str, other: &str| assert_eq!(serve(one), serve(other), "{one}");
+    same("m --model-control-mode=EXPLICIT", "m --model-control-mode=explicit");
+    same("m --rate-limit=EXECUTION_COUNT", "m --rate-limit=execution_count");
+    same("m --log-verbose=true", "m --log-verbose=1");
+    same("m --log-verbose=false", "m");
+    same("m --disable-auto-complete-config=true", "m --disable-auto-complete-config");
+    same("m --disable-auto-complete-config=0", "m");
+    same("m --server-timing=false", "m");
+    same("--server-timing m", "m --server-timing");
+    same("--model-repository=m --model-repository=n --model-repository=m", "m n");
+    same("m --http-restricted-api= --grpc-use-ssl=false --model-namespacing=0", "m");
+    let refused = serve("m --grpc-use-ssl=true").unwrap_err();
+    assert_eq!(refused, "--grpc-use-ssl=true: this server has it not: TLS; put a proxy in front that has it");
+}
+
+#[test]
 fn a_listed_value_is_taken_and_no_other_is() {
-    for flag in flags(SECTIONS) {
+    for flag in own_flags() {
         let (Takes::One(list) | Takes::Many(list)) = flag.takes else { continue };
         let Some(_) = list.split_once('|') else { continue };
         for choice in list.split('|') {
@@ -208,8 +231,8 @@ fn what_is_wrong_is_said_in_one_line() {
     check("m --nope", "unknown flag '--nope'; --help lists the flags");
     check("m --htp-port=1", "unknown flag '--htp-port': did you mean '--http-port'? --help lists the flags");
     check("m --http-port", "--http-port <PORT>: expected a value, and none came");
-    check("m --server-timing=x", "--server-timing=x: it is a switch and takes no value");
-    check("m --format=json", "unknown flag '--format'; --help lists the flags");
+    check("m --server-timing=x", "--server-timing=x: expected true or false");
+    check("m --format=json", "unknown flag '--format': did you mean '--log-format'? --help lists the flags");
     check("m n --model-name=x", "--model-name names one model, and there are several paths");
     check("m -x", "unknown flag '-x'; --help lists the flags");
     check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");

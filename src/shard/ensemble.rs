@@ -74,7 +74,8 @@ struct RunningEnsemble {
     in_flight: Vec<StepInFlight>,
     window: Rc<AnswerWindow>,
     computed: StepTimes,
-    /// The response, once it is complete; of an ensemble that is not decoupled.
+    /// The last response: the only one of an ensemble that is not decoupled, and else the one at which no step runs
+    /// any more.
     outputs: Option<Vec<Tensor>>,
 }
 
@@ -104,7 +105,8 @@ struct UnreadAnswers {
 
 /// The result of an ensemble request.
 struct EnsembleOutcome {
-    outputs: Vec<Tensor>,
+    /// None where the last response of a decoupled ensemble was sent when a step still ran.
+    outputs: Option<Vec<Tensor>>,
     computed: StepTimes,
 }
 
@@ -146,9 +148,10 @@ impl Shard {
         let EnsembleOutcome { outputs, .. } =
             outcome.map_err(|error| error.with_prefix(&format!("in ensemble '{}', ", spec.name)))?;
         let stamps = computed.stamps(received, began, clock::now());
-        if spec.is_decoupled {
+        let Some(outputs) = outputs else {
+            let outputs = Vec::new();
             return Ok((InferOutcome { outputs, parameters: None, plan, stamps }, AnswerPart::End));
-        }
+        };
         let outputs = spec.to_client(outputs)?;
         Ok((InferOutcome { outputs, parameters: None, plan, stamps }, AnswerPart::Last))
     }
@@ -307,7 +310,8 @@ impl RunningEnsemble {
                 index += 1;
                 continue;
             };
-            let flight = self.in_flight.swap_remove(index);
+            // In order: what a step waits for behind others is asked for in the order of the answers before it.
+            let flight = self.in_flight.remove(index);
             has_moved = true;
             let (InferOutcome { outputs, stamps, .. }, part) = outcome?;
             self.computed.add(&stamps);
@@ -324,14 +328,16 @@ impl RunningEnsemble {
         Ok(has_moved)
     }
 
-    /// Delivers ready responses, to the sink or as the outputs; returns whether there was one.
+    /// Delivers ready responses, to the sink or as the outputs; returns whether there was one. As in Triton, the last of
+    /// a decoupled ensemble is final if no step is under way by then (`ensemble_scheduler.cc`).
     fn respond(&mut self) -> Result<bool, Error> {
         let mut has_moved = false;
         while self.common.sink.as_ref().is_none_or(|sink| sink.has_room()) {
             let Some(response) = self.run.poll_response() else { break };
             has_moved = true;
             let outputs = self.common.outputs(response);
-            match self.common.sink.as_ref().filter(|_| self.common.spec.is_decoupled) {
+            let is_part = self.common.spec.is_decoupled && !self.run.is_over();
+            match self.common.sink.as_ref().filter(|_| is_part) {
                 None => self.outputs = Some(outputs),
                 Some(sink) => {
                     let stamps = Stamps::default();
@@ -351,13 +357,11 @@ impl RunningEnsemble {
 
     fn end(&mut self) -> Result<EnsembleOutcome, Error> {
         let computed = self.computed;
-        if self.common.spec.is_decoupled {
-            return Ok(EnsembleOutcome { outputs: Vec::new(), computed });
-        }
-        let outputs = self.outputs.take().ok_or_else(|| {
+        let outputs = self.outputs.take();
+        if outputs.is_none() && !self.common.spec.is_decoupled {
             let text = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made";
-            Error::invalid(format!("{}{text}", check::prefix(&self.common.plan.id)))
-        })?;
+            return Err(Error::invalid(format!("{}{text}", check::prefix(&self.common.plan.id))));
+        }
         Ok(EnsembleOutcome { outputs, computed })
     }
 }

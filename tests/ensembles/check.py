@@ -107,10 +107,10 @@ def numbers(stream, model, value, **more):
         result, error = stream.take()
         assert error is None, error
         response = result.get_response()
+        if response.outputs:
+            got.append(result.as_numpy("y").tolist())
         if response.parameters["triton_final_response"].bool_param:
-            equal(len(response.outputs), 0, "the end")
             return got
-        got.append(result.as_numpy("y").tolist())
 
 
 @check
@@ -140,6 +140,24 @@ def decoupled(addresses):
         raise AssertionError("it answered")
     except InferenceServerException as error:
         equal(error.message(), "HTTP end point doesn't support models with decoupled transaction policy", "refused")
+
+
+@check
+def each_answer_leaves_when_it_is_made_and_the_last_is_final(addresses):
+    stream = Stream(addresses[1])
+    began = time.monotonic()
+    # Without `enable_empty_final_response`: such a client knows the end by the flag of the last answer.
+    stream.send("squares_one_by_one", [tensor(tritonclient.grpc, "x", [6])])
+    times, final = [], []
+    for _ in range(6):
+        result, error = stream.take()
+        assert error is None, error
+        times.append(time.monotonic() - began)
+        final.append(result.get_response().parameters["triton_final_response"].bool_param)
+    equal(final, [False] * 5 + [True], "the last one")
+    # A step of 100 ms, one at a time.
+    assert all(times[index] < times[index + 1] - 0.05 for index in range(5)), times
+    stream.close()
 
 
 @check
@@ -194,6 +212,8 @@ def a_stream_that_ends_ends_the_sequences_of_steps(addresses):
     client = tritonclient.grpc.InferenceServerClient(addresses[1])
     until = time.monotonic() + 20
     while time.monotonic() < until:
+        # A request that waits when the stream's end is met goes on with the sequence: it is to be met between two.
+        time.sleep(0.2)
         try:
             client.infer("sums_through", inputs, sequence_id=41)
         except InferenceServerException as error:

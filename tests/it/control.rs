@@ -182,6 +182,30 @@ fn a_name_in_two_repositories_is_served_by_neither() {
     assert!(server.log().contains("not unique across all model repositories"), "{}", server.log());
 }
 
+#[test]
+fn what_is_no_model_yet_takes_no_server_out_of_service() {
+    let (one, two) = (Folder::new("one"), Folder::new("two"));
+    identity(one.path(), "a", &["1"], "");
+    identity(one.path(), "b", &["1"], "");
+    fs::create_dir(one.path().join("notes")).unwrap();
+    let second = format!("--model-repository={}", two.path().display());
+    let poll = ["--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false", &second];
+    let server = Server::deuteron(one.path(), &poll);
+    let notes = "notes UNAVAILABLE model 'notes' has no version directory; expected notes/1/model.onnx";
+    assert_eq!(index(&server), format!("a 1 READY; b 1 READY; {notes}"));
+    identity(two.path(), "b", &["1"], "");
+    wait_until("the copy is met", || index(&server).contains("b UNAVAILABLE not unique"));
+    assert_eq!(http::get(server.http(), "/v2/health/ready").unwrap().status, 200);
+    fs::remove_dir_all(one.path().join("b")).unwrap();
+    wait_until("the copy is served", || index(&server) == format!("a 1 READY; b 1 READY; {notes}"));
+    // A model that is one, and is broken, still counts.
+    fs::write(one.path().join("a/config.pbtxt"), "no configuration").unwrap();
+    fs::remove_dir_all(one.path().join("notes")).unwrap();
+    identity(one.path(), "c", &["1"], "");
+    fs::write(one.path().join("c/config.pbtxt"), "no configuration").unwrap();
+    wait_until("the broken one is met", || http::get(server.http(), "/v2/health/ready").unwrap().status == 503);
+}
+
 /// Sends requests at this rate until told to stop; how many of each version answered, in order of time.
 fn load_on(server: &Server, path: &str, per_second: u64, is_over: &AtomicBool) -> Vec<String> {
     let mut versions = Vec::new();

@@ -95,7 +95,7 @@ fn a_model_that_fails_is_named_at_the_end_of_the_start_with_what_to_do() {
     assert!(code == Some(1) && text.contains(want), "{text}");
     let why = "model 'bad' has no version directory; expected bad/1/model.onnx: move bad/model.onnx there";
     assert!(text.contains(why), "{text}");
-    let server = Server::deuteron(folder.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let server = Server::deuteron(folder.path(), &["--exit-on-error=false"]);
     let log = server.log();
     assert!(log.contains("ready, but 1 of 2 models failed ('bad'), after ") && log.contains(why), "{log}");
     let index = http::post(server.http(), "/v2/repository/index", b"").unwrap().body;

@@ -633,6 +633,9 @@ fn tritonclient_has_ensembles_with_sequences_and_decoupled_models_among_their_st
     let io = "x INT32 1 > y INT32 1";
     ensemble(path, "squares", 0, io, "square: IN=x > OUT=t; plain: INPUT0=t > OUTPUT0=y");
     ensemble(path, "squares_slow", 0, io, "square: IN=x > OUT=t; slow: INPUT0=t > OUTPUT0=y");
+    identity(path, "one_by_one", 0, number, &(parameter("execute_delay_ms", "100") + "instance_group { count: 1 }"));
+    let steps = "square: IN=x > OUT=t; plain: INPUT0=t > OUTPUT0=u; one_by_one: INPUT0=u > OUTPUT0=y";
+    ensemble(path, "squares_one_by_one", 0, io, steps);
     ensemble(path, "squares_twice", 0, io, "square: IN=x > OUT=t; square: IN=t > OUT=y");
     ensemble(path, "squares_outer", 0, io, "squares: x=x > y=t; rows: INPUT0=t > OUTPUT0=y");
     ensemble(
@@ -651,7 +654,7 @@ fn tritonclient_has_ensembles_with_sequences_and_decoupled_models_among_their_st
         .expect("the interpreter starts");
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{text}{errors}\n{}", server.log());
-    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 9, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 10, "{text}");
     wait_until("the end of what was left", || in_flight(&server) == 0);
 }
 

@@ -106,6 +106,9 @@ pub struct ModelOverview {
     pub failure: Option<String>,
     /// The progress of its load, if one is running.
     pub loading: Option<Arc<LoadProgress>>,
+    /// Whether what was found is no model: a directory without a configuration and without versions, or a name that
+    /// several repositories have. The server is ready without it, as Triton's is without what it could not poll.
+    pub is_no_model: bool,
     /// Counts of its loads.
     pub loads: LoadCounts,
 }
@@ -205,7 +208,7 @@ impl RepositoryOverview {
 
 impl ModelOverview {
     fn is_ready(&self) -> bool {
-        if self.versions.iter().any(|version| version.state == VersionState::Ready) {
+        if self.is_no_model || self.versions.iter().any(|version| version.state == VersionState::Ready) {
             return true;
         }
         let is_out =
@@ -356,6 +359,7 @@ mod tests {
         check(loading(of(Ready, "")), true);
         check(loading(of(Unavailable, UNLOADED)), false);
         check(loading(model("m", vec![])), false);
+        check(ModelOverview { is_no_model: true, ..failed(model("m", vec![]), "no version directory") }, true);
         check(failed(model("m", vec![]), "no configuration"), false);
         check(model("m", vec![version(1, Ready, ""), version(2, Unavailable, "x")]), true);
         check(model("m", vec![version(1, Unloading, ""), version(2, Ready, "")]), true);

@@ -9,12 +9,13 @@ use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// The protocol extensions that the server supports, in Triton's order.
-pub const EXTENSIONS: [&str; 9] = [
+pub const EXTENSIONS: [&str; 10] = [
     "classification",
     "sequence",
     "sequence(string_id)",
     "model_repository",
     "model_repository(unload_dependents)",
+    "schedule_policy",
     "model_configuration",
     "binary_tensor_data",
     "parameters",
@@ -23,12 +24,13 @@ pub const EXTENSIONS: [&str; 9] = [
 
 /// The protocol extensions if client shared memory is enabled, in Triton's order. `cuda_shared_memory` is listed even
 /// without a GPU, as in Triton: registering a region then fails with a reason.
-pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 11] = [
+pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 12] = [
     "classification",
     "sequence",
     "sequence(string_id)",
     "model_repository",
     "model_repository(unload_dependents)",
+    "schedule_policy",
     "model_configuration",
     "system_shared_memory",
     "cuda_shared_memory",
@@ -189,7 +191,7 @@ mod tests {
     fn metadata_has_tritons_keys_in_its_order() {
         assert_eq!(
             text(&metadata_reply("deuteron", "0.1.0", &EXTENSIONS)),
-            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","model_configuration","binary_tensor_data","parameters","statistics"]}"#
+            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","schedule_policy","model_configuration","binary_tensor_data","parameters","statistics"]}"#
         );
         let others = EXTENSIONS_WITH_SHARED_MEMORY.iter().filter(|name| !name.ends_with("_shared_memory"));
         assert!(others.eq(EXTENSIONS.iter()), "shared memory is all that is between");

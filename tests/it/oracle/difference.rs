@@ -152,7 +152,7 @@ pub const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Answer(concat!(
             "200 application/json\n{\"name\":\"deuteron\",\"version\":\"",
             env!("CARGO_PKG_VERSION"),
-            "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\",\"model_repository\",\"model_repository(unload_dependents)\",\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\"]}"
+            "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\",\"model_repository\",\"model_repository(unload_dependents)\",\"schedule_policy\",\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\"]}"
         )),
     },
     Difference {
@@ -161,7 +161,7 @@ pub const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Answer(concat!(
             "OK\n1: \"deuteron\"\n2: \"",
             env!("CARGO_PKG_VERSION"),
-            "\"\n3: \"classification\"\n3: \"sequence\"\n3: \"sequence(string_id)\"\n3: \"model_repository\"\n3: \"model_repository(unload_dependents)\"\n3: \"model_configuration\"\n3: \"binary_tensor_data\"\n3: \"parameters\"\n3: \"statistics\""
+            "\"\n3: \"classification\"\n3: \"sequence\"\n3: \"sequence(string_id)\"\n3: \"model_repository\"\n3: \"model_repository(unload_dependents)\"\n3: \"schedule_policy\"\n3: \"model_configuration\"\n3: \"binary_tensor_data\"\n3: \"parameters\"\n3: \"statistics\""
         )),
     },
     Difference {
