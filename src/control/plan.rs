@@ -25,7 +25,7 @@ use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::settings::{ControlMode, Io, Settings};
+use crate::settings::{Compat, ControlMode, Io, Settings};
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
@@ -182,6 +182,7 @@ pub fn server_context(
             is_controlled: settings.control_mode == ControlMode::Explicit,
             strict_readiness: settings.strict_readiness,
             tells_timing: settings.tells_timing,
+            has_bare_health: settings.compat == Compat::Triton,
         },
         connection_limits: ConnectionLimits {
             connections_max: settings.connections_max,

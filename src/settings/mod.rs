@@ -8,7 +8,7 @@ mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::values::{
-    ConfigForm, ControlMode, GpuUse, Io, LogSettings, RateResource, Settings, TrialLoads,
+    Compat, ConfigForm, ControlMode, GpuUse, Io, LogSettings, RateResource, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;
@@ -97,6 +97,9 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
             );
         }
         settings.auto_complete = false;
+    }
+    if settings.compat == Compat::Triton && settings.id == Settings::default().id {
+        settings.id = "triton".to_owned();
     }
     if settings.model_name.is_some() && settings.repositories.len() > 1 {
         return Err("--model-name names one model, and there are several paths".to_owned());

@@ -13,7 +13,7 @@ use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
 use crate::settings::backend::AppliedSetting;
 use crate::settings::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
 use crate::settings::{
-    CUDA_POOL_WITHOUT_EFFECT, ControlMode, Engine, GpuUse, Io, STRICT_DEPRECATED, Settings, TrialLoads,
+    CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, STRICT_DEPRECATED, Settings, TrialLoads,
 };
 
 /// All flags of the server.
@@ -157,6 +157,16 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         default: Value("30"),
         help: "How long a drain waits for what is in flight",
         apply: |settings, value| set(&mut settings.exit_timeout, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
+        names: &["compat"],
+        takes: One("protocol|triton"),
+        default: Value("protocol"),
+        help: "triton: answers are tritonserver's in what its scripts look at: health has no body and is 400 where it \
+               is not well, and the server's name is triton unless --id says another",
+        apply: |settings, value| {
+            set_one_of(&mut settings.compat, value, &[("protocol", Compat::Protocol), ("triton", Compat::Triton)])
+        },
     },
     Flag {
         names: &["id"],

@@ -177,6 +177,8 @@ fn values_are_taken_in_the_forms_that_tritonserver_takes() {
     same("--server-timing m", "m --server-timing");
     same("--model-repository=m --model-repository=n --model-repository=m", "m n");
     same("m --http-restricted-api= --grpc-use-ssl=false --model-namespacing=0", "m");
+    let named = |line: &str| serve(line).unwrap().id;
+    assert_eq!((named("m --compat=triton"), named("m --compat=triton --id=a")), ("triton".into(), "a".into()));
     let refused = serve("m --grpc-use-ssl=true").unwrap_err();
     assert_eq!(refused, "--grpc-use-ssl=true: this server has it not: TLS; put a proxy in front that has it");
 }

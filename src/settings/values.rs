@@ -119,6 +119,8 @@ pub struct Settings {
     pub spin: Duration,
     /// Whether every answer says where its time went, and not only those to clients that ask.
     pub tells_timing: bool,
+    /// Whom the answers follow where the protocol and tritonserver differ.
+    pub compat: Compat,
     /// What is logged.
     pub log: LogSettings,
 }
@@ -154,6 +156,15 @@ pub enum TrialLoads {
     All,
     /// None.
     Off,
+}
+
+/// Whom the answers follow where the protocol and tritonserver differ (`--compat`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// The protocol.
+    Protocol,
+    /// tritonserver, in what its scripts look at: health has no body, and the server its name.
+    Triton,
 }
 
 /// Whether GPUs are used (`--gpu`).
@@ -250,6 +261,7 @@ impl Default for Settings {
             io: Io::Auto,
             spin: Duration::ZERO,
             tells_timing: false,
+            compat: Compat::Protocol,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }

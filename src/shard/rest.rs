@@ -101,6 +101,10 @@ fn has_coding(codings: &[u8]) -> bool {
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     Ok(match route {
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
+        Route::ServerLive if shard.server_context.service.has_bare_health => server::bare_health_reply(true),
+        Route::ServerReady if shard.server_context.service.has_bare_health => {
+            server::bare_health_reply(shard.is_ready())
+        }
         Route::ServerLive => server::live_reply(),
         Route::ServerReady => server::ready_reply(shard.is_ready(), shard.models.start_counts(), &shard.loads()),
         Route::ModelMetadata(path) => {
@@ -117,13 +121,19 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 }
 
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
+    let has_bare_health = shard.server_context.service.has_bare_health;
     let is_ready = match shard.models.find(path.name, path.version) {
         Ok(model) => shard.is_ready_by_its_code(&model).await,
         // It is loading, failed to load or was unloaded.
         Err(_) if shard.models.overview().has(path.name, path.version) => false,
+        Err(_) if has_bare_health => false,
         Err(error) => return Err(error),
     };
-    Ok(server::model_ready_reply(path.name, is_ready))
+    Ok(if has_bare_health {
+        server::bare_model_ready_reply(is_ready)
+    } else {
+        server::model_ready_reply(path.name, is_ready)
+    })
 }
 
 async fn infer(

@@ -46,6 +46,8 @@ pub struct ServiceOptions {
     pub strict_readiness: bool,
     /// Whether every response says where its time went, also where the client did not ask.
     pub tells_timing: bool,
+    /// Whether health is told by the status alone, as tritonserver does (`--compat=triton`).
+    pub has_bare_health: bool,
 }
 
 /// Limits of connections and of the messages on them.

@@ -106,6 +106,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             is_controlled: false,
             strict_readiness: true,
             tells_timing: false,
+            has_bare_health: false,
         },
         connection_limits: ConnectionLimits {
             connections_max: 1,

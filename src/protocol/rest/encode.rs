@@ -115,6 +115,7 @@ fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
 
 /// The content type of all replies without binary outputs.
 pub(super) const JSON: &str = "application/json";
+pub(super) const PLAIN: &str = "text/plain";
 
 /// Bytes of JSON around the outputs, roughly.
 const HEAD_SIZE_EXPECTED: usize = 96;

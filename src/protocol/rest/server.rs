@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::model::{ModelSpec, TensorSpec};
-use crate::protocol::rest::encode::{JSON, write_shape};
+use crate::protocol::rest::encode::{JSON, PLAIN, write_shape};
 use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
@@ -88,6 +88,17 @@ pub struct LoadNote {
     pub versions: u32,
     /// Seconds since it began.
     pub seconds: u64,
+}
+
+/// tritonserver's reply to a health probe of the server (`http_server.cc`): the status says all.
+pub fn bare_health_reply(is_well: bool) -> Reply {
+    Reply::new(if is_well { 200 } else { 400 }, PLAIN, Bytes::new())
+}
+
+/// tritonserver's reply to a readiness probe of one model, which may be unknown.
+pub fn bare_model_ready_reply(is_ready: bool) -> Reply {
+    let text: &[u8] = if is_ready { b"" } else { b"{\"error\":\"Model version not ready\"}" };
+    Reply::new(if is_ready { 200 } else { 400 }, PLAIN, Bytes::from_static(text))
 }
 
 /// The reply to a readiness probe of one model.
@@ -183,6 +194,8 @@ mod tests {
             text(&ready_reply(false, Some((1, 3)), &[load])),
             r#"503 {"live":true,"ready":false,"models_loaded":1,"models":3,"loading":[{"name":"m","stage":"loading","versions_loaded":1,"versions":3,"seconds":12}]}"#
         );
+        let bare = [true, false].map(bare_health_reply);
+        assert_eq!(bare.map(|reply| (reply.status, reply.body.concat())), [(200, Vec::new()), (400, Vec::new())]);
         assert_eq!(text(&model_ready_reply("m", true)), r#"200 {"name":"m","ready":true}"#);
         assert_eq!(text(&model_ready_reply("m", false)), r#"503 {"name":"m","ready":false}"#);
     }

@@ -216,7 +216,13 @@ fn start_model(model: TrialModel) -> (Arc<ServedModel>, Vec<Option<QueueProducer
 
 fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
     ServerContext {
-        service: ServiceOptions { id: String::new(), is_controlled, strict_readiness: true, tells_timing: false },
+        service: ServiceOptions {
+            id: String::new(),
+            is_controlled,
+            strict_readiness: true,
+            tells_timing: false,
+            has_bare_health: false,
+        },
         connection_limits: ConnectionLimits {
             connections_max: 1,
             http_input_size_max: 1,
