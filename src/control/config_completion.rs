@@ -93,7 +93,8 @@ impl ConfigCompletion<'_> {
             Some(file) => {
                 let folder = directory.version_path(version);
                 let bytes = source.read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
-                let bytes = bytes.map_err(|error| with_files(&error, file, directory))?;
+                let missing = |error| draft.stated_fault().unwrap_or_else(|| with_files(&error, file, directory));
+                let bytes = bytes.map_err(missing)?;
                 Some(OnnxSignature::decode(&bytes)?)
             }
             None => None,

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::log;
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::repository::ModelDirectory;
-use crate::model::repository::changes::{ModelAction, NOT_UNIQUE, actions};
+use crate::model::repository::changes::{ModelAction, actions};
 use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartProgress};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
@@ -185,11 +185,8 @@ impl InitialLoad {
 
     fn record_refusal(&mut self, name: &str, why: String) {
         log::error(&format!("failed to poll model '{name}': {why}"));
-        let model = self.models.entry(name.to_owned()).or_default();
-        self.errors.insert(name.to_owned(), Error::invalid(why.clone()));
-        model.is_no_model = why == NOT_UNIQUE;
-        model.failure = Some(why);
-        model.loads.failed += 1;
+        self.models.entry(name.to_owned()).or_default().handle_refusal(&why);
+        self.errors.insert(name.to_owned(), Error::invalid(why));
     }
 
     fn record(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {

@@ -257,7 +257,9 @@ impl ModelLoader {
             directory.check_has_version(file).map_err(LoadFailure::NoModel)?;
         }
         let draft = source.draft(directory, &self.settings)?;
-        directory.check_has_version(draft.model_filename()).map_err(LoadFailure::Policy)?;
+        if let Err(missing) = directory.check_has_version(draft.model_filename()) {
+            return Err(draft.stated_fault().map_or(LoadFailure::Policy(missing), LoadFailure::Config));
+        }
         draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
         if self.host_gpus.is_off() && draft.asks_for_gpu() {
             log::warning(&format!("'{name}' asks for a GPU and is served on the CPU: --gpu=off is given"));

@@ -12,9 +12,9 @@ use crate::control::threads::WorkerGroup;
 use crate::control::uploaded_files::UploadedFiles;
 use crate::model::ensemble::ComposingModel;
 use crate::model::repository::ChangeMark;
-use crate::model::repository::changes::KnownModel;
+use crate::model::repository::changes::{KnownModel, NOT_UNIQUE};
 use crate::model::repository::index::{
-    LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState,
+    DUPLICATE, LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState,
 };
 use crate::queue::served_model::ServedModel;
 
@@ -115,6 +115,18 @@ impl ModelRecord {
             }
             _ => self.failure = Some(text),
         }
+    }
+
+    /// Records why nothing in the repositories can be loaded under this name. Returns false where that is known.
+    pub fn handle_refusal(&mut self, why: &str) -> bool {
+        let is_no_model = why == NOT_UNIQUE;
+        let reason = if is_no_model { DUPLICATE } else { why };
+        if self.failure.as_deref() == Some(reason) {
+            return false;
+        }
+        (self.is_no_model, self.failure) = (is_no_model, Some(reason.to_owned()));
+        self.loads.failed += 1;
+        true
     }
 
     /// Forgets failed loads.

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::log;
 use crate::model::ensemble;
 use crate::model::repository::ChangeMark;
-use crate::model::repository::changes::{ModelAction, NOT_UNIQUE, VersionChanges, actions};
+use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::protocol::repository::{LoadOrder, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
@@ -301,15 +301,12 @@ impl ControlThread {
     /// Records why a model in a repository cannot be loaded. Returns false when the last scan found the same.
     fn record_refusal(&mut self, name: String, why: String) -> bool {
         let model = self.models.entry(name.clone()).or_default();
-        if model.failure.as_ref() == Some(&why) {
+        if !model.handle_refusal(&why) {
             return false;
         }
         log::error(&format!("failed to poll model '{name}': {why}"));
-        model.is_no_model = why == NOT_UNIQUE;
-        model.failure = Some(why);
         // With an empty mark the next scan finds any directory changed, and tries again.
         model.mark = ChangeMark::default();
-        model.loads.failed += 1;
         true
     }
 

@@ -25,6 +25,9 @@ use crate::runtime::executor::pin;
 use crate::shard::thread::{self, ShardParts};
 use crate::time::Instant;
 
+/// Workers whose cores a line of the log tells.
+const WORKERS_SHOWN: usize = 16;
+
 /// Called with the reason when a thread hits a fault that the server cannot survive. Called from any thread.
 pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -45,6 +48,8 @@ pub struct WorkerGroup {
     served: Arc<ServedModel>,
     workers: Vec<JoinHandle<()>>,
     running: Arc<AtomicUsize>,
+    /// The cores of each worker, for the log.
+    cores: String,
     began: Instant,
     ready: mpsc::Receiver<Result<Instant, Error>>,
 }
@@ -101,8 +106,8 @@ impl WorkerGroup {
         thread_hooks: &ThreadHooks,
     ) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
-        let (served, began) = (Arc::clone(served), clock::now());
-        let mut worker_group = Self { served, workers: Vec::new(), running: Arc::default(), began, ready };
+        let (served, began, cores) = (Arc::clone(served), clock::now(), cores_text(placements));
+        let mut worker_group = Self { served, workers: Vec::new(), running: Arc::default(), cores, began, ready };
         let served = &Arc::clone(&worker_group.served);
         let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
         for placement in placements {
@@ -129,7 +134,8 @@ impl WorkerGroup {
         if count > 0 {
             let ServedModel { spec, version, .. } = &*self.served;
             let instances = if count == 1 { "the instance".to_owned() } else { format!("{count} instances") };
-            log::info(&format!("made {instances} of '{}' version {version} in {took:?}", spec.name));
+            let cores = &self.cores;
+            log::info(&format!("made {instances} of '{}' version {version} in {took:?}, on cores {cores}", spec.name));
         }
         Ok(took)
     }
@@ -196,6 +202,15 @@ fn start_worker(
         });
         drop(exit);
     })
+}
+
+/// The cores of each worker: an engine computes with as many threads unless the model says otherwise.
+fn cores_text(placements: &[WorkerPlacement]) -> String {
+    let mut texts: Vec<_> = placements.iter().map(|placement| cores::text(&placement.cores)).collect();
+    texts.dedup();
+    let more = if texts.len() > WORKERS_SHOWN { "; …" } else { "" };
+    texts.truncate(WORKERS_SHOWN);
+    texts.join("; ") + more
 }
 
 /// Starts the shards and returns when all of them serve. `ended` is called at the end of each, `failure` when one fails

@@ -77,13 +77,14 @@ pub fn named_repository() -> Error {
 ///
 /// `InvalidArgument` if the name is empty, too long, or has other characters than [`is_name`] allows.
 pub fn model_name(name: &str) -> Result<String, Error> {
-    if name.is_empty() {
+    let bare = name.trim();
+    if bare.is_empty() {
         return Err(Error::invalid("Model name cannot be empty. Please enter a valid name to deploy."));
     }
     if is_name(name) {
         return Ok(name.to_owned());
     }
-    let is_traversal = name.contains(['/', '\\']) || name == "." || name == "..";
+    let is_traversal = name.contains(['/', '\\']) || bare == "." || bare == "..";
     Err(Error::invalid(if is_traversal {
         format!("invalid model name '{name}', model name must not contain path traversal characters")
     } else {
@@ -150,8 +151,8 @@ mod tests {
     fn names_are_plain_and_paths_lie_in_a_version() {
         let name = |name: &str| model_name(name).map_err(|error| error.text().to_owned());
         assert_eq!(name("a.b-c_1"), Ok("a.b-c_1".to_owned()));
-        assert!(name("").unwrap_err().starts_with("Model name cannot be empty."));
-        for bad in ["..", ".", "a/b", "/etc", "..\\x"] {
+        assert!(["", " "].iter().all(|empty| name(empty).unwrap_err().starts_with("Model name cannot be empty.")));
+        for bad in ["..", ".", " ..", "a/b", "/etc", "..\\x"] {
             let want = format!("invalid model name '{bad}', model name must not contain path traversal characters");
             assert_eq!(name(bad), Err(want));
         }

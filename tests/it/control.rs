@@ -194,7 +194,9 @@ fn what_is_no_model_yet_takes_no_server_out_of_service() {
     let notes = "notes UNAVAILABLE model 'notes' has no version directory; expected notes/1/model.onnx";
     assert_eq!(index(&server), format!("a 1 READY; b 1 READY; {notes}"));
     identity(two.path(), "b", &["1"], "");
-    wait_until("the copy is met", || index(&server).contains("b UNAVAILABLE not unique"));
+    wait_until("the copy is met", || {
+        index(&server).contains("b UNAVAILABLE model appears in two or more repositories")
+    });
     assert_eq!(http::get(server.http(), "/v2/health/ready").unwrap().status, 200);
     fs::remove_dir_all(one.path().join("b")).unwrap();
     wait_until("the copy is served", || index(&server) == format!("a 1 READY; b 1 READY; {notes}"));

@@ -104,6 +104,25 @@ fn a_model_that_fails_is_named_at_the_end_of_the_start_with_what_to_do() {
 }
 
 #[test]
+fn a_configuration_that_is_wrong_is_told_before_a_file_that_is_missing() {
+    let folder = Folder::new("order");
+    let wrong = "platform: 'onnxruntime_onnx' max_batch_size: 2 input { name: 'x' data_type: TYPE_FP32 dims: 0 }
+        output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
+    repository::add(folder.path(), "no_file", wrong, None);
+    repository::add(folder.path(), "no_version", wrong, None);
+    fs::remove_dir_all(folder.path().join("no_version/1")).unwrap();
+    let right = wrong.replace("dims: 0", "dims: 1");
+    repository::add(folder.path(), "right", &right, None);
+    let server = Server::deuteron(folder.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let log = server.log();
+    let line = |name: &str| log.lines().find(|line| line.contains(&format!("failed to load '{name}'"))).unwrap_or("");
+    for name in ["no_file", "no_version"] {
+        assert!(line(name).contains("dimension must be integer >= 1, or -1"), "{name}: {log}");
+    }
+    assert!(line("right").contains("right/1/model.onnx"), "{log}");
+}
+
+#[test]
 fn the_example_of_the_load_generator_is_among_the_examples() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models");
     let server = Server::deuteron(&examples, &[]);

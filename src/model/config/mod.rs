@@ -269,6 +269,17 @@ impl ConfigDraft {
         Self { gpus, ..self }
     }
 
+    /// What is wrong with the configuration by itself, where it leaves nothing to the model's file: told before a file
+    /// that is missing, as Triton does, which checks a configuration first.
+    pub fn stated_fault(&self) -> Option<Error> {
+        let mut config = self.config.clone();
+        if config.input.is_empty() || config.output.is_empty() {
+            return None;
+        }
+        complete::fill_defaults(&mut config, &self.gpus);
+        validate::config(&config, &self.gpus).err()
+    }
+
     /// Fills in defaults, checks the configuration, and converts it. `onnx` is the signature of the file that
     /// [`Self::onnx_filename`] names, `labels` has the files that [`Self::label_filenames`] names.
     ///

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::backend::{SequenceRow, reschedule_refused};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::model::{CorrelationId, SequenceMark};
 use crate::queue::queued_request::{QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::scheduler::sequence::{
@@ -238,10 +238,11 @@ fn unstarted(model: &str, waiting: &QueuedRequest) -> Error {
 
 fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
     let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
-    let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
+    let ended = |code, why: &str| Error::new(code, format!("sequence {id} of model '{model}' was ended: {why}"));
     match end {
-        SequenceEnd::Cancel => ended("a request before this one was cancelled"),
-        SequenceEnd::Instance => ended("the instance that held its state was lost"),
+        // With it Triton cancels all that wait of its sequence.
+        SequenceEnd::Cancel => ended(Code::Cancelled, "a request before this one was cancelled"),
+        SequenceEnd::Instance => ended(Code::Unavailable, "the instance that held its state was lost"),
         SequenceEnd::Model => unstarted(model, waiting),
         // Triton's text for a sequence in the backlog.
         SequenceEnd::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
@@ -466,6 +467,26 @@ mod tests {
             trial.request_slots.completions().poll_answer().is_some(),
             "nobody reads it, but its ticket is another's"
         );
+    }
+
+    #[test]
+    fn what_waits_behind_a_cancelled_request_of_its_sequence_is_cancelled_too() {
+        let mut trial = Trial::new(1, 1);
+        let mut first = None;
+        trial.submit(2, true);
+        assert_eq!(trial.poll(0), "0:2");
+        assert_eq!(trial.refusals().len(), 1, "its batch was dropped");
+        trial.submit_told(1, true, |request| first = Some(request.ticket));
+        trial.submit(1, false);
+        trial.submit(1, false);
+        assert_eq!(trial.poll(0), "", "the other sequence has the slot");
+        assert!(trial.request_slots.completions().withdraw(first.unwrap()), "its client leaves");
+        trial.model_queue.depart(CorrelationId::Number(1), now());
+        assert_eq!(trial.poll(0), "");
+        let answers = std::iter::from_fn(|| trial.request_slots.completions().poll_answer());
+        let errors: Vec<_> = answers.filter_map(|(_, answer)| answer.outputs.err()).collect();
+        let text = "sequence 1 of model 'm' was ended: a request before this one was cancelled";
+        assert_eq!(errors, vec![Error::new(Code::Cancelled, text); 2]);
     }
 
     #[test]
