@@ -4,13 +4,9 @@
 //!
 //! The operating system sees one more thread for each [`enter`]: the caller, which only waits.
 
-use std::ffi::CString;
 use std::sync::Arc;
 
 use rten::ThreadPool;
-
-/// Bytes that Linux keeps of a thread's name.
-const THREAD_NAME_SIZE_MAX: usize = 15;
 
 /// A pool of engine threads, and the GPU of the instance that they run, if it is on one. The thread that
 /// was given this by [`enter`] belongs to the pool.
@@ -75,23 +71,12 @@ impl Threads {
 /// returns; a panic in it is passed on. With one thread the engine computes on that very thread.
 ///
 /// New threads inherit the caller's affinity: to pin all of them, pin the caller first; to pin only
-/// the thread of `body`, do so in `body`. That thread has the caller's name, so that tools show whose work it does.
+/// the thread of `body`, do so in `body`.
 pub fn enter<R: Send>(count: usize, body: impl FnOnce(&Threads) -> R + Send) -> R {
     let count = count.max(1);
     let pool = Arc::new(ThreadPool::with_num_threads(count));
     let threads = Threads { pool: Arc::clone(&pool), count, gpu: None, instance: None };
-    let name = std::thread::current().name().map(short_name);
-    pool.run(|| {
-        // It fails where a sandbox forbids it, and then the pool's own name is shown.
-        let _ = name.map(|name| rustix::thread::set_name(&name));
-        body(&threads)
-    })
-}
-
-/// As much of a thread's name as the kernel keeps.
-fn short_name(name: &str) -> CString {
-    let bytes = name.bytes().filter(|byte| *byte != 0).take(THREAD_NAME_SIZE_MAX);
-    CString::new(bytes.collect::<Vec<_>>()).unwrap_or_default()
+    pool.run(|| body(&threads))
 }
 
 #[cfg(test)]
@@ -109,15 +94,6 @@ mod tests {
             assert_eq!(threads.count(), 1);
             assert_eq!(threads.pool().run(|| thread::current().id()), body);
         });
-    }
-
-    #[test]
-    fn the_thread_of_the_body_has_the_callers_name_as_far_as_it_goes() {
-        let name = || {
-            let body = || enter(1, |_| rustix::thread::name().unwrap().into_string().unwrap());
-            thread::Builder::new().name("w0-a_long_name_of_a_model".to_owned()).spawn(body).unwrap().join().unwrap()
-        };
-        assert_eq!(name(), "w0-a_long_name_");
     }
 
     #[test]
