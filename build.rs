@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::{env, fs};
 
-const PROTOS: [&str; 4] = ["grpc_service.proto", "health.proto", "reflection.proto", "reflection_v1.proto"];
+const PROTOS: [&str; 5] =
+    ["grpc_service.proto", "health.proto", "otlp.proto", "reflection.proto", "reflection_v1.proto"];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script by the environment alone")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -26,6 +26,8 @@ pub enum Command {
     InitPython(NewModel),
     /// Print this.
     Print(String),
+    /// Run the engine of one model, for a server that started this: no command for people, and not in the help.
+    RunEngine,
     /// Serve models.
     Serve(Box<settings::Settings>),
     /// Print the effective configuration of the model in the only path, in this form.
@@ -53,6 +55,9 @@ where
     I::Item: Into<OsString>,
 {
     let words: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    if words == [OsString::from(settings::ENGINE_COMMAND)] {
+        return Ok(Command::RunEngine);
+    }
     if let Some(flags) = words.strip_prefix(&[OsString::from(settings::TRIAL_COMMAND)]) {
         let words = std::iter::once(OsStr::new("serve")).chain(flags.iter().map(OsString::as_os_str));
         return match parse(words, environment)? {

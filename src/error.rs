@@ -19,10 +19,15 @@ pub enum Code {
     Internal,
     /// The client's mistake.
     InvalidArgument,
+    /// The client's mistake in JSON: not well-formed, or of another type. tritonserver says 500, and so does REST here
+    /// with `--compat=triton`.
+    MalformedJson,
     /// The path does not support this HTTP method.
     MethodNotAllowed,
     /// No such path, model or version.
     NotFound,
+    /// The operator lets only clients with a key do this.
+    Restricted,
     /// Larger than a limit that the text names.
     TooLarge,
     /// Not now: the queue is full, or the server or model is starting or stopping.
@@ -31,9 +36,61 @@ pub enum Code {
     Unknown,
     /// Not implemented, or not for this model.
     Unsupported,
+    /// The body has an encoding that is not known.
+    UnsupportedMedia,
 }
 
 impl Code {
+    /// All of them, in their order.
+    pub const ALL: [Self; Self::UnsupportedMedia as usize + 1] = [
+        Self::AlreadyExists,
+        Self::Cancelled,
+        Self::DeadlineExceeded,
+        Self::Exhausted,
+        Self::Internal,
+        Self::InvalidArgument,
+        Self::MalformedJson,
+        Self::MethodNotAllowed,
+        Self::NotFound,
+        Self::Restricted,
+        Self::TooLarge,
+        Self::Unavailable,
+        Self::Unknown,
+        Self::Unsupported,
+        Self::UnsupportedMedia,
+    ];
+
+    /// A number that another process of this program knows it by, from one.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The code of this number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// The word for it as a label of metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::AlreadyExists => "already_exists",
+            Self::Cancelled => "cancelled",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Exhausted => "exhausted",
+            Self::Internal => "internal",
+            Self::InvalidArgument => "invalid_argument",
+            Self::MalformedJson => "malformed_json",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::NotFound => "not_found",
+            Self::Restricted => "restricted",
+            Self::TooLarge => "too_large",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+            Self::Unsupported => "unsupported",
+            Self::UnsupportedMedia => "unsupported_media",
+        }
+    }
+
     /// `(HTTP status, gRPC status)`, as Triton maps them (`http_server.cc`, `grpc_utils.cc`).
     pub const fn on_wire(self) -> (u16, u8) {
         match self {
@@ -42,13 +99,15 @@ impl Code {
             Self::DeadlineExceeded => (504, 4),
             Self::Exhausted => (503, 8),
             Self::Internal => (500, 13),
-            Self::InvalidArgument => (400, 3),
+            Self::InvalidArgument | Self::MalformedJson => (400, 3),
             Self::MethodNotAllowed => (405, 12),
             Self::NotFound => (404, 5),
+            Self::Restricted => (403, 14),
             Self::TooLarge => (413, 8),
             Self::Unavailable => (503, 14),
             Self::Unknown => (400, 2),
             Self::Unsupported => (501, 12),
+            Self::UnsupportedMedia => (415, 12),
         }
     }
 }
@@ -79,6 +138,11 @@ impl Error {
     /// The client's mistake (400, `INVALID_ARGUMENT`).
     pub fn invalid(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::InvalidArgument, text)
+    }
+
+    /// The client's mistake in JSON (400, `INVALID_ARGUMENT`).
+    pub fn malformed_json(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::MalformedJson, text)
     }
 
     /// The server's fault, or the model's (500, `INTERNAL`).
@@ -140,5 +204,15 @@ mod tests {
         {
             assert_eq!(code.on_wire().0 / 100, 4, "{code:?}");
         }
+    }
+
+    #[test]
+    fn every_code_has_its_place_its_number_and_its_label() {
+        for (index, code) in Code::ALL.into_iter().enumerate() {
+            assert_eq!(code as usize, index);
+            assert_eq!(Code::of_number(code.number()), Some(code));
+            assert!(Code::ALL.iter().all(|other| *other == code || other.label() != code.label()), "{code:?}");
+        }
+        assert_eq!((Code::of_number(0), Code::of_number(16)), (None, None));
     }
 }

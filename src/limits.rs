@@ -14,12 +14,38 @@ pub const BODY_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes allocated for a body because its length was announced; beyond this the buffer grows only as bytes arrive, so
 /// an announced length alone costs little memory.
 pub const BODY_CLAIM_MAX: usize = 1024 * 1024;
+/// Compressed bytes that a shard inflates in one turn, for whatever requests, before its other tasks run. The worst of
+/// them, blocks of a few bytes with a code table each, take some milliseconds.
+pub const INFLATE_INPUT_SLICE: usize = 16 * 1024;
+/// Bytes that inflation writes in one turn of a shard: some tenths of a millisecond.
+pub const INFLATE_OUTPUT_SLICE: usize = 64 * 1024;
+/// Bytes that are compressed in one turn of a shard at the higher levels: two milliseconds for bytes of four values,
+/// which take longest.
+pub const DEFLATE_SLICE: usize = 4 * 1024;
+/// The same at the low level: a millisecond at worst.
+pub const DEFLATE_LOW_SLICE: usize = 32 * 1024;
+/// Inflated bytes for each compressed one, beyond [`INFLATE_FREE_SIZE`]. DEFLATE has no more than 1,032, so that a tensor
+/// of zeros is taken; zstd reaches 30,000, and a few kilobytes of a client would cost a shard as much as its largest body.
+pub const INFLATE_RATIO_MAX: usize = 1_100;
+/// Inflated bytes that are not measured against [`INFLATE_RATIO_MAX`]: regular tensors reach any ratio in zstd, and those
+/// of usual models are smaller; it costs a shard some tens of milliseconds, in slices.
+pub const INFLATE_FREE_SIZE: usize = 16 * 1024 * 1024;
+/// Members of one gzip body, or frames of one zstd body: tools that compress in parallel write one for each 64 KiB, and
+/// the largest body has so many of these.
+pub const INFLATE_MEMBERS_MAX: usize = 1_024;
+/// Bytes of window that a zstd body may ask for, as a power of two: what every decoder of HTTP must have (RFC 9659).
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+/// Bytes of a response from which it is compressed: a smaller one fits into one packet with its head in any case.
+pub const COMPRESS_SIZE_MIN: usize = 1_024;
+/// Responses that one shard compresses at a time; more go out as they are, as compression is only an offer. Each takes
+/// a few hundred kilobytes of state.
+pub const COMPRESSIONS_MAX: usize = 64;
 /// Chunks in one chunked body, as in Triton.
 pub const CHUNKS_MAX: usize = 65_536;
 /// Bytes of chunk extensions in one body; they are skipped without being parsed.
 pub const CHUNK_EXTENSIONS_SIZE_MAX: usize = 4 * 1024;
-/// Nesting depth of a JSON document: enough for a request with a nested tensor of the highest rank.
-pub const JSON_DEPTH_MAX: usize = 64;
+/// Nesting depth of a JSON document, as in Triton: enough for a request with a nested tensor of the highest rank.
+pub const JSON_DEPTH_MAX: usize = 100;
 /// Values in one JSON document, tensor data not counted. Each becomes a node in memory, which is much larger than its
 /// text.
 pub const JSON_NODES_MAX: usize = 262_144;
@@ -154,6 +180,19 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time within which the client must take `BODY_STEP_SIZE` bytes of a reply, or the rest of it.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that a client with calls may be silent until it gets a PING (`--grpc-keepalive-time`), as in tritonserver.
+pub const KEEP_ALIVE_TIME: Duration = Duration::from_secs(7_200);
+/// Time in which it must send something then (`--grpc-keepalive-timeout`), as in tritonserver.
+pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// PINGs to a client between two frames with content (`--grpc-http2-max-pings-without-data`), as in tritonserver.
+pub const PINGS_WITHOUT_DATA_MAX: u32 = 2;
+/// Time between two PINGs of a client that is sent nothing (`--grpc-http2-min-recv-ping-interval-without-data`), as in
+/// tritonserver.
+pub const PING_INTERVAL_MIN: Duration = Duration::from_secs(300);
+/// The same of a client without calls: what TCP's own keep-alive takes (RFC 9293 §3.8.4), as in gRPC.
+pub const IDLE_PING_INTERVAL_MIN: Duration = Duration::from_secs(7_200);
+/// PINGs that may come earlier (`--grpc-http2-max-ping-strikes`), as in tritonserver.
+pub const PING_STRIKES_MAX: u32 = 2;
 /// Time that a connection may be idle between requests.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// Time that a connection is still read after a refusal: closing with unread input would send a reset, and the client
@@ -206,6 +245,9 @@ pub const RUN_SHAPES_MAX: usize = 4_096;
 pub const LOOP_ROUNDS_MAX: u64 = 1_000_000;
 /// Rounds of a `Loop` that are walked through one by one to learn how what they carry grows.
 pub const LOOP_ROUNDS_WALKED_MAX: u64 = 64;
+/// Bytes that a pattern of `--http-header-forward-pattern` and `--grpc-header-forward-pattern` may take when it is
+/// compiled: those that list all names of a system take a few thousand.
+pub const HEADER_PATTERN_SIZE_MAX: usize = 64 * 1024;
 /// Bytes of a label file.
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
@@ -275,8 +317,8 @@ pub const GPU_POLL: Duration = Duration::from_millis(1);
 /// Restarts of a model's GPU instances without a successful batch in between. Each restart replaces the context that
 /// other models on the device share, so a model whose every batch breaks it must stop.
 pub const GPU_RESTARTS_MAX: u32 = 5;
-/// Interval between reads of NVML, as in Triton (`--metrics-interval-ms`).
-pub const GPU_WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval between reads of NVML and of `/proc`, as in Triton (`--metrics-interval-ms`).
+pub const METRICS_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes of a model file up to which a GPU engine opens one session for each stream of an instance, each with its own
 /// copy of the weights: 256 MiB more is little on the GPUs that run it.
 pub const GPU_COPIED_MODEL_SIZE_MAX: u64 = 256 * 1024 * 1024;
@@ -297,6 +339,28 @@ pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
 /// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`): they are copied, and more
 /// than this would not fit into a queue.
 pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
+/// Changes of trace settings that wait at a time; beyond it clients get 503.
+pub const TRACE_ORDERS_MAX: usize = 256;
+/// Records of traces that wait for the thread that writes them, or for a collector (`bsp_max_queue_size`), as in
+/// OpenTelemetry's batch processor: a tenth of a second of a busy server. More are dropped and counted.
+pub const TRACE_RECORDS_MAX: u32 = 2_048;
+/// Bytes of these records: those with tensors keep the buffers of their requests.
+pub const TRACE_QUEUE_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of text that wait for one trace file to be complete; then it is written though it is not.
+pub const TRACE_TEXT_SIZE_MAX: usize = 16 * 1024 * 1024;
+/// Spans that are sent to a collector at once (`bsp_max_export_batch_size`), as in OpenTelemetry's batch processor.
+pub const TRACE_BATCH_SPANS: u32 = 512;
+/// How long spans wait for more of them before they are sent (`bsp_schedule_delay`), likewise.
+pub const TRACE_BATCH_DELAY: Duration = Duration::from_secs(5);
+/// How long a collector may take to accept a connection: it is near, or its spans are dropped.
+pub const TRACE_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a collector may take to answer, as in OpenTelemetry's exporters.
+pub const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end of the server waits for the last traces to be written.
+pub const TRACE_END_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of a collector's answer that are read: its status line is all that counts.
+pub const TRACE_ANSWER_SIZE_MAX: usize = 4 * 1024;
+
 /// Shared memory requests, and copies from and to GPUs, that wait at a time.
 pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
@@ -349,6 +413,12 @@ pub const METRIC_LABELS_MAX: usize = 64;
 pub const METRIC_TEXT_SIZE_MAX: usize = 1_024;
 /// Buckets of one histogram of a model: each is a line of every page of metrics.
 pub const METRIC_BUCKETS_MAX: usize = 256;
+/// Parts of the minute that summaries cover, as many as Prometheus' clients have; the oldest is forgotten at a time.
+pub const SUMMARY_SLOTS: usize = 5;
+/// Duration of each of these parts, in milliseconds.
+pub const SUMMARY_SLOT_MILLIS: u64 = 12_000;
+/// Quantiles of `--metrics-config=summary_quantiles=…`: each is a line of every summary of every model.
+pub const SUMMARY_QUANTILES_MAX: usize = 32;
 /// How long a shard waits before it reads the metrics of models again, where another thread has their lock: that thread
 /// never has it for longer.
 pub const METRICS_LOOK_PAUSE: Duration = Duration::from_millis(1);
@@ -356,8 +426,38 @@ pub const METRICS_LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// last, since a request may have millions.
 pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
+/// Bytes of lines that wait for the log's thread: some 40,000 of the access log: a second in which a disk is
+/// busy. Beyond it lines are dropped: nobody reads the log, and the server goes on.
+pub const LOG_QUEUE_SIZE_MAX: usize = 16 * 1024 * 1024;
+/// What a line that waits costs besides its text, in bytes: a record of the access log and what holds it.
+pub const LOG_LINE_COST: usize = 256;
+/// Bytes of one text in the log; the rest of a longer one is cut. A traceback has far fewer.
+pub const LOG_TEXT_SIZE_MAX: usize = 64 * 1024;
+/// Bytes of a client's text, such as an id, in a line of the access log.
+pub const ACCESS_TEXT_SIZE_MAX: usize = 256;
+/// Bytes of lines that are written at once: as many as a pipe holds.
+pub const LOG_WRITE_SIZE: usize = 64 * 1024;
+/// Lines that one place in the source may say within [`LOG_CAUSE_WINDOW`]: as many as the models that load in it, whose
+/// lines are all wanted; a fault that a client can repeat comes a hundred times as often.
+pub const LOG_CAUSE_LINES_MAX: u32 = 1_000;
+/// The time in which those lines are counted.
+pub const LOG_CAUSE_WINDOW: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for lines that are not written yet: a disk needs milliseconds, and a pipe that
+/// nobody reads for ever.
+pub const LOG_FLUSH_MAX: Duration = Duration::from_millis(500);
+/// How often what a model prints waits for [`LOG_FLUSH_STEP`] where the log is busy. Where half a second frees nothing,
+/// nobody reads it.
+pub const LOG_MODEL_STEPS_MAX: usize = 500;
+/// How often the waits for the log's thread look.
+pub const LOG_FLUSH_STEP: Duration = Duration::from_millis(1);
+
 /// Bytes of a region between the server and a Python process at first. Only what is used takes memory.
 pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
+/// Bytes of a region between the server and the process of an isolated ONNX model at first. A larger one takes its place
+/// when a batch needs it.
+pub const ENGINE_REGION_SIZE: usize = 1024 * 1024;
+/// Bytes of such a region that stay in memory after a batch that needed more: a batch of images.
+pub const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 /// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
 /// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
@@ -409,6 +509,8 @@ const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
     "a model asked to wait can still send small responses"
 );
+const _: () =
+    assert!(PYTHON_LINE_SIZE_MAX < LOG_TEXT_SIZE_MAX && LOG_TEXT_SIZE_MAX < LOG_QUEUE_SIZE_MAX, "a line fits");
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
 const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
 const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
@@ -417,6 +519,10 @@ const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a q
 const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model with the most versions can be listed");
 const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
 const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
+const _: () = assert!(
+    INFLATE_MEMBERS_MAX * 64 * 1024 >= BODY_SIZE_MAX && INFLATE_FREE_SIZE >= INFLATE_OUTPUT_SLICE,
+    "a body of members of 64 KiB is taken, and the ratio is not looked at before the first slice"
+);
 const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
 const _: () = assert!(INPUT_SIZE_MIN <= READ_SIZE, "a buffer starts smaller than it grows");
 const _: () = assert!(CHUNK_EXTENSIONS_SIZE_MAX * 2 < READ_SIZE, "a chunk line fits into half a buffer");

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
             Err(why) => fail(&why),
         },
         Ok(Command::Print(text)) => print(&text),
+        Ok(Command::RunEngine) => server::run_engine(),
         Ok(Command::Serve(settings)) => server::run(&settings),
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
         Ok(Command::TryLoad(settings)) => server::try_load(&settings),

@@ -3,14 +3,21 @@
 //! Triton has the metric.
 
 mod batches;
+mod cache;
+mod compression;
 mod custom;
 mod duration_total;
 mod ensemble;
 mod gpus;
 mod histogram;
+mod host;
+mod latency;
+mod load;
 mod loads;
+mod log_lines;
 mod responses;
 mod statistics;
+mod summary;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +25,21 @@ use std::time::Duration;
 
 use crate::error::Code;
 use crate::metrics::histogram::TimeCells;
+use crate::metrics::latency::{LatencyCells, RequestDurations};
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::cache::{CacheCells, encode as encode_cache};
+pub use crate::metrics::compression::CompressionCells;
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
 pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
+pub use crate::metrics::host::{CpuTimes, HostCells, memory};
+pub use crate::metrics::latency::{FIRST_RESPONSE_BOUNDS, LatencyOptions, encode as encode_latencies};
+pub use crate::metrics::load::{LoadBoard, utilization};
 pub use crate::metrics::loads::LoadFigures;
+pub use crate::metrics::log_lines::encode_log_lines;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 
@@ -122,6 +136,8 @@ pub struct ModelCells {
     pub batches: BatchCells,
     /// Responses of a decoupled model.
     pub responses: ResponseCells,
+    /// Distributions of durations.
+    pub latency: LatencyCells,
     success: Counter,
     failure: [Counter; FailureReason::ALL.len()],
     failure_duration: Counter,
@@ -130,7 +146,6 @@ pub struct ModelCells {
     execution: Counter,
     request_duration: Counter,
     queue_duration: Counter,
-    queue_times: TimeCells,
     compute_input_duration: Counter,
     compute_infer_duration: Counter,
     compute_output_duration: Counter,
@@ -146,17 +161,24 @@ impl ModelCells {
         Self { batches: BatchCells::new(sizes), ..Self::default() }
     }
 
+    /// Sets which distributions are counted, before the first request; `bounds` are those of the first responses of a
+    /// decoupled model.
+    pub fn with_latencies(self, options: &LatencyOptions, bounds: Option<&[f64]>) -> Self {
+        Self { latency: LatencyCells::new(options, bounds), ..self }
+    }
+
     /// Counts a request that was answered with outputs, at `epoch_millis` since the Unix epoch.
     pub fn count_success(&self, stamps: &Stamps, rows: u32, epoch_millis: u64) {
         self.success.add(1);
         self.last_inference.raise(epoch_millis);
         self.inference.add(u64::from(rows));
-        self.request_duration.add_duration(stamps.output_end.since(stamps.received));
-        self.queue_duration.add_duration(stamps.queue_duration());
-        self.queue_times.count(stamps.queue_duration());
-        self.compute_input_duration.add_duration(stamps.compute_input_duration());
-        self.compute_infer_duration.add_duration(stamps.compute_infer_duration());
-        self.compute_output_duration.add_duration(stamps.compute_output_duration());
+        let durations = RequestDurations::between(stamps);
+        self.request_duration.add_duration(durations.request);
+        self.queue_duration.add_duration(durations.queue);
+        self.compute_input_duration.add_duration(durations.compute_input);
+        self.compute_infer_duration.add_duration(durations.compute_infer);
+        self.compute_output_duration.add_duration(durations.compute_output);
+        self.latency.count(&durations, epoch_millis);
     }
 
     /// Counts a request that was answered from the response cache. The lookup took from `began` to `now`.
@@ -168,10 +190,12 @@ impl ModelCells {
         self.queue_duration.add_duration(began.since(received));
         self.cache_hit.add(1);
         self.cache_hit_duration.add_duration(now.since(began));
+        self.latency.count_cache_hit(now.since(received), began.since(received), now.since(began), epoch_millis);
     }
 
     /// Counts a cache miss: `duration` is the lookup and, after the run, the insertion.
-    pub fn count_cache_miss(&self, duration: Duration) {
+    pub fn count_cache_miss(&self, duration: Duration, epoch_millis: u64) {
+        self.latency.count_cache_miss(duration, epoch_millis);
         self.cache_miss.add(1);
         self.cache_miss_duration.add_duration(duration);
     }
@@ -206,7 +230,7 @@ pub struct ShardCells {
     /// Inference requests whose client went away before the answer, by [`Departure`].
     pub cancelled: [Counter; Departure::ALL.len()],
     /// Inference requests refused or failed, by [`Code`].
-    pub refused: [Counter; CODES.len()],
+    pub refused: [Counter; Code::ALL.len()],
     /// Connections accepted.
     pub connections_opened: Counter,
     /// Connections ended.
@@ -221,10 +245,14 @@ pub struct ShardCells {
     pub panics: Counter,
     /// Times a worker woke the shard.
     pub wakes: Counter,
+    /// The response cache.
+    pub cache: CacheCells,
     /// Bytes reserved by requests that are being received or decoded (a gauge).
     pub receive_memory: Counter,
     /// Requests refused because the receive memory was used up.
     pub receive_memory_refused: Counter,
+    /// Compressed requests and responses.
+    pub compression: CompressionCells,
     /// HTTP/2 streams that a client reset.
     pub client_resets: Counter,
     /// HTTP/2 streams that we reset.
@@ -234,23 +262,15 @@ pub struct ShardCells {
 }
 
 /// The limits of an HTTP/2 connection that close it with ENHANCE_YOUR_CALM when the client exceeds them.
-pub const CALMED: [&str; 7] =
-    ["client_resets", "continuations", "control_frames", "field_block", "field_list", "frame_time", "server_resets"];
-
-/// The codes that a request may be refused with, and their labels.
-const CODES: [(Code, &str); 12] = [
-    (Code::AlreadyExists, "already_exists"),
-    (Code::Cancelled, "cancelled"),
-    (Code::DeadlineExceeded, "deadline_exceeded"),
-    (Code::Exhausted, "exhausted"),
-    (Code::Internal, "internal"),
-    (Code::InvalidArgument, "invalid_argument"),
-    (Code::MethodNotAllowed, "method_not_allowed"),
-    (Code::NotFound, "not_found"),
-    (Code::TooLarge, "too_large"),
-    (Code::Unavailable, "unavailable"),
-    (Code::Unknown, "unknown"),
-    (Code::Unsupported, "unsupported"),
+pub const CALMED: [&str; 8] = [
+    "client_resets",
+    "continuations",
+    "control_frames",
+    "field_block",
+    "field_list",
+    "frame_time",
+    "ping_strikes",
+    "server_resets",
 ];
 
 impl ShardCells {
@@ -272,9 +292,7 @@ impl ShardCells {
 
     /// Counts a request that was refused or failed.
     pub fn count_refused(&self, code: Code) {
-        if let Some(index) = CODES.iter().position(|(have, _)| *have == code)
-            && let Some(counter) = self.refused.get(index)
-        {
+        if let Some(counter) = self.refused.get(code as usize) {
             counter.add(1);
         }
     }
@@ -291,6 +309,8 @@ pub struct ModelFigures<'a> {
     pub labels: &'a str,
     /// Whether the response cache keeps its answers.
     pub is_cached: bool,
+    /// Whether the counters of durations are left out.
+    pub hides_durations: bool,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
     /// The batches of its workers; `None` for a model without workers.
@@ -348,9 +368,15 @@ pub fn encode(
 ) -> String {
     let mut out = String::with_capacity(4096);
     for family in &FAMILIES {
+        let before = out.len();
         head(&mut out, family.name, family.kind, family.help);
+        let empty = out.len();
         for model in models {
             encode_model(&mut out, family, model);
+        }
+        // As in Triton, a family without a series is not there.
+        if out.len() == empty {
+            out.truncate(before);
         }
     }
     gpus::encode_models(&mut out, models);
@@ -364,7 +390,9 @@ pub fn encode(
 pub fn own_names() -> Vec<String> {
     let text = encode(&[], &[], &[], &[]);
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-    heads.map(str::to_owned).chain(gpus::names().map(str::to_owned)).collect()
+    let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
+    let others = others.chain(host::names()).chain(cache::names());
+    heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
 struct MetricFamily {
@@ -392,13 +420,14 @@ enum MetricValue {
     /// A time in microseconds; the cells have nanoseconds.
     Micros(fn(&ModelCells) -> &Counter),
     Placement,
-    QueueTimes,
     Releases,
     /// Sequences by state; shown only for models that serve sequences.
     Sequences,
     /// Sequences that ended, by reason; shown only for models that serve sequences.
     SequenceEnds,
     Run,
+    /// A histogram of times.
+    Times(fn(&LatencyCells) -> &TimeCells),
 }
 
 impl MetricFamily {
@@ -415,7 +444,7 @@ impl MetricFamily {
     }
 }
 
-const FAMILIES: [MetricFamily; 25] = [
+const FAMILIES: [MetricFamily; 27] = [
     MetricFamily::counter(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -489,9 +518,19 @@ const FAMILIES: [MetricFamily; 25] = [
     MetricFamily::counter("deuteron_batches_total", "Batches that left the queue, by reason", MetricValue::Releases),
     MetricFamily::histogram("deuteron_batch_size", "Rows of the batches that ran", MetricValue::BatchSizes),
     MetricFamily::histogram(
-        "deuteron_queue_duration_seconds",
-        "Queue durations of successful inference requests",
-        MetricValue::QueueTimes,
+        "deuteron_request_duration_us",
+        "Durations of successful inference requests in microseconds (includes cached requests)",
+        MetricValue::Times(LatencyCells::request),
+    ),
+    MetricFamily::histogram(
+        "deuteron_queue_duration_us",
+        "Queue durations of successful inference requests in microseconds (includes cached requests)",
+        MetricValue::Times(LatencyCells::queue),
+    ),
+    MetricFamily::histogram(
+        "deuteron_run_duration_us",
+        "Durations in the engine of successful inference requests in microseconds (does not include cached requests)",
+        MetricValue::Times(LatencyCells::run),
     ),
     MetricFamily::gauge(
         "deuteron_model_placement",
@@ -548,6 +587,8 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
             histogram::encode_sizes(out, family.name, &labels(), &batches::sum(model.batch_cells()), rows);
         }
         MetricValue::CacheCount(_) | MetricValue::CacheMicros(_) if !model.is_cached => {}
+        // As in Triton, the cache's counters belong to those of durations.
+        MetricValue::CacheCount(_) | MetricValue::CacheMicros(_) | MetricValue::Micros(_) if model.hides_durations => {}
         MetricValue::CacheCount(counter) | MetricValue::Count(counter) => line(out, "", sum(counter)),
         MetricValue::Engine => {
             if let Some((engine, engine_version)) = model.engine {
@@ -571,8 +612,8 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
                 let _ = writeln!(out, "{}{{{}}} {:.9}", family.name, labels(), run.as_secs_f64());
             }
         }
-        MetricValue::QueueTimes => {
-            let cells: Vec<_> = model.cells.iter().map(|cells| &cells.queue_times).collect();
+        MetricValue::Times(times) => {
+            let cells: Vec<_> = model.cells.iter().map(|cells| times(&cells.latency)).collect();
             histogram::encode_times(out, family.name, &labels(), &cells);
         }
         MetricValue::Releases => {
@@ -607,8 +648,9 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     let (mut refused_total, mut cancelled_total) = (0, 0);
 
     head(out, "deuteron_requests_refused_total", "counter", "Inference requests refused or failed, by reason");
-    for (index, (_, label)) in CODES.iter().enumerate() {
-        let refused: u64 = shards.iter().filter_map(|cells| cells.refused.get(index)).map(Counter::get).sum();
+    for code in Code::ALL {
+        let label = code.label();
+        let refused: u64 = shards.iter().filter_map(|cells| cells.refused.get(code as usize)).map(Counter::get).sum();
         refused_total += refused;
         let _ = writeln!(out, "deuteron_requests_refused_total{{reason=\"{label}\"}} {refused}");
     }
@@ -660,6 +702,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_http2_client_resets_total", "counter", "HTTP/2 streams reset by their client", client);
     single("deuteron_http2_server_resets_total", "counter", "HTTP/2 streams reset by the server", server);
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
+    compression::encode(out, shards);
 }
 
 /// Appends the count of runs that the embedded engine refused.
@@ -667,6 +710,19 @@ pub fn encode_run_memory(out: &mut String, refused: u64) {
     let name = "deuteron_run_memory_refused_total";
     head(out, name, "counter", "Runs of the embedded engine refused for their memory (--run-memory-bytes-max)");
     let _ = writeln!(out, "{name} {refused}");
+}
+
+/// Appends the spans of traces that were written or sent, and those that were dropped.
+pub fn encode_traces(out: &mut String, (written, dropped): (u64, u64)) {
+    let written_help = "Spans of traces written to files or sent to a collector";
+    let dropped_help = "Spans of traces dropped because the disk or the collector was slow or failed";
+    for (name, help, value) in [
+        ("deuteron_trace_spans_total", written_help, written),
+        ("deuteron_trace_spans_dropped_total", dropped_help, dropped),
+    ] {
+        head(out, name, "counter", help);
+        let _ = writeln!(out, "{name} {value}");
+    }
 }
 
 /// Escapes the value of a label (Prometheus text format 0.0.4).
@@ -744,9 +800,9 @@ mod tests {
             "deuteron_batch_size_bucket{model=\"m\",version=\"1\",le=\"+Inf\"} 3",
             "deuteron_batch_size_sum{model=\"m\",version=\"1\"} 12",
             "deuteron_batch_size_count{model=\"m\",version=\"1\"} 3",
-            "deuteron_queue_duration_seconds_bucket{model=\"m\",version=\"1\",le=\"0.0001\"} 2",
-            "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
-            "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
+            "deuteron_queue_duration_us_bucket{model=\"m\",version=\"1\",le=\"10\"} 2",
+            "deuteron_queue_duration_us_sum{model=\"m\",version=\"1\"} 8.000",
+            "deuteron_run_duration_us_sum{model=\"m\",version=\"1\"} 40.000",
             "deuteron_model_placement{model=\"m\",placement=\"worker\",version=\"1\"} 1",
             "deuteron_model_run_seconds{model=\"m\",version=\"1\"} 0.000001500",
             "deuteron_instance_batches_total{instance=\"m_0_0\",model=\"m\",version=\"1\"} 3",
@@ -801,7 +857,7 @@ mod tests {
     #[test]
     fn every_code_has_a_counter() {
         let shard = ShardCells::default();
-        for (code, _) in CODES {
+        for code in Code::ALL {
             shard.count_refused(code);
         }
         assert!(shard.refused.iter().all(|counter| counter.get() == 1));

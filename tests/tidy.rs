@@ -29,22 +29,25 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("budget", &["error"]),
     ("tensor", &["limits"]),
     ("metrics", &["error", "limits", "time"]),
+    ("policy", &["limits"]),
     // 1 formats and the catalogue
     ("wire", &["limits"]),
     ("model", &["error", "limits", "tensor", "wire"]),
+    // What is recorded of requests.
+    ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
     // 2 machines
-    ("connection", &["budget", "limits", "time", "wire"]),
-    ("protocol", &["budget", "error", "limits", "metrics", "model", "tensor", "time", "wire"]),
+    ("connection", &["budget", "limits", "policy", "time", "wire"]),
+    ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "time"]),
-    ("backend", &["error", "limits", "model", "tensor", "time"]),
+    ("backend", &["error", "limits", "model", "tensor", "time", "trace"]),
     // What the server and the load generator are asked to do.
     ("flags", &[]),
-    ("settings", &["flags", "limits"]),
+    ("settings", &["flags", "limits", "policy"]),
     // 3 edge, by the thread that owns what is in it
-    ("log", &["settings"]),
+    ("log", &["limits", "settings"]),
     ("runtime", &["limits", "time"]),
     // Shards and workers.
-    ("queue", &["backend", "error", "limits", "metrics", "model", "runtime", "scheduler", "tensor", "time"]),
+    ("queue", &["backend", "error", "limits", "metrics", "model", "runtime", "scheduler", "tensor", "time", "trace"]),
     // One pinned core.
     (
         "shard",
@@ -54,14 +57,17 @@ const LAYERS: &[(&str, &[&str])] = &[
             "connection",
             "error",
             "limits",
+            "log",
             "metrics",
             "model",
+            "policy",
             "protocol",
             "queue",
             "runtime",
             "scheduler",
             "tensor",
             "time",
+            "trace",
             "wire",
         ],
     ),
@@ -79,6 +85,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "log",
             "metrics",
             "model",
+            "policy",
             "protocol",
             "queue",
             "runtime",
@@ -86,6 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "shard",
             "tensor",
             "time",
+            "trace",
             "wire",
         ],
     ),
@@ -107,7 +115,9 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("ort::", &["backend"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
-    ("std::fs", &["cli", "control", "loadgen"]),
+    ("std::fs", &["cli", "control", "loadgen", "log"]),
+    ("regex_lite::", &["policy"]),
+    ("zstd_safe::", &["wire"]),
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 

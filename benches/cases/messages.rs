@@ -123,7 +123,7 @@ pub fn top_5() -> (Work, usize) {
     let tensor = Tensor { datatype: Datatype::Fp32, shape, contents: Bytes::from(contents) };
     let work = move || {
         let output = spec.outputs.first().expect("there is one");
-        let classes = classify(output, true, black_box(&tensor), 5).expect("there are classes");
+        let classes = classify(&spec, output, black_box(&tensor), 5).expect("there are classes");
         assert_eq!(black_box(classes).shape.as_slice(), [1, 5]);
     };
     (Box::new(work), size)

@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each of the two uses a part of it")]
 
+mod compression;
 mod connections;
 #[path = "../../tests/support/escape.rs"]
 mod escape;
@@ -71,6 +72,46 @@ pub const CASES: &[Case] = &[
     counted("scheduler", "64 requests to a batch", queues::scheduler),
     counted("queue", "64 requests to a worker and back", queues::model_queue),
     timed("queue", "64 answers through completions", queues::completions),
+    timed("compression", "copy 1 MiB", compression::copy::<{ compression::LARGE }>),
+    timed(
+        "compression",
+        "inflate deflate, 1 MiB",
+        compression::inflate::<{ compression::DEFLATE }, { compression::LARGE }>,
+    ),
+    timed("compression", "inflate gzip, 4 KiB", compression::inflate::<{ compression::GZIP }, { compression::SMALL }>),
+    timed("compression", "inflate gzip, 1 MiB", compression::inflate::<{ compression::GZIP }, { compression::LARGE }>),
+    timed("compression", "inflate zstd, 4 KiB", compression::inflate::<{ compression::ZSTD }, { compression::SMALL }>),
+    timed("compression", "inflate zstd, 1 MiB", compression::inflate::<{ compression::ZSTD }, { compression::LARGE }>),
+    timed(
+        "compression",
+        "compress gzip, low, 4 KiB",
+        compression::deflate::<{ compression::GZIP }, { compression::LOW }, { compression::SMALL }>,
+    ),
+    timed(
+        "compression",
+        "compress gzip, low, 1 MiB",
+        compression::deflate::<{ compression::GZIP }, { compression::LOW }, { compression::LARGE }>,
+    ),
+    timed(
+        "compression",
+        "compress zstd, low, 4 KiB",
+        compression::deflate::<{ compression::ZSTD }, { compression::LOW }, { compression::SMALL }>,
+    ),
+    timed(
+        "compression",
+        "compress zstd, low, 1 MiB",
+        compression::deflate::<{ compression::ZSTD }, { compression::LOW }, { compression::LARGE }>,
+    ),
+    timed(
+        "compression",
+        "compress gzip, medium, 4 KiB",
+        compression::deflate::<{ compression::GZIP }, { compression::MEDIUM }, { compression::SMALL }>,
+    ),
+    timed(
+        "compression",
+        "compress gzip, high, 4 KiB",
+        compression::deflate::<{ compression::GZIP }, { compression::HIGH }, { compression::SMALL }>,
+    ),
 ];
 
 /// Numbers that look random and are the same in every run (SplitMix64).

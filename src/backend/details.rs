@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::model::CorrelationId;
 use crate::model::parameters::Parameters;
 use crate::time::Instant;
+use crate::trace::ActiveTrace;
 
 /// `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`.
 pub const FLAG_SEQUENCE_START: u32 = 1;
@@ -29,6 +30,8 @@ pub struct RequestDetails {
     pub parameters: Parameters,
     /// The context of its trace (W3C trace context as JSON), if it is traced.
     pub trace: Option<String>,
+    /// Its trace, if it is traced: what it calls becomes a part of that.
+    pub active_trace: Option<Arc<ActiveTrace>>,
     /// When an answer becomes useless: the client's deadline.
     pub deadline: Option<Instant>,
     /// The calls between models that led to it; empty for a request of a client.

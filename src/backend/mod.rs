@@ -12,6 +12,7 @@ mod engine_run;
 pub mod ensemble;
 pub mod gateway;
 pub mod gpu;
+pub mod isolation;
 pub mod kernel;
 mod model_file;
 pub mod onnxruntime;

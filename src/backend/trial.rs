@@ -37,8 +37,10 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         optimization: Default::default(),
         warm_ups: Vec::new(),
         metric_labels: String::new(),
+        first_response_bounds: None,
         is_cached: false,
         is_decoupled: false,
+        follows_triton: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),
     }

@@ -18,7 +18,7 @@ use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
 use crate::model::{ModelSpec, PythonModel};
-use crate::settings::Settings;
+use crate::settings::{Compat, Settings};
 
 /// Completes configurations. Runs on load threads: a Python model may take its time.
 #[derive(Clone, Copy)]
@@ -108,6 +108,7 @@ impl ConfigCompletion<'_> {
             log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
             spec.is_cached = false;
         }
+        spec.follows_triton = self.settings.compat == Compat::Triton;
         Ok(spec)
     }
 

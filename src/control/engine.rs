@@ -4,7 +4,7 @@
 //! start.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::gpu::Gpus;
@@ -103,6 +103,16 @@ impl Engines {
                 Err(_) => Ok(&self.embedded),
             },
         }
+    }
+
+    /// The library that another process opens to have the engine of a model; none for the embedded one.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn library(&self, spec: &ModelSpec) -> Result<Option<PathBuf>, Error> {
+        let name = self.choose(spec)?.name();
+        let opened = self.onnxruntime.get().and_then(|opened| opened.as_ref().ok());
+        Ok(opened.filter(|opened| opened.name() == name).map(|opened| opened.library().to_owned()))
     }
 
     /// ONNX Runtime for a model with instances on GPUs.

@@ -15,7 +15,6 @@ use crate::control::engine::{self, Engines};
 use crate::control::gpu_check;
 use crate::control::spawn::spawn;
 use crate::error::Error;
-use crate::limits::GPU_WATCH_INTERVAL;
 use crate::log;
 use crate::metrics::{GpuBoard, GpuCells};
 use crate::model::ModelSpec;
@@ -32,6 +31,8 @@ pub struct HostGpus {
     /// Empty until the first search.
     gpus: OnceLock<Gpus>,
     board: Arc<GpuBoard>,
+    /// `--metrics-interval-ms`; none with `--allow-gpu-metrics=false`.
+    watch_interval: Option<Duration>,
 }
 
 impl HostGpus {
@@ -39,7 +40,9 @@ impl HostGpus {
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
         let (usage, run_max) = (settings.gpu, settings.gpu_run_max);
-        Self { usage, limits, run_max, gpus: OnceLock::new(), board: Arc::default() }
+        let metrics = &settings.metrics_config;
+        let watch_interval = metrics.shows_gpus.then_some(metrics.interval);
+        Self { usage, limits, run_max, gpus: OnceLock::new(), board: Arc::default(), watch_interval }
     }
 
     /// Checks that there is a GPU where one is required.
@@ -58,7 +61,8 @@ impl HostGpus {
     #[cfg(test)]
     pub fn of(gpus: Gpus) -> Self {
         let limits = MemoryLimits { device: 0, pinned: 0 };
-        Self { usage: GpuUse::Auto, limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
+        let (run_max, gpus) = (gpus.run_max(), OnceLock::from(gpus));
+        Self { usage: GpuUse::Auto, limits, run_max, gpus, board: Arc::default(), watch_interval: None }
     }
 
     /// The devices. The first call searches for them and starts the metrics thread.
@@ -69,11 +73,18 @@ impl HostGpus {
                 GpuUse::Auto | GpuUse::Require => find(self.limits),
             };
             let gpus = gpus.with_run_max(self.run_max);
-            if !gpus.all().is_empty() {
-                watch(&gpus, &self.board);
+            if let Some(interval) = self.watch_interval.filter(|_| !gpus.all().is_empty()) {
+                watch(&gpus, &self.board, interval);
             }
             gpus
         })
+    }
+
+    /// Bytes of the pinned memory that is taken; 0 before the devices are searched for.
+    pub fn pinned_used(&self) -> usize {
+        // All devices have one account.
+        let gpu = self.gpus.get().and_then(|gpus| gpus.all().first());
+        gpu.map_or(0, |gpu| gpu.pinned_account().used())
     }
 
     /// The metrics of the devices.
@@ -176,7 +187,7 @@ fn find(limits: MemoryLimits) -> Gpus {
 }
 
 /// Starts the thread that samples the devices for `/metrics`. It ends when the board has been dropped.
-fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
+fn watch(gpus: &Gpus, board: &Arc<GpuBoard>, interval: Duration) {
     let cells = |gpu: &Arc<Gpu>| GpuCells { uuid: gpu.properties().uuid.clone(), ..GpuCells::default() };
     // Cannot fail: this is called once, from a `OnceLock`.
     let _ = board.set(gpus.all().iter().map(cells).collect());
@@ -191,7 +202,7 @@ fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
                 write_sample(cells, known.unwrap_or_default(), gpu.account().used());
             }
             drop(board);
-            std::thread::park_timeout(GPU_WATCH_INTERVAL);
+            std::thread::park_timeout(interval);
         }
     });
     if let Err(error) = started {
@@ -242,7 +253,7 @@ mod tests {
     #[test]
     fn what_is_taken_of_a_device_is_shown_though_nothing_else_be_known() {
         let (fake, board) = (Fake::new(2), Arc::new(GpuBoard::default()));
-        watch(&fake.gpus(1 << 20, 1 << 20), &board);
+        watch(&fake.gpus(1 << 20, 1 << 20), &board, crate::limits::METRICS_INTERVAL);
         let text = || crate::metrics::encode(&[], &[], &[], board.get().map_or(&[][..], Vec::as_slice));
         let row = "deuteron_gpu_memory_taken_bytes{gpu_uuid=\"GPU-1\"} 0";
         while !text().contains(row) {

@@ -79,10 +79,10 @@ const fn kind(code: Code) -> &'static str {
         Code::AlreadyExists => "Already exists",
         Code::Cancelled => "Cancelled",
         Code::Internal => "Internal",
-        Code::InvalidArgument | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
+        Code::InvalidArgument | Code::MalformedJson | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
         Code::NotFound => "Not found",
-        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted => "Unavailable",
+        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted | Code::Restricted => "Unavailable",
         Code::Unknown => "Unknown",
-        Code::Unsupported => "Unsupported",
+        Code::Unsupported | Code::UnsupportedMedia => "Unsupported",
     }
 }

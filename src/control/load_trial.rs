@@ -258,35 +258,17 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// The codes of errors; their numbers in reports begin with one.
-const CODES: [Code; 12] = [
-    Code::AlreadyExists,
-    Code::Cancelled,
-    Code::DeadlineExceeded,
-    Code::Exhausted,
-    Code::Internal,
-    Code::InvalidArgument,
-    Code::MethodNotAllowed,
-    Code::NotFound,
-    Code::TooLarge,
-    Code::Unavailable,
-    Code::Unknown,
-    Code::Unsupported,
-];
-
-/// An error as the last that a process writes: a zero, the number of its code, its text. A library may have written
-/// before.
+/// An error as the last that a process writes: a zero, the number of its code from one, its text. A library may have
+/// written before.
 pub fn encode_report(error: &Error) -> Vec<u8> {
-    let number = CODES.iter().position(|code| *code == error.code()).and_then(|index| u8::try_from(index + 1).ok());
     let text = error.text().replace('\0', " ");
-    [&[0, number.unwrap_or_default()], text.as_bytes()].concat()
+    [&[0, error.code().number()], text.as_bytes()].concat()
 }
 
 fn decode_report(report: &[u8]) -> Option<Error> {
     let begin = report.iter().rposition(|byte| *byte == 0)?;
     let [_, number, text @ ..] = report.get(begin..)? else { return None };
-    let code = CODES.get(usize::from(*number).checked_sub(1)?)?;
-    Some(Error::new(*code, String::from_utf8_lossy(text).into_owned()))
+    Some(Error::new(Code::of_number(*number)?, String::from_utf8_lossy(text).into_owned()))
 }
 
 impl TrialOrder {
@@ -348,7 +330,7 @@ mod tests {
             assert_eq!(TrialOrder::decode(&order.encode()), Some(order));
         }
         assert_eq!(TrialOrder::decode(b"1\x002\0"), None);
-        for code in CODES {
+        for code in Code::ALL {
             let error = Error::new(code, "a \u{e9}\ntext");
             let report = [b"a library's own words\n".to_vec(), encode_report(&error)].concat();
             assert_eq!(decode_report(&report), Some(error));

@@ -15,8 +15,11 @@ pub mod engine;
 mod ensemble;
 pub mod gpu_check;
 pub mod gpu_engine;
+pub mod host_watch;
 pub mod initial_load;
 mod internal_sink;
+pub mod isolated_engine;
+mod isolation;
 pub mod load_failure;
 pub mod load_job;
 pub mod load_trial;
@@ -40,12 +43,12 @@ pub mod run_watcher;
 pub mod shared_memory;
 pub mod spawn;
 pub mod threads;
+pub mod trace;
 pub mod trial_process;
 pub mod uploaded_files;
 pub mod warm_up;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -57,16 +60,19 @@ use crate::control::repositories::RepositoryScan;
 use crate::control::retire::{PendingChange, RetiringVersion};
 use crate::control::spawn::spawn;
 use crate::error::Error;
-use crate::log;
+use crate::log::{self, PlainTarget};
 use crate::model::repository::ModelDirectory;
 use crate::model::repository::index::{LoadProgress, RepositoryOverview, VersionState};
 use crate::protocol::repository::LoadOrder;
+use crate::protocol::trace::TraceOrder;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::settings::ControlMode;
 use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
+use crate::shard::trace_settings::{PublishedTraces, TraceReply};
 use crate::time::Instant;
+use crate::trace::TraceTable;
 
 /// A message to the control thread.
 pub enum ControlMessage {
@@ -126,6 +132,8 @@ pub struct ControlThread {
     shards_running: usize,
     is_draining: bool,
     has_failed: bool,
+    /// The trace settings.
+    traces: Arc<TraceTable>,
 }
 
 /// A model whose load is queued or running.
@@ -141,6 +149,8 @@ struct BusyModel {
     awaiting: Option<(Box<LoadJob>, BTreeSet<String>)>,
     /// Actions on the model that wait until this load has ended.
     queued: VecDeque<PendingAction>,
+    /// For an ensemble: unloads of its composing models, by their names, that wait until this load has ended.
+    unloads_beneath: Vec<(String, PendingAction)>,
 }
 
 /// An action on one model. Actions on the same model run one at a time.
@@ -163,6 +173,7 @@ impl ControlThread {
     pub fn new(context: Arc<LoadContext>, messages: Receiver<ControlMessage>, models: ModelRecords) -> Self {
         let shards = context.server_context.control_link.mailboxes.len();
         let mut control = Self {
+            traces: Arc::clone(&context.server_context.traces.initial),
             context,
             messages,
             models,
@@ -236,6 +247,7 @@ impl ControlThread {
             ControlMessage::Shard(ControlEvent::Ordered(order, reply)) => self.handle_order(order, reply),
             ControlMessage::Shard(ControlEvent::Changed(number)) => self.handle_change_applied(number),
             ControlMessage::Shard(ControlEvent::Released(handle)) => self.handle_released(handle),
+            ControlMessage::Shard(ControlEvent::TraceOrdered(order, reply)) => self.handle_trace_order(&order, reply),
             ControlMessage::Signal(signal) => self.handle_signal(signal),
             ControlMessage::Failed => {
                 self.has_failed = true;
@@ -252,9 +264,27 @@ impl ControlThread {
         }
     }
 
+    /// Changes trace settings and sends them to every shard; the last one that has them answers the client.
+    fn handle_trace_order(&mut self, order: &TraceOrder, reply: TraceReply) {
+        let next = match self.traces.changed(&order.model, &order.change) {
+            Ok(next) => Arc::new(next),
+            Err(error) => return reply.send(Err(error)),
+        };
+        self.traces.handle_replaced(&next);
+        self.traces = Arc::clone(&next);
+        let server_context = &self.context.server_context;
+        if let Some(queue) = &server_context.traces.queue {
+            // The traces of settings that were replaced go to their file.
+            queue.wake();
+        }
+        let published = Arc::new(PublishedTraces::new(next, reply));
+        for mailbox in &server_context.control_link.mailboxes {
+            mailbox.push_traces(Arc::clone(&published));
+        }
+    }
+
     fn handle_signal(&mut self, signal: i32) {
-        // Standard output may be closed; that must not stop the drain.
-        let _ = writeln!(io::stdout(), "Signal ({signal}) received.");
+        log::plain(PlainTarget::Output, &format!("Signal ({signal}) received.\n"));
         if !self.is_draining {
             log::info(&format!("draining after signal {signal}"));
             self.drain();

@@ -13,6 +13,7 @@ use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulMod
 use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
+use crate::control::isolation::{self, EngineProcesses, ISOLATION};
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_trial::LoadTrials;
 use crate::control::loaded_version::LoadedVersion;
@@ -37,6 +38,7 @@ use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
+use crate::queue::run_limit::RunLimit;
 use crate::runtime::clock;
 use crate::settings::Settings;
 use crate::time::Instant;
@@ -83,6 +85,8 @@ pub struct ModelLoader {
     has_started: AtomicBool,
     /// Whether Python models are loaded, which starts their processes.
     runs_python: bool,
+    /// None in a process that is one already.
+    engine_processes: Option<EngineProcesses>,
 }
 
 impl ModelLoader {
@@ -105,7 +109,8 @@ impl ModelLoader {
     /// # Errors
     /// As [`Self::new`].
     pub fn for_trial(settings: &Arc<Settings>) -> Result<Self, Error> {
-        Ok(Self::of(settings, Engines::new(&settings.backend_config.onnxruntime)?, ModelServices::new()))
+        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        Ok(Self { engine_processes: None, ..Self::of(settings, engines, ModelServices::new()) })
     }
 
     fn of(settings: &Arc<Settings>, engines: Engines, services: ModelServices) -> Self {
@@ -121,6 +126,7 @@ impl ModelLoader {
             trials: None,
             has_started: AtomicBool::new(false),
             runs_python: true,
+            engine_processes: Some(EngineProcesses::default()),
         }
     }
 
@@ -162,6 +168,11 @@ impl ModelLoader {
     /// The GPUs of this machine. The first call searches for them.
     pub fn gpus(&self) -> &Gpus {
         self.host_gpus.gpus()
+    }
+
+    /// Bytes of the pinned memory that is taken.
+    pub fn pinned_used(&self) -> usize {
+        self.host_gpus.pinned_used()
     }
 
     /// What runs of the embedded engine may take.
@@ -377,21 +388,9 @@ impl ModelLoader {
     ) -> Result<LoadedVersion, Error> {
         let run_limit = self.run_watcher.limit(spec, &self.settings)?;
         if spec.python.is_some() && !self.runs_python {
-            let choice = PlacementChoice::new(InstanceSite::Worker, "it is not loaded");
-            let (spec, configured) = (Arc::clone(spec), Arc::clone(spec));
-            // Any model without instances of its own will do.
-            let model = Arc::new(EnsembleModel);
-            return Ok(LoadedVersion {
-                spec,
-                configured,
-                version,
-                model,
-                choice,
-                took: Duration::ZERO,
-                registration: None,
-                run_limit,
-            });
+            return Ok(not_loaded(spec, version, run_limit));
         }
+        let processes = self.processes(spec)?;
         let path = source.root.join(directory.version_path(version));
         let backend = match gpu_engine {
             Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
@@ -407,7 +406,14 @@ impl ModelLoader {
                     let model = GpuModel::new(spec, Arc::clone(plan) as _, self.host_gpus.gpus(), on_cpu);
                     warm_up::with_warm_up(Box::new(model), spec, &[], read)?
                 }
-                (_, Some(backend)) => load_engine(backend, spec, (&path, &pinned), &self.settings, read)?,
+                (_, Some(backend)) => {
+                    let isolate = |processes: &EngineProcesses| {
+                        processes.backend(&self.settings, (&self.engines, backend), spec, (source, &pinned))
+                    };
+                    let isolated = processes.map(isolate).transpose()?;
+                    let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
+                    load_engine(backend, spec, (&path, &pinned), &self.settings, read)?
+                }
                 (_, None) => return Err(Error::internal("the model has no instances")),
             };
             pinned.check(source)?;
@@ -430,12 +436,36 @@ impl ModelLoader {
         if let Some(EngineName { engine, version }) = &engine {
             decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
         }
+        decisions.extend(processes.map(|_| (ISOLATION, "process")));
         let (configured, mut spec) = (Arc::clone(spec), spec.with_parameters(&decisions)?);
         if choice.runs_apart {
             spec.batching = None;
         }
         let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);
         Ok(LoadedVersion { spec, configured, version, model, choice, took, registration, run_limit })
+    }
+}
+
+impl ModelLoader {
+    /// What starts the processes of a model that runs in such; none for others.
+    fn processes(&self, spec: &ModelSpec) -> Result<Option<&EngineProcesses>, Error> {
+        let is_isolated = isolation::is_isolated(spec, &self.settings)?;
+        Ok(self.engine_processes.as_ref().filter(|_| is_isolated))
+    }
+}
+
+/// A Python model of which only the configuration is asked for.
+fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) -> LoadedVersion {
+    LoadedVersion {
+        spec: Arc::clone(spec),
+        configured: Arc::clone(spec),
+        version,
+        // Any model without instances of its own will do.
+        model: Arc::new(EnsembleModel),
+        choice: PlacementChoice::new(InstanceSite::Worker, "it is not loaded"),
+        took: Duration::ZERO,
+        registration: None,
+        run_limit,
     }
 }
 
@@ -495,6 +525,7 @@ mod tests {
             trials: None,
             has_started: AtomicBool::new(false),
             runs_python: true,
+            engine_processes: None,
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

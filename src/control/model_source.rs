@@ -126,6 +126,12 @@ impl ModelSource {
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }
+        let named = settings.model_config_name.as_ref().and_then(|name| model.named_config(name));
+        if let Some(file) = named {
+            let text = self.read(&model.file(&file), CONFIG_SIZE_MAX)?;
+            let draft = ConfigDraft::read(&model.name, Notation::Text, &text, surroundings);
+            return draft.map_err(|error| error.with_prefix(&format!("in {file}: ")));
+        }
         let Some(notation) = model.notation()? else {
             if settings.auto_complete {
                 return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);

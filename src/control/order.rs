@@ -75,10 +75,29 @@ impl ControlThread {
 
     /// Starts an action on a model, or queues it until the model's current load has ended.
     pub(super) fn schedule(&mut self, name: String, action: PendingAction) {
+        if let Some(ensemble) = self.loading_ensemble_of(&name, &action) {
+            return ensemble.unloads_beneath.push((name, action));
+        }
         match self.busy.get_mut(&name) {
             Some(busy) => busy.queued.push_back(action),
             None => self.start_action(name, action),
         }
+    }
+
+    /// An ensemble that is loading and has the model as a step, where a client wants the model unloaded: the ensemble
+    /// loads first, as in Triton. A model that unloads another never waits for it, since its own load may be what the
+    /// ensemble waits for.
+    fn loading_ensemble_of(&mut self, name: &str, action: &PendingAction) -> Option<&mut BusyModel> {
+        let PendingAction::Unload(Some(reply), _) = action else { return None };
+        if reply.lease().and_then(ControlLease::origin).is_some() {
+            return None;
+        }
+        let models = &self.models;
+        let is_made_of = |ensemble: &str| {
+            models.get(ensemble).is_some_and(|model| model.composing.iter().any(|composing| composing == name))
+        };
+        let mut loading = self.busy.iter_mut().filter(|(_, busy)| !busy.is_revalidation);
+        loading.find(|(ensemble, _)| *ensemble != name && is_made_of(ensemble)).map(|(_, busy)| busy)
     }
 
     fn start_action(&mut self, name: String, action: PendingAction) {
@@ -147,7 +166,8 @@ impl ControlThread {
         if self.is_draining {
             return;
         }
-        let BusyModel { reply, mut queued, is_requested, .. } = self.busy.remove(&name).unwrap_or_default();
+        let BusyModel { reply, mut queued, is_requested, unloads_beneath, .. } =
+            self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
@@ -169,6 +189,9 @@ impl ControlThread {
         }
         self.run_queued_actions(name.clone(), queued);
         self.resume_ensembles(&name);
+        for (model, unload) in unloads_beneath {
+            self.schedule(model, unload);
+        }
     }
 
     /// Runs the actions that waited for the end of a load. The first that starts a load queues the rest again.

@@ -8,7 +8,9 @@ use std::os::fd::AsFd;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use crate::backend::isolation::FilesCheck;
 use crate::backend::{Backend, LoadedModel};
+use crate::control::beneath::RepositoryRoot;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -87,6 +89,26 @@ impl PinnedFiles {
             }
             None => Ok(()),
         }
+    }
+
+    /// The same check for a process that opens the files by their paths later; one that gets the opened file needs none.
+    ///
+    /// # Errors
+    /// `Unavailable` where the repository cannot be kept open.
+    pub fn later_check(&self, source: &ModelSource) -> Result<FilesCheck, Error> {
+        if self.file.is_some() {
+            return Ok(Arc::new(|| Ok(())));
+        }
+        let repository = RepositoryRoot::open(&source.root);
+        let repository =
+            repository.map_err(|error| Error::unavailable(format!("the repository cannot be kept open: {error}")))?;
+        let stamps = self.stamps.clone();
+        Ok(Arc::new(move || match stamps.iter().find(|(path, stamp)| repository.stamp(path) != *stamp) {
+            Some((path, _)) => {
+                Err(Error::unavailable(format!("'{path}' was changed since it was loaded; load it again")))
+            }
+            None => Ok(()),
+        }))
     }
 
     /// Loads the model with an engine. `path` is the version's directory.

@@ -12,10 +12,11 @@ use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
 use crate::control::process_memory;
+use crate::control::trace::trace_link;
 use crate::error::Error;
 use crate::limits::RECEIVE_MEMORY_PART;
 use crate::log;
-use crate::metrics::{GpuBoard, ShardCells};
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
@@ -25,15 +26,17 @@ use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::settings::{Compat, ControlMode, Io, Settings};
+use crate::settings::{Compat, ControlMode, Io, ResponseCompression, Settings};
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RuntimeOptions, ServerContext, ServiceOptions,
+    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
+    ServiceOptions,
 };
 use crate::shard::shared_memory::SharedMemoryClient;
+use crate::wire::compression::deflate::DeflateLevel;
 
 /// The plan of the whole server at start.
 pub struct ServerPlan {
@@ -152,8 +155,27 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
     };
     let (run, took) = (loaded.choice.run, loaded.took);
     let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
-    let served = served.measured(run).limited(loaded.run_limit);
+    let served = served.measured(run).limited(loaded.run_limit).with_latencies(&latencies(settings));
     PlannedModel { served: Arc::new(served), producers, placements, took }
+}
+
+/// Which latencies the metrics have.
+fn latencies(settings: &Settings) -> LatencyOptions {
+    let config = &settings.metrics_config;
+    LatencyOptions {
+        hides_counters: !config.has_counters,
+        has_histograms: config.has_histograms,
+        has_summaries: config.has_summaries,
+        quantiles: config.quantiles.clone(),
+    }
+}
+
+/// The figures of the machine before the first look at it.
+fn host_cells(settings: &Settings) -> HostCells {
+    let cells = HostCells::default();
+    cells.pinned_total.set(u64::try_from(settings.pinned_memory_bytes_max).ok());
+    cells.pinned_used.set(Some(0));
+    cells
 }
 
 /// The semaphore of each step of an ensemble; empty without `max_inflight_requests`.
@@ -182,8 +204,18 @@ pub fn server_context(
             is_controlled: settings.control_mode == ControlMode::Explicit,
             strict_readiness: settings.strict_readiness,
             tells_timing: settings.tells_timing,
-            has_bare_health: settings.compat == Compat::Triton,
+            tells_load: settings.metrics_config.tells_load,
+            follows_triton: settings.compat == Compat::Triton,
+            allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
+            access_log_per_million: settings.access_log_per_million,
+            grpc_compression: match settings.grpc_compression {
+                ResponseCompression::None => None,
+                ResponseCompression::Low => Some(DeflateLevel::Low),
+                ResponseCompression::Medium => Some(DeflateLevel::Medium),
+                ResponseCompression::High => Some(DeflateLevel::High),
+            },
         },
+        policy: RequestPolicy { http: settings.http_policy.clone(), grpc: settings.grpc_policy.clone() },
         connection_limits: ConnectionLimits {
             connections_max: settings.connections_max,
             http_input_size_max: settings.http_input_size_max,
@@ -191,6 +223,7 @@ pub fn server_context(
             http2_streams_max: settings.http2_streams_max,
             http2_resets_max: settings.http2_resets_max,
             http2_control_frames_max: settings.http2_control_frames_max,
+            keep_alive: settings.grpc_keep_alive,
         },
         runtime: RuntimeOptions {
             io: match settings.io {
@@ -208,6 +241,10 @@ pub fn server_context(
         },
         metrics: MetricsSources {
             shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
+            host: Arc::new(host_cells(settings)),
+            load: LoadBoard::default(),
+            interval: settings.metrics_config.interval,
+            latencies: latencies(settings),
             gpus: Arc::clone(gpus),
             custom: Arc::clone(custom),
             run_memory: Arc::clone(run_memory),
@@ -219,7 +256,9 @@ pub fn server_context(
             mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         },
         shared_memory: None,
-        warn: log::warning,
+        traces: trace_link(settings),
+        // A closure, here and elsewhere: its place is the cause of what it logs.
+        warn: |text| log::warning(text),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::control::model_services::ModelServices;
 use crate::control::process_memory;
 use crate::error::Error;
 use crate::limits::PYTHON_REGION_SIZE;
-use crate::log;
+use crate::log::{self, Severity};
 use crate::runtime::clock;
 use crate::settings::Settings;
 
@@ -62,13 +62,15 @@ impl PythonEngine for PythonBackend {
     }
 }
 
-fn log_line(level: LogLevel, text: &str) {
-    match level {
-        LogLevel::Error => log::error(text),
-        LogLevel::Info => log::info(text),
-        LogLevel::Verbose => log::verbose(text),
-        LogLevel::Warning => log::warning(text),
-    }
+/// Logs what a process of a model prints.
+pub fn log_line(level: LogLevel, text: &str) {
+    let severity = match level {
+        LogLevel::Error => Severity::Error,
+        LogLevel::Info => Severity::Info,
+        LogLevel::Verbose => Severity::Verbose,
+        LogLevel::Warning => Severity::Warning,
+    };
+    log::from_model(severity, text);
 }
 
 fn variables() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {

@@ -192,7 +192,9 @@ fn start_worker(
                 Ok(instance) => {
                     started.send(Ok(()));
                     if let Err(panic) =
-                        worker::run(&served, &model_queue, placement.parking, instance, threads, log::warning)
+                        worker::run(&served, &model_queue, placement.parking, instance, threads, |text| {
+                            log::warning(text)
+                        })
                     {
                         log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
                     }

@@ -19,7 +19,7 @@ use crate::settings::{LogSettings, Settings};
 /// Loads what the order on standard input says. Returns the exit status of the process.
 pub fn run(settings: &Settings) -> i32 {
     // The server loads the same again, and logs it then.
-    log::start(LogSettings { info: false, warning: false, error: false, verbose: 0 });
+    log::start(LogSettings::SILENT);
     let outcome = catch_unwind(AssertUnwindSafe(|| read_order().and_then(|order| try_load(settings, order))));
     let outcome =
         outcome.unwrap_or_else(|panic| Err(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))));

@@ -11,6 +11,7 @@ use crate::backend::{Batch, Instance, LoadedModel, ReadyReply, Request, Threads,
 use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
+use crate::log;
 use crate::model::config::warm_up;
 use crate::model::spec::{WarmUp, WarmUpInput, WarmUpSource};
 use crate::model::{ModelSpec, TensorSpec};
@@ -32,6 +33,7 @@ struct WarmUpSample {
 /// A model whose new instances run the samples.
 struct WarmedModel {
     model: Box<dyn LoadedModel>,
+    name: String,
     samples: Vec<WarmUpSample>,
 }
 
@@ -52,14 +54,20 @@ pub fn with_warm_up(
     }
     let samples =
         spec.warm_ups.iter().map(|sample| prepare(spec, sample, start_inputs, &read)).collect::<Result<_, _>>()?;
-    Ok(Box::new(WarmedModel { model, samples }))
+    Ok(Box::new(WarmedModel { model, name: spec.name.clone(), samples }))
 }
 
 impl LoadedModel for WarmedModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let mut instance = self.model.new_instance(threads)?;
+        let name = threads.instance().map_or(&self.name, |instance| &instance.name);
         for sample in &self.samples {
             for _ in 0..sample.runs {
+                // tritonserver's words, which its users look for.
+                log::verbose(&format!(
+                    "model '{}' instance {name} is running warmup sample '{}'",
+                    self.name, sample.name
+                ));
                 run(&mut *instance, sample)
                     .map_err(|error| error.with_prefix(&format!("failed to run warmup sample '{}': ", sample.name)))?;
             }

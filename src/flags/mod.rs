@@ -26,7 +26,8 @@ pub struct Flag<S: 'static> {
     pub apply: fn(&mut S, &str) -> Result<(), String>,
 }
 
-/// What a flag takes. A name such as `none|poll` lists the only values there are.
+/// What a flag takes. A name such as `none|poll` lists the only values there are; the
+/// values of one that ends with `SECRET` are shown in no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// A value, and one that comes later replaces it.
@@ -102,8 +103,8 @@ impl<S> Flag<S> {
 
     fn read(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
         let name = self.name();
-        let text = value.to_str().ok_or_else(|| format!("--{name}={}: expected UTF-8", value.display()))?;
-        self.read_text(settings, text).map_err(|why| format!("--{name}={text}: {why}"))
+        let outcome = value.to_str().ok_or_else(not_utf8).and_then(|text| self.read_text(settings, text));
+        outcome.map_err(|why| format!("--{name}{}: {why}", self.shown(value)))
     }
 
     fn read_text(&self, settings: &mut S, text: &str) -> Result<(), String> {
@@ -117,16 +118,27 @@ impl<S> Flag<S> {
     /// Reads what its variable holds. An empty one is none: that is how a compose file leaves one out.
     fn read_variable(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
         let name = self.variable();
-        let text = value.to_str().ok_or_else(|| format!("{name}={}: expected UTF-8", value.display()))?;
-        let outcome = match self.takes {
+        let outcome = value.to_str().ok_or_else(not_utf8).and_then(|text| match self.takes {
             Takes::Many(_) => {
                 let mut values = text.split(';').filter(|value| !value.is_empty());
                 values.try_for_each(|value| self.read_text(settings, value))
             }
             Takes::One(_) | Takes::Switch => self.read_text(settings, text),
-        };
-        outcome.map_err(|why| format!("{name}={text}: {why}"))
+        });
+        outcome.map_err(|why| format!("{name}{}: {why}", self.shown(value)))
     }
+
+    /// A value as an error shows it: not at all where it has a secret in it.
+    fn shown(&self, value: &OsStr) -> String {
+        match self.takes {
+            Takes::One(kind) | Takes::Many(kind) if kind.ends_with("SECRET") => String::new(),
+            _ => format!("={}", value.display()),
+        }
+    }
+}
+
+fn not_utf8() -> String {
+    "expected UTF-8".to_owned()
 }
 
 /// What a switch may be followed by, and what it is without.

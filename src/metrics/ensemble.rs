@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::metrics::ModelCells;
+use crate::metrics::latency::RequestDurations;
 use crate::time::{Instant, Stamps};
 
 /// Summed times of the steps of one request; more than the elapsed time if steps ran in parallel.
@@ -46,7 +47,14 @@ impl ModelCells {
         self.last_inference.raise(epoch_millis);
         self.inference.add(u64::from(rows));
         self.request_duration.add_duration(elapsed);
-        self.queue_times.count(Duration::ZERO);
+        let durations = RequestDurations {
+            request: elapsed,
+            queue: Duration::ZERO,
+            compute_input: computed.input,
+            compute_infer: computed.infer,
+            compute_output: computed.output,
+        };
+        self.latency.count(&durations, epoch_millis);
         self.compute_input_duration.add_duration(computed.input);
         self.compute_infer_duration.add_duration(computed.infer);
         self.compute_output_duration.add_duration(computed.output);

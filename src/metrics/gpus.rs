@@ -29,7 +29,8 @@ impl Gauge {
         self.0.store(value.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
 
-    fn get(&self) -> Option<u64> {
+    /// The figure, where it is known.
+    pub fn get(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|value| *value != UNKNOWN)
     }
 }

@@ -138,12 +138,13 @@ mod tests {
         one.count_failure(FailureReason::Rejected, Duration::from_nanos(7));
         two.count_failure(FailureReason::Canceled, Duration::from_nanos(5));
         one.count_cache_hit(at(100), at(101), at(104), 1_800);
-        two.count_cache_miss(Duration::from_nanos(9));
+        two.count_cache_miss(Duration::from_nanos(9), 0);
         let figures = ModelFigures {
             name: "m",
             version: 2,
             labels: "",
             is_cached: true,
+            hides_durations: false,
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],

@@ -10,17 +10,26 @@ use crate::wire::json::writer;
 /// Estimated bytes of one `value:index:label` with its length, to reserve memory.
 pub const STRING_SIZE_EXPECTED: usize = 32;
 
+/// How a score that is no integer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreText {
+    /// By the shortest text that reads back to the same value.
+    Shortest,
+    /// With six decimals, as C++ and so tritonserver write it.
+    SixDecimals,
+}
+
 /// A score that can be written as clients read it.
 pub trait WrittenClasses: topk::Score + bytemuck::Pod {
-    /// Appends the shortest text that reads back to the same value.
-    fn write(&self, out: &mut Vec<u8>);
+    /// Appends its text.
+    fn write(&self, text: ScoreText, out: &mut Vec<u8>);
 }
 
 /// Integers are written in decimal.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
         impl WrittenClasses for $integer {
-            fn write(&self, out: &mut Vec<u8>) {
+            fn write(&self, _: ScoreText, out: &mut Vec<u8>) {
                 writer::integer(*self, out);
             }
         }
@@ -33,8 +42,8 @@ integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 macro_rules! floats {
     ($($float:ty, $short:expr;)*) => {$(
         impl WrittenClasses for $float {
-            fn write(&self, out: &mut Vec<u8>) {
-                write_float($short(*self), out);
+            fn write(&self, text: ScoreText, out: &mut Vec<u8>) {
+                write_float($short(*self), text, out);
             }
         }
     )*};
@@ -47,10 +56,13 @@ floats! {
     bf16, |value: bf16| short(value.to_f32(), |text| bf16::from_f32(text) == value);
 }
 
-/// Writes a float as Triton does: a whole number without a fraction, and `nan`, `inf` or `-inf`.
-fn write_float(value: impl writer::Float, out: &mut Vec<u8>) {
+/// Writes a float: a whole number without a fraction unless six decimals are asked for, and `nan`, `inf` or `-inf` as
+/// Triton does.
+fn write_float(value: impl writer::Float, text: ScoreText, out: &mut Vec<u8>) {
     let wide = value.widen();
-    if wide.is_finite() {
+    if wide.is_finite() && text == ScoreText::SixDecimals {
+        out.extend_from_slice(format!("{wide:.6}").as_bytes());
+    } else if wide.is_finite() {
         writer::float(value, out);
         let size = out.strip_suffix(b".0").map_or(out.len(), <[u8]>::len);
         out.truncate(size);
@@ -70,11 +82,16 @@ fn short(value: f32, reads_back: impl Fn(f32) -> bool) -> f32 {
 }
 
 /// Appends a class as an element of a `BYTES` tensor: its length, then its text.
-pub fn write<T: WrittenClasses>(score: &T, index: u32, labels: Option<&Labels>, out: &mut Vec<u8>) {
+pub fn write<T: WrittenClasses>(
+    score: &T,
+    index: u32,
+    (text, labels): (ScoreText, Option<&Labels>),
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
     // The length is filled in when the text is written: formatting into a second buffer would copy it.
     out.extend_from_slice(&[0; 4]);
-    score.write(out);
+    score.write(text, out);
     out.push(b':');
     writer::integer(index, out);
     if let Some(label) = usize::try_from(index).ok().and_then(|index| labels?.get(index)) {
@@ -90,9 +107,9 @@ pub fn write<T: WrittenClasses>(score: &T, index: u32, labels: Option<&Labels>, 
 
 /// Appends the classes that a device selected, from their scores and indices as it wrote them: little-endian FP32,
 /// the only datatype that devices select from, and 32-bit integers.
-pub fn write_selected(scores: &[u8], indices: &[u8], labels: Option<&Labels>, out: &mut Vec<u8>) {
+pub fn write_selected(scores: &[u8], indices: &[u8], form: (ScoreText, Option<&Labels>), out: &mut Vec<u8>) {
     let (scores, indices) = (scores.as_chunks().0.iter(), indices.as_chunks().0.iter());
     for (score, index) in scores.zip(indices) {
-        write(&f32::from_le_bytes(*score), u32::from_le_bytes(*index), labels, out);
+        write(&f32::from_le_bytes(*score), u32::from_le_bytes(*index), form, out);
     }
 }

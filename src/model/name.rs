@@ -3,8 +3,26 @@
 use crate::error::Error;
 use crate::limits::NAME_SIZE_MAX;
 
-/// Whether `name` is valid for a model and its directory: `[A-Za-z0-9._-]{1,255}`, and not `.` or `..`.
-pub fn is_name(name: &str) -> bool {
+/// What [`is_model_name`] takes, for errors.
+pub const MODEL_NAME_RULE: &str = "a name is the name of a directory, of 1 to 255 bytes, without '/', '\\', '\"', \
+                                   control characters and blanks at its ends, and is not '.' or '..'";
+
+const _: () = assert!(NAME_SIZE_MAX == 255, "the rule says how many");
+
+/// Whether `name` is valid for a model and its directory: any name of a directory, as in Triton, of 1 to 255 bytes; but
+/// none that would have to be escaped where names are shown (`"`, `\`, control characters), or read as another one
+/// (blanks at its ends).
+pub fn is_model_name(name: &str) -> bool {
+    let is_shown = |character: char| !character.is_control() && !matches!(character, '/' | '\\' | '"');
+    (1..=NAME_SIZE_MAX).contains(&name.len())
+        && name.chars().all(is_shown)
+        && name.trim() == name
+        && name != "."
+        && name != ".."
+}
+
+/// Whether `name` is valid for a backend, or a file that a client uploads: `[A-Za-z0-9._-]{1,255}`, and not `.` or `..`.
+pub fn is_plain_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
 }
@@ -12,16 +30,12 @@ pub fn is_name(name: &str) -> bool {
 /// Checks the name of a model, which is also the name of its directory.
 ///
 /// # Errors
-/// `InvalidArgument` if the name is not valid ([`is_name`]).
+/// `InvalidArgument` if the name is not valid ([`is_model_name`]).
 pub fn check_model_name(name: &str) -> Result<(), Error> {
-    if is_name(name) {
+    if is_model_name(name) {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "'{}' cannot be the name of a model: a name has 1 to {NAME_SIZE_MAX} letters, digits, '.', '_' and '-', and is \
-         not '.' or '..'",
-        name.escape_debug()
-    )))
+    Err(Error::invalid(format!("'{}' cannot be the name of a model: {MODEL_NAME_RULE}", name.escape_debug())))
 }
 
 /// Checks a file name in field `field` of a model's configuration: a relative path without `..`. This checks the

@@ -9,9 +9,9 @@ use half::{bf16, f16};
 
 use crate::error::Error;
 use crate::limits::CLASSES_MAX;
-use crate::model::TensorSpec;
-use crate::model::classes::{self, STRING_SIZE_EXPECTED, WrittenClasses};
+use crate::model::classes::{self, STRING_SIZE_EXPECTED, ScoreText, WrittenClasses};
 use crate::model::labels::Labels;
+use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::check::check_classes;
 use crate::tensor::{Datatype, Shape, Tensor, element_count, topk};
 
@@ -21,7 +21,7 @@ use crate::tensor::{Datatype, Shape, Tensor, element_count, topk};
 /// # Errors
 ///
 /// `InvalidArgument` if the datatype has no classes or a row has too many; `Internal` if contents and shape differ.
-pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, count: u32) -> Result<Tensor, Error> {
+pub fn classify(spec: &ModelSpec, output: &TensorSpec, tensor: &Tensor, count: u32) -> Result<Tensor, Error> {
     // The backend has classified it already: a GPU does so to download only the classes.
     if tensor.datatype == Datatype::Bytes && output.datatype != Datatype::Bytes {
         return Ok(tensor.clone());
@@ -30,7 +30,7 @@ pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, coun
     let mismatch =
         || Error::internal(format!("output tensor shape does not match size of output for '{}'", output.name));
     let (rows, row_shape) = match tensor.shape.split_first() {
-        Some((rows, shape)) if has_batch_axis => (Some(*rows), shape),
+        Some((rows, shape)) if spec.has_batch_axis() => (Some(*rows), shape),
         _ => (None, tensor.shape.as_slice()),
     };
     let class_count = element_count(row_shape).map_err(|_| mismatch())?;
@@ -46,7 +46,7 @@ pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, coun
     let mut contents = Vec::with_capacity(row_count.saturating_mul(best_count).saturating_mul(STRING_SIZE_EXPECTED));
     if row_size > 0 {
         for row in tensor.contents.chunks_exact(row_size) {
-            write_row(tensor.datatype, row, best_count, output.labels.as_deref(), &mut contents);
+            write_row(tensor.datatype, row, best_count, (spec.score_text(), output.labels.as_deref()), &mut contents);
         }
     }
     let mut shape: Shape = rows.into_iter().collect();
@@ -55,32 +55,32 @@ pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, coun
 }
 
 /// Writes the best classes of one row.
-fn write_row(datatype: Datatype, row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
+fn write_row(datatype: Datatype, row: &[u8], count: usize, form: (ScoreText, Option<&Labels>), out: &mut Vec<u8>) {
     match datatype {
-        Datatype::Uint8 => write_best::<u8>(row, count, labels, out),
-        Datatype::Uint16 => write_best::<u16>(row, count, labels, out),
-        Datatype::Uint32 => write_best::<u32>(row, count, labels, out),
-        Datatype::Uint64 => write_best::<u64>(row, count, labels, out),
-        Datatype::Int8 => write_best::<i8>(row, count, labels, out),
-        Datatype::Int16 => write_best::<i16>(row, count, labels, out),
-        Datatype::Int32 => write_best::<i32>(row, count, labels, out),
-        Datatype::Int64 => write_best::<i64>(row, count, labels, out),
-        Datatype::Fp16 => write_best::<f16>(row, count, labels, out),
-        Datatype::Bf16 => write_best::<bf16>(row, count, labels, out),
-        Datatype::Fp32 => write_best::<f32>(row, count, labels, out),
-        Datatype::Fp64 => write_best::<f64>(row, count, labels, out),
+        Datatype::Uint8 => write_best::<u8>(row, count, form, out),
+        Datatype::Uint16 => write_best::<u16>(row, count, form, out),
+        Datatype::Uint32 => write_best::<u32>(row, count, form, out),
+        Datatype::Uint64 => write_best::<u64>(row, count, form, out),
+        Datatype::Int8 => write_best::<i8>(row, count, form, out),
+        Datatype::Int16 => write_best::<i16>(row, count, form, out),
+        Datatype::Int32 => write_best::<i32>(row, count, form, out),
+        Datatype::Int64 => write_best::<i64>(row, count, form, out),
+        Datatype::Fp16 => write_best::<f16>(row, count, form, out),
+        Datatype::Bf16 => write_best::<bf16>(row, count, form, out),
+        Datatype::Fp32 => write_best::<f32>(row, count, form, out),
+        Datatype::Fp64 => write_best::<f64>(row, count, form, out),
         // Refused by `check_classes`.
         Datatype::Bool | Datatype::Bytes => {}
     }
 }
 
-fn write_best<T: WrittenClasses>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
+fn write_best<T: WrittenClasses>(row: &[u8], count: usize, form: (ScoreText, Option<&Labels>), out: &mut Vec<u8>) {
     // Copied only if the bytes are not aligned for `T`: outputs may be views of a request body.
     let read = |_| row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect::<Vec<T>>();
     let scores = bytemuck::try_cast_slice(row).map_or_else(|error| read(error).into(), Cow::Borrowed);
     for index in topk::best::<T>(&scores, count) {
         if let Some(score) = usize::try_from(index).ok().and_then(|index| scores.get(index)) {
-            classes::write(score, index, labels, out);
+            classes::write(score, index, form, out);
         }
     }
 }
@@ -90,8 +90,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::protocol::testing::output;
+    use crate::protocol::testing::{self, output};
     use crate::tensor::strings::Strings;
+
+    /// A model without a batch axis.
+    fn plain() -> ModelSpec {
+        testing::spec(0, vec![], vec![])
+    }
 
     fn tensor(datatype: Datatype, shape: &[i64], contents: &[u8]) -> Tensor {
         Tensor { datatype, shape: Shape::from_slice(shape), contents: Bytes::copy_from_slice(contents) }
@@ -108,8 +113,13 @@ mod tests {
     }
 
     fn best_of(tensor: &Tensor, count: u32) -> String {
-        let spec = output("OUT", tensor.datatype, &[-1]);
-        classify(&spec, false, tensor, count).map_or_else(|error| error.text().to_owned(), |got| texts(&got).join(" "))
+        best_written(tensor, count, false)
+    }
+
+    fn best_written(tensor: &Tensor, count: u32, follows_triton: bool) -> String {
+        let spec = ModelSpec { follows_triton, ..plain() };
+        classify(&spec, &output("OUT", tensor.datatype, &[-1]), tensor, count)
+            .map_or_else(|error| error.text().to_owned(), |got| texts(&got).join(" "))
     }
 
     #[test]
@@ -119,7 +129,7 @@ mod tests {
         assert_eq!(best_of(&floats(&[1.1, 3.3, 0.5, 2.4]), 2), "3.3:1 2.4:3");
         let mut spec = output("OUT", Datatype::Int32, &[4]);
         spec.labels = Some(Arc::new(Labels::from_text("a\npickle\napple")));
-        let got = classify(&spec, false, &ints, 9).unwrap();
+        let got = classify(&plain(), &spec, &ints, 9).unwrap();
         assert_eq!(got.shape.as_slice(), [4]);
         assert_eq!(texts(&got), ["10:2:apple", "5:1:pickle", "4:3", "1:0:a"]);
     }
@@ -138,11 +148,11 @@ mod tests {
     fn rows_are_classified_one_by_one() {
         let values = [0.5_f32, 1.5, 2.5, 9.0, 8.0, 7.0];
         let batch = tensor(Datatype::Fp32, &[2, 3], bytemuck::cast_slice(&values));
-        let got = classify(&output("OUT", Datatype::Fp32, &[3]), true, &batch, 2).unwrap();
+        let got = classify(&testing::spec(8, vec![], vec![]), &output("OUT", Datatype::Fp32, &[3]), &batch, 2).unwrap();
         assert_eq!(got.shape.as_slice(), [2, 2]);
         assert_eq!(texts(&got), ["2.5:2 1.5:1", "9:0 8:1"].join(" ").split(' ').collect::<Vec<_>>());
         // Without a batch axis all elements are one row.
-        let got = classify(&output("OUT", Datatype::Fp32, &[2, 3]), false, &batch, 1).unwrap();
+        let got = classify(&plain(), &output("OUT", Datatype::Fp32, &[2, 3]), &batch, 1).unwrap();
         assert_eq!((got.shape.as_slice(), texts(&got)), (&[1_i64][..], vec!["9:3".to_owned()]));
     }
 
@@ -174,12 +184,22 @@ mod tests {
                 String::from_utf8(text).unwrap().parse::<f32>().unwrap()
             };
             if half.is_finite() && bits % 7 == 0 {
-                assert_eq!(f16::from_f32(read(&|out| WrittenClasses::write(&half, out))), half);
+                assert_eq!(f16::from_f32(read(&|out| WrittenClasses::write(&half, ScoreText::Shortest, out))), half);
             }
             if brain.is_finite() && bits % 7 == 0 {
-                assert_eq!(bf16::from_f32(read(&|out| WrittenClasses::write(&brain, out))), brain);
+                assert_eq!(bf16::from_f32(read(&|out| WrittenClasses::write(&brain, ScoreText::Shortest, out))), brain);
             }
         }
+    }
+
+    #[test]
+    fn floats_have_six_decimals_where_tritonserver_is_followed_and_integers_none() {
+        let tensor_of = |values: &[f64]| tensor(Datatype::Fp64, &[values.len() as i64], bytemuck::cast_slice(values));
+        let want = "inf:4 123456789.000000:0 3.300000:1 0.000000:2 nan:3";
+        assert_eq!(best_written(&tensor_of(&[123_456_789.0, 3.3, 1e-9, f64::NAN, f64::INFINITY]), 5, true), want);
+        assert_eq!(best_written(&floats(&[0.1, -2.5]), 2, true), "0.100000:0 -2.500000:1");
+        let ints = tensor(Datatype::Int32, &[2], bytemuck::cast_slice(&[1_i32, 5]));
+        assert_eq!(best_written(&ints, 2, true), "5:1 1:0");
     }
 
     #[test]

@@ -5,11 +5,16 @@ pub mod check;
 pub mod classification;
 pub mod grpc;
 pub mod infer;
+pub mod logging;
+pub mod orca;
+pub mod path;
+pub mod policy;
 pub mod repository;
 pub mod rest;
 pub mod route;
 pub mod shared_memory;
 pub mod timing;
+pub mod trace;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::limits::NAME_SIZE_MAX;
-use crate::model::name::is_name;
+use crate::model::name::{MODEL_NAME_RULE, is_model_name, is_plain_name};
 use crate::model::repository::version;
 
 /// A repository operation that a client requests. The control thread carries it out.
@@ -75,20 +75,20 @@ pub fn named_repository() -> Error {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the name is empty, too long, or has other characters than [`is_name`] allows.
+/// `InvalidArgument` if the name is empty or not valid ([`is_model_name`]).
 pub fn model_name(name: &str) -> Result<String, Error> {
     let bare = name.trim();
     if bare.is_empty() {
         return Err(Error::invalid("Model name cannot be empty. Please enter a valid name to deploy."));
     }
-    if is_name(name) {
+    if is_model_name(name) {
         return Ok(name.to_owned());
     }
     let is_traversal = name.contains(['/', '\\']) || bare == "." || bare == "..";
     Err(Error::invalid(if is_traversal {
         format!("invalid model name '{name}', model name must not contain path traversal characters")
     } else {
-        format!("invalid model name '{name}', expected 1 to {NAME_SIZE_MAX} letters, digits, '.', '_' and '-'")
+        format!("invalid model name '{}': {MODEL_NAME_RULE}", name.escape_debug())
     }))
 }
 
@@ -103,7 +103,7 @@ pub fn file_path(parameter: &str) -> Result<String, Error> {
     let mut parts = path.split('/');
     let has_version = parts.next().and_then(version).is_some();
     let rest: Vec<_> = parts.collect();
-    if has_version && !rest.is_empty() && rest.len() <= FILE_DEPTH_MAX && rest.iter().all(|part| is_name(part)) {
+    if has_version && !rest.is_empty() && rest.len() <= FILE_DEPTH_MAX && rest.iter().all(|part| is_plain_name(part)) {
         return Ok(path.to_owned());
     }
     Err(Error::invalid(format!(
@@ -156,7 +156,8 @@ mod tests {
             let want = format!("invalid model name '{bad}', model name must not contain path traversal characters");
             assert_eq!(name(bad), Err(want));
         }
-        assert!(name("a b").unwrap_err().contains("expected 1 to 255 letters"));
+        assert_eq!(name("nop_FP32_-1,-1"), Ok("nop_FP32_-1,-1".to_owned()));
+        assert!(name("a\"b").unwrap_err().contains("of 1 to 255 bytes"));
         assert!(name(&"n".repeat(256)).is_err());
         for good in ["file:1/model.onnx", "file:20/weights/a.bin"] {
             assert_eq!(file_path(good).as_deref(), Ok(&good[5..]));

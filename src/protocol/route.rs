@@ -1,9 +1,9 @@
 //! The REST routing table: a method and a path to a [`Route`], as Triton's endpoints. The path is matched as
-//! received, neither decoded nor normalised. Model names from the network are checked here, once. Triton's
+//! received, but for the names in it ([`super::path`]), and not normalised. Model names from the network are checked here, once. Triton's
 //! endpoints that we do not implement are refused by name, so that a client learns more than "Not Found".
 
 use crate::error::{Code, Error};
-use crate::model::name::is_name;
+use crate::model::name::is_model_name;
 use crate::protocol::repository::named_repository;
 use crate::protocol::shared_memory::RegionKind;
 use crate::wire::message::Method;
@@ -27,6 +27,8 @@ pub enum Route<'a> {
     ServerLive,
     /// `GET /v2/health/ready`.
     ServerReady,
+    /// `GET /v2/docs/openapi.json`.
+    OpenApi,
     /// `GET /v2/models/M[/versions/V]`.
     ModelMetadata(ModelPath<'a>),
     /// `GET /v2/models/M[/versions/V]/ready`.
@@ -35,6 +37,10 @@ pub enum Route<'a> {
     ModelConfig(ModelPath<'a>),
     /// `POST /v2/models/M[/versions/V]/infer`.
     ModelInfer(ModelPath<'a>),
+    /// `GET` and `POST /v2/logging`.
+    Logging,
+    /// `POST /v2/models/M[/versions/V]/generate` and `…/generate_stream`.
+    ModelGenerate(ModelPath<'a>, Delivery),
     /// `GET /v2/models/stats`.
     Statistics,
     /// `GET /v2/models/M[/versions/V]/stats`.
@@ -43,6 +49,8 @@ pub enum Route<'a> {
     Repository(RepositoryAction<'a>),
     /// Endpoints below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`; with the region's name.
     SharedMemory(RegionKind, RegionAction, &'a str),
+    /// `GET` and `POST /v2[/models/M]/trace/setting`; without a model the setting of the server.
+    TraceSetting(Option<ModelPath<'a>>),
 }
 
 /// An operation on a shared memory region, or on all regions if the name is empty. `protocol::shared_memory`
@@ -69,6 +77,15 @@ pub enum RepositoryAction<'a> {
     Unload(&'a str),
 }
 
+/// How the responses to a generate request are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The only one, as the reply.
+    Single,
+    /// As events, each when it comes.
+    Stream,
+}
+
 /// A model, and one of its versions if the path names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPath<'a> {
@@ -89,60 +106,98 @@ enum AllowedMethods {
     GetOrPost,
 }
 
+/// What a path leads to, whatever the method.
+pub struct PathEndpoint<'a> {
+    methods: AllowedMethods,
+    pub(super) target: PathTarget<'a>,
+}
+
 /// What a path leads to.
-enum PathTarget<'a> {
+pub(super) enum PathTarget<'a> {
     /// An endpoint of the server.
     Server(Route<'a>),
     /// An endpoint of a model.
     Model(&'a str, Option<&'a str>, RouteAction),
-    /// An endpoint of Triton's that is not implemented; the text of the refusal.
-    Absent(&'static str),
     /// An endpoint that names one repository, which Triton does not support.
     NamedRepository,
 }
 
 /// An endpoint of one model.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RouteAction {
+pub(super) enum RouteAction {
     Config,
+    Generate(Delivery),
     Infer,
     Metadata,
     Ready,
     Statistics,
+    Trace,
 }
 
 /// The route for a method and a path.
 ///
 /// # Errors
 ///
-/// `NotFound` for an unknown path or a malformed model name, `MethodNotAllowed` for a method that the path does not
-/// accept, `Unsupported` for an endpoint that is not implemented, `InvalidArgument` for a malformed version.
+/// Those of [`find`] and of [`PathEndpoint::route`].
 pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
-    let (methods, target) = std::str::from_utf8(path).ok().and_then(find_endpoint).ok_or_else(unknown_path)?;
-    if !methods.allows(method) {
-        return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
+    find(path)?.route(method)
+}
+
+/// The endpoint that a path names.
+///
+/// # Errors
+///
+/// `NotFound` for an unknown path.
+pub fn find(path: &[u8]) -> Result<PathEndpoint<'_>, Error> {
+    let found = std::str::from_utf8(path).ok().and_then(find_endpoint).ok_or_else(unknown_path);
+    found.map(|(methods, target)| PathEndpoint { methods, target })
+}
+
+impl<'a> PathEndpoint<'a> {
+    /// The methods that it accepts, as the field `Allow` lists them (RFC 9110 §10.2.1).
+    pub const fn allow(&self) -> &'static str {
+        self.methods.allow()
     }
-    match target {
-        PathTarget::Server(route) => Ok(route),
-        PathTarget::Absent(text) => Err(Error::unsupported(text)),
-        PathTarget::NamedRepository => Err(named_repository()),
-        PathTarget::Model(name, version, action) => {
-            let version = version.map(version_number).transpose()?;
-            if !is_name(name) {
-                return Err(if action == RouteAction::Statistics {
-                    unavailable_model(name)
-                } else {
-                    unknown_model(name)
-                });
+
+    /// The route by this method.
+    ///
+    /// # Errors
+    ///
+    /// `MethodNotAllowed` for a method that it does not accept, `Unsupported` for an endpoint that is not implemented,
+    /// `NotFound` for a malformed model name, `InvalidArgument` for a malformed version.
+    pub fn route(self, method: Method) -> Result<Route<'a>, Error> {
+        if !self.methods.allows(method) {
+            return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
+        }
+        self.target.route()
+    }
+}
+
+impl<'a> PathTarget<'a> {
+    fn route(self) -> Result<Route<'a>, Error> {
+        match self {
+            PathTarget::Server(route) => Ok(route),
+            PathTarget::NamedRepository => Err(named_repository()),
+            PathTarget::Model(name, version, action) => {
+                let version = version.map(version_number).transpose()?;
+                if !is_model_name(name) {
+                    return Err(match action {
+                        RouteAction::Statistics => unavailable_model(name),
+                        RouteAction::Trace => untraced_model(name),
+                        _ => unknown_model(name),
+                    });
+                }
+                let path = ModelPath { name, version };
+                Ok(match action {
+                    RouteAction::Config => Route::ModelConfig(path),
+                    RouteAction::Generate(delivery) => Route::ModelGenerate(path, delivery),
+                    RouteAction::Infer => Route::ModelInfer(path),
+                    RouteAction::Metadata => Route::ModelMetadata(path),
+                    RouteAction::Ready => Route::ModelReady(path),
+                    RouteAction::Statistics => Route::ModelStatistics(path),
+                    RouteAction::Trace => Route::TraceSetting(Some(path)),
+                })
             }
-            let path = ModelPath { name, version };
-            Ok(match action {
-                RouteAction::Config => Route::ModelConfig(path),
-                RouteAction::Infer => Route::ModelInfer(path),
-                RouteAction::Metadata => Route::ModelMetadata(path),
-                RouteAction::Ready => Route::ModelReady(path),
-                RouteAction::Statistics => Route::ModelStatistics(path),
-            })
         }
     }
 }
@@ -155,6 +210,11 @@ pub fn unknown_model(name: &str) -> Error {
 /// Triton's error for the statistics of an unknown model.
 pub fn unavailable_model(name: &str) -> Error {
     Error::invalid(format!("requested model '{name}' is not available"))
+}
+
+/// Triton's error for the trace setting of a model that is not served.
+pub fn untraced_model(name: &str) -> Error {
+    Error::invalid(format!("Request for unknown model : {name}"))
 }
 
 /// Parses a version that a client gives as text; empty means none. For both protocols.
@@ -183,9 +243,18 @@ impl AllowedMethods {
     fn allows(self, method: Method) -> bool {
         match method {
             Method::Get => self != Self::Post,
-            Method::Head => self == Self::Get,
+            Method::Head => self != Self::Post,
             Method::Post => self != Self::Get,
             Method::Other => false,
+        }
+    }
+
+    /// As the field `Allow` lists them.
+    const fn allow(self) -> &'static str {
+        match self {
+            Self::Get => "GET, HEAD",
+            Self::Post => "POST",
+            Self::GetOrPost => "GET, HEAD, POST",
         }
     }
 }
@@ -205,14 +274,15 @@ fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     let served = |route| Some((AllowedMethods::Get, PathTarget::Server(route)));
     match parts.as_slice() {
         [] => served(Route::ServerMetadata),
+        ["docs", "openapi.json"] => served(Route::OpenApi),
         ["health", "live"] => served(Route::ServerLive),
         ["health", "ready"] => served(Route::ServerReady),
         // Before the paths of models, so a model named `stats` has no metadata endpoint, but all others.
         ["models", "stats"] => served(Route::Statistics),
         ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
         ["models", name, rest @ ..] => model(name, None, rest),
-        ["logging"] => Some((AllowedMethods::GetOrPost, PathTarget::Absent(LOGGING))),
-        ["trace", "setting"] => Some((AllowedMethods::GetOrPost, PathTarget::Absent(TRACE))),
+        ["logging"] => Some((AllowedMethods::GetOrPost, PathTarget::Server(Route::Logging))),
+        ["trace", "setting"] => Some((AllowedMethods::GetOrPost, PathTarget::Server(Route::TraceSetting(None)))),
         ["repository", rest @ ..] => repository(rest),
         ["systemsharedmemory", rest @ ..] => shared_memory(RegionKind::System, rest),
         ["cudasharedmemory", rest @ ..] => shared_memory(RegionKind::Cuda, rest),
@@ -230,9 +300,11 @@ fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Optio
         ["ready"] => (AllowedMethods::Get, RouteAction::Ready),
         ["config"] => (AllowedMethods::Get, RouteAction::Config),
         ["infer"] => (AllowedMethods::Post, RouteAction::Infer),
-        ["generate" | "generate_stream"] => return Some((AllowedMethods::Post, PathTarget::Absent(GENERATE))),
+        ["generate"] => (AllowedMethods::Post, RouteAction::Generate(Delivery::Single)),
+        ["generate_stream"] => (AllowedMethods::Post, RouteAction::Generate(Delivery::Stream)),
         ["stats"] => (AllowedMethods::Get, RouteAction::Statistics),
-        ["trace", "setting"] => return Some((AllowedMethods::GetOrPost, PathTarget::Absent(TRACE))),
+        // As in Triton, a version has none of its own.
+        ["trace", "setting"] if version.is_none() => (AllowedMethods::GetOrPost, RouteAction::Trace),
         _ => return None,
     };
     Some((methods, PathTarget::Model(name, version, action)))
@@ -272,10 +344,6 @@ fn is_version(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-const GENERATE: &str = "the generate extension is not supported by this build; use '/infer'";
-const LOGGING: &str = "log settings over the network are not supported by this build";
-const TRACE: &str = "trace settings over the network are not supported by this build";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,6 +365,12 @@ mod tests {
         check("GET", "/v2/models/m/versions/3", "ModelMetadata({ name: \"m\", version: Some(3) })");
         check("GET", "/v2/models/m/ready", "ModelReady({ name: \"m\", version: None })");
         check("HEAD", "/v2/models/m/versions/1/ready", "ModelReady({ name: \"m\", version: Some(1) })");
+        check("POST", "/v2/models/m/generate", "ModelGenerate({ name: \"m\", version: None }, Single)");
+        check(
+            "POST",
+            "/v2/models/m/versions/2/generate_stream",
+            "ModelGenerate({ name: \"m\", version: Some(2) }, Stream)",
+        );
         check("GET", "/v2/models/m/config", "ModelConfig({ name: \"m\", version: None })");
         check("POST", "/v2/models/m/infer", "ModelInfer({ name: \"m\", version: None })");
         check("POST", "/v2/models/m/versions/12/infer", "ModelInfer({ name: \"m\", version: Some(12) })");
@@ -305,6 +379,8 @@ mod tests {
         check("GET", "/v2/models/m/versions/1/stats", "ModelStatistics({ name: \"m\", version: Some(1) })");
         check("GET", "/v2/models/../stats", "400 requested model '..' is not available");
         check("POST", "/v2/models/stats", "405 Method Not Allowed");
+        check("GET", "/v2/logging", "Logging");
+        check("POST", "/v2/logging", "Logging");
         check("POST", "/v2/repository/index", "Repository(Index)");
         check("POST", "/v2/repository/r/index", "Repository(Index)");
         check("POST", "/v2/repository/models/m/load", "Repository(Load(\"m\"))");
@@ -313,6 +389,10 @@ mod tests {
         check("POST", "/v2/systemsharedmemory/register", "SharedMemory(System, Register, \"\")");
         check("POST", "/v2/cudasharedmemory/region/r/register", "SharedMemory(Cuda, Register, \"r\")");
         check("POST", "/v2/cudasharedmemory/region/../unregister", "SharedMemory(Cuda, Unregister, \"..\")");
+        check("GET", "/v2/trace/setting", "TraceSetting(None)");
+        check("POST", "/v2/models/m/trace/setting", "TraceSetting(Some({ name: \"m\", version: None }))");
+        check("GET", "/v2/models/../trace/setting", "400 Request for unknown model : ..");
+        check("GET", "/v2/models/m/versions/1/trace/setting", "404 Not Found");
         // A model may be called like an endpoint.
         check("GET", "/v2/models/stats/stats", "ModelStatistics({ name: \"stats\", version: None })");
         check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");
@@ -369,15 +449,10 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_that_are_not_implemented_are_refused_by_name() {
+    fn endpoints_that_name_a_repository_are_refused() {
         for (method, path, word) in [
-            ("POST", "/v2/models/m/generate", "generate"),
-            ("POST", "/v2/models/m/generate_stream", "generate"),
             ("POST", "/v2/repository/r/models/m/load", "'repository_name' specification is not supported"),
             ("POST", "/v2/repository/r/models/m/unload", "'repository_name' specification is not supported"),
-            ("GET", "/v2/logging", "log settings"),
-            ("POST", "/v2/models/m/trace/setting", "trace settings"),
-            ("GET", "/v2/trace/setting", "trace settings"),
         ] {
             let got = outcome(method, path);
             assert!(got.starts_with("501 ") && got.contains(word), "{method} {path}: {got}");
@@ -389,8 +464,12 @@ mod tests {
         let check = |path: &str, want: &str| assert_eq!(outcome("GET", path), want, "{path}");
         check("/v2/models/..", "404 Request for unknown model: '..' is not found");
         check("/v2/models/./ready", "404 Request for unknown model: '.' is not found");
-        check("/v2/models/a%2fb", "404 Request for unknown model: 'a%2fb' is not found");
-        check("/v2/models/a b", "404 Request for unknown model: 'a b' is not found");
+        check("/v2/models/a\"b", "404 Request for unknown model: 'a\"b' is not found");
+        check("/v2/models/ ab", "404 Request for unknown model: ' ab' is not found");
+        check(
+            "/v2/models/FP32_-1,-1",
+            "ModelMetadata(ModelPath { name: \"FP32_-1,-1\", version: None })".replace("ModelPath ", "").as_str(),
+        );
         assert!(outcome("GET", &format!("/v2/models/{}", "n".repeat(255))).starts_with("ModelMetadata"));
         assert!(outcome("GET", &format!("/v2/models/{}", "n".repeat(256))).starts_with("404 Request"));
         check(

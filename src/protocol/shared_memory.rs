@@ -105,6 +105,8 @@ pub struct SharedTensors {
 #[derive(Debug, Default)]
 pub struct Regions {
     by_name: BTreeMap<String, Arc<Region>>,
+    /// Those that were unregistered while requests used them: as in Triton, others find them until the last has ended.
+    leaving: BTreeMap<String, Weak<Region>>,
     /// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`).
     request_size_max: usize,
 }
@@ -135,7 +137,20 @@ pub const CUDA_HANDLE_SIZE: usize = 64;
 /// Prefix of the keys that Triton's Python backend uses for its own memory.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
 
-/// Refusal of every region while client shared memory is disabled, which is the default.
+/// What a server without client shared memory, which is the default, answers: there are no regions, as later Tritons say
+/// too, and none is registered.
+///
+/// # Errors
+///
+/// `NotFound` for the status of one region, `Unsupported` for anything but a status.
+pub fn without_regions(order: &RegionOrder) -> Result<Vec<RegionDescription>, Error> {
+    match order {
+        RegionOrder::Status(kind, name) => RegionRegistry::new(0).status(*kind, name),
+        RegionOrder::Register(_) | RegionOrder::Unregister(..) => Err(disabled()),
+    }
+}
+
+/// Refusal of every region while client shared memory is disabled.
 pub fn disabled() -> Error {
     Error::unsupported("Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
 }
@@ -215,8 +230,8 @@ fn region_name(name: &str, kind: RegionKind) -> Result<String, Error> {
 /// `InvalidArgument` if the key is not a plain file name, or has the prefix reserved for Triton's Python backend.
 pub fn key_name<'a>(region: &str, key: &'a str) -> Result<&'a str, Error> {
     let name = key.strip_prefix('/').unwrap_or(key);
-    // Checked without the leading slash of POSIX names, with which Triton's own check can be bypassed.
-    if name.starts_with(RESERVED_PREFIX) {
+    // Checked without the leading slashes of POSIX names, with which Triton's own check can be bypassed.
+    if key.trim_start_matches('/').starts_with(RESERVED_PREFIX) {
         return Err(Error::invalid(format!(
             "cannot register shared memory region '{region}' with key '{key}' as the key contains the reserved prefix \
              '{RESERVED_PREFIX}'"
@@ -329,7 +344,7 @@ impl SharedTensors {
 impl Regions {
     /// No regions. The inputs of one request may be `request_size_max` bytes.
     pub const fn new(request_size_max: usize) -> Self {
-        Self { by_name: BTreeMap::new(), request_size_max }
+        Self { by_name: BTreeMap::new(), leaving: BTreeMap::new(), request_size_max }
     }
 
     /// Looks up the slice of a region that a request names; `offset` and `size` are in bytes.
@@ -338,9 +353,12 @@ impl Regions {
     ///
     /// `NotFound` for an unknown region, `InvalidArgument` for a range outside of it.
     pub fn find(&self, name: &str, offset: u64, size: u64) -> Result<RegionSlice, Error> {
+        let leaving = || self.leaving.get(name).and_then(Weak::upgrade);
         let region = self
             .by_name
             .get(name)
+            .cloned()
+            .or_else(leaving)
             .ok_or_else(|| Error::not_found(format!("Unable to find shared memory region: '{name}'")))?;
         let range = check_range(offset, size, region.description.size).map_err(|error| {
             Error::invalid(match error {
@@ -353,7 +371,7 @@ impl Regions {
                 RangeError::End => format!("Invalid offset + byte size for shared memory region: '{name}'"),
             })
         });
-        range.map(|size| RegionSlice { region: Arc::clone(region), offset, size })
+        range.map(|size| RegionSlice { region, offset, size })
     }
 
     /// Checks the total size of one request's inputs. They are copied, so that without a bound few small requests
@@ -472,7 +490,9 @@ impl RegionRegistry {
         // A new map instead of a change in place: shards still read the old one, without a lock. Changes are rare.
         let mut by_name = self.regions.by_name.clone();
         change(&mut by_name);
-        self.regions = Arc::new(Regions { by_name, request_size_max: self.regions.request_size_max });
+        let used = self.leaving.iter().filter_map(Weak::upgrade);
+        let leaving = used.map(|region| (region.description.name.clone(), Arc::downgrade(&region))).collect();
+        self.regions = Arc::new(Regions { by_name, leaving, request_size_max: self.regions.request_size_max });
     }
 }
 
@@ -502,7 +522,11 @@ mod tests {
         for bad in ["", "/", "//a", "a/b", "/a/", ".", "..", "/..", "/../etc/passwd", "a\0b", &"k".repeat(256)] {
             assert_eq!(name(bad), Err(format!("cannot register shared memory region 'r' - invalid shm key '{bad}'")));
         }
-        for reserved in ["triton_python_backend_shm_region_1", "/triton_python_backend_shm_region_"] {
+        for reserved in [
+            "triton_python_backend_shm_region_1",
+            "/triton_python_backend_shm_region_",
+            "///triton_python_backend_shm_region_x",
+        ] {
             assert!(name(reserved).unwrap_err().ends_with("reserved prefix 'triton_python_backend_shm_region_'"));
         }
         assert!(name("my_triton_python_backend_shm_region_1").is_ok());
@@ -550,14 +574,26 @@ mod tests {
         assert_eq!(names(&mut registry, RegionKind::System), "r s", "of another kind, or unknown");
         registry.remove(RegionKind::System, "");
         assert_eq!(names(&mut registry, RegionKind::System), "r", "it is used");
-        assert!(registry.regions().find("r", 0, 4).is_err(), "and by nobody else any more");
+        let another = registry.regions().find("r", 0, 4).unwrap();
+        drop(another);
+        assert!(registry.regions().find("s", 0, 4).is_err(), "nobody uses this one");
         assert_eq!(registry.check("r").unwrap_err().text(), "shared memory region 'r' already in manager");
         assert_eq!(registry.check("r").unwrap_err().code(), Code::AlreadyExists);
         assert_eq!(registry.check("s"), Ok(()));
         assert_eq!(slice.read().unwrap()[..], [7; 4]);
         drop(slice);
+        assert!(registry.regions().find("r", 0, 4).is_err(), "the last user has ended");
         assert_eq!(names(&mut registry, RegionKind::System), "");
         assert_eq!((registry.check("r"), names(&mut registry, RegionKind::Cuda)), (Ok(()), "g".into()));
+    }
+
+    #[test]
+    fn without_shared_memory_there_are_no_regions() {
+        let status = |name: &str| without_regions(&RegionOrder::Status(RegionKind::System, name.to_owned()));
+        assert_eq!(status(""), Ok(Vec::new()));
+        assert_eq!(status("r").unwrap_err().text(), "Unable to find system shared memory region: 'r'");
+        let unregister = without_regions(&RegionOrder::Unregister(RegionKind::Cuda, String::new()));
+        assert_eq!(unregister, Err(disabled()));
     }
 
     #[test]

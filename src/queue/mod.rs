@@ -17,4 +17,5 @@ pub mod run_limit;
 pub mod semaphore;
 pub mod served_model;
 pub mod sync;
+pub mod trace_queue;
 pub mod worker;

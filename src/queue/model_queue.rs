@@ -132,6 +132,12 @@ impl ModelQueue {
         self.admission.waiting()
     }
 
+    /// Millionths of the requests that may wait that do.
+    pub fn fill(&self) -> u64 {
+        let (waiting, most) = (self.admission.waiting() as u64, self.admission.requests_max() as u64);
+        waiting.saturating_mul(1_000_000).checked_div(most).unwrap_or(0)
+    }
+
     /// Bytes of the tensors of requests that wait.
     #[cfg(test)]
     pub fn held(&self) -> usize {

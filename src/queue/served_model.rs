@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel};
 use crate::error::Error;
-use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
+use crate::metrics::{FIRST_RESPONSE_BOUNDS, GpuFigures, LatencyOptions, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::queue::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
@@ -90,6 +90,14 @@ impl ServedModel {
         Self { run, ..self }
     }
 
+    /// Sets which distributions of durations it counts.
+    pub fn with_latencies(self, options: &LatencyOptions) -> Self {
+        let bounds = self.spec.first_response_bounds.as_deref().unwrap_or(&FIRST_RESPONSE_BOUNDS);
+        let bounds = self.spec.is_decoupled.then_some(bounds);
+        let cells = self.cells.into_iter().map(|cells| cells.with_latencies(options, bounds)).collect();
+        Self { cells, ..self }
+    }
+
     /// The time limit of its runs, where they have one.
     pub const fn run_limit(&self) -> Option<&RunLimit> {
         self.run_limit.as_ref()
@@ -144,6 +152,7 @@ impl ServedModel {
             version: self.version,
             labels: &self.spec.metric_labels,
             is_cached: self.spec.is_cached,
+            hides_durations: false,
             cells: self.cells.iter().collect(),
             workers: model_queue.map(|model_queue| model_queue.batches()),
             releases: releases.collect(),

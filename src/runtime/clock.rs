@@ -55,6 +55,20 @@ pub fn epoch_millis(at: Instant) -> u64 {
     start.saturating_add(millis(at))
 }
 
+/// Nanoseconds since the epoch at [`Instant::ZERO`], by the wall clock of now.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub fn epoch_at_start() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now().as_nanos())
+}
+
+/// Nanoseconds of the system's monotonic clock at [`Instant::ZERO`].
+pub fn monotonic_at_start() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+    u64::try_from(nanos).unwrap_or_default().saturating_sub(now().as_nanos())
+}
+
 #[expect(clippy::disallowed_methods, reason = "the date is read nowhere else")]
 fn wall_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -223,6 +223,11 @@ impl Socket {
         SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
     }
 
+    /// The address at the other end, where it is still connected.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.descriptor()).peer_addr().ok()?.as_socket()
+    }
+
     /// Closes the sending side.
     ///
     /// # Errors

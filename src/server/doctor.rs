@@ -11,7 +11,7 @@ use crate::settings::{LogSettings, Settings};
 /// Prints what was found. Returns the exit code for `main`.
 pub fn run(settings: &Settings) -> ExitCode {
     // What the log would say is in the text.
-    log::start(LogSettings { info: false, warning: false, error: false, verbose: 0 });
+    log::start(LogSettings::SILENT);
     let Diagnosis { text, faults } = Diagnosis::new(settings);
     let is_written = io::stdout().write_all(text.as_bytes()).is_ok();
     if is_written && faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -6,7 +6,7 @@ pub mod show;
 mod stand_in;
 
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
@@ -26,34 +26,44 @@ use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
 use crate::control::plan::{PlannedModel, ServerPlan};
 use crate::control::repositories::Repositories;
+use crate::control::shared_memory::SharedMemoryReceivers;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
+use crate::control::trace::TraceThread;
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, process_memory, python, rate_limit, shared_memory,
-    trial_process, uploaded_files,
+    ControlMessage, ControlThread, cores, host_watch, initial_load, isolated_engine, process_memory, python,
+    rate_limit, shared_memory, trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
-use crate::log;
+use crate::log::{self, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::{clock, socket as sockets};
 use crate::server::stand_in::StandIn;
 use crate::settings::{ControlMode, Settings};
 use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
+use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
 
 /// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
 pub fn run(settings: &Settings) -> ExitCode {
-    log::start(settings.log);
-    match serve(settings) {
+    // Held to the end: what was said last is written then.
+    let guard = log::start_thread(settings.log, settings.log_file.as_deref()).map_err(Error::unavailable);
+    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings)) {
         Ok(code) => code,
         Err(error) => {
             log::error(&format!("creating server: {error}"));
-            let _ = writeln!(io::stderr(), "error: creating server: {error}");
+            log::plain(PlainTarget::Error, &format!("error: creating server: {error}\n"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends the process without what a process does at its end, but for its log.
+fn end_at_once(code: i32) -> ! {
+    log::flush();
+    exit(code)
 }
 
 /// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end,
@@ -62,14 +72,18 @@ pub fn try_load(settings: &Settings) -> ! {
     exit(trial_process::run(settings))
 }
 
+/// Runs the engine of an isolated model, and ends the process at once.
+pub fn run_engine() -> ! {
+    exit(isolated_engine::run())
+}
+
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
-    // Before any thread starts: until the handlers are in place, a signal kills the process.
-    let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
     let (messages, receiver) = mpsc::channel();
     let are_loaded = Arc::new(AtomicBool::new(false));
     let deadline = EndDeadline { timeout: settings.exit_timeout, is_finalizing: Arc::default() };
-    forward_signals(signals, &messages, &are_loaded, deadline.clone())?;
+    // First of all: until the handlers are in place, a signal kills the process.
+    forward_signals(settings.log_file.is_some(), &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
     let addresses = claim_addresses(settings)?;
@@ -98,10 +112,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     loader.services().gateway.connect(&server_context);
-    if let Some(receivers) = receivers {
-        let loader = Arc::clone(&loader);
-        shared_memory::start(receivers, &server_context, Box::new(move || loader.gpus().clone()))?;
-    }
+    let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
         settings,
@@ -123,14 +134,40 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let has_failed = ControlThread::new(Arc::new(context), receiver, models).run();
     // A panic was logged when it happened.
     shards.into_iter().for_each(|shard| drop(shard.join()));
+    traces.into_iter().for_each(TraceThread::end);
     let have_ended = wait_for_workers(&ended, &loader);
     log::info("ended");
     if !have_ended {
         // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
         // it.
-        exit(i32::from(has_failed));
+        end_at_once(i32::from(has_failed));
     }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Starts the threads that own what shards only use: the regions of shared memory, where they are allowed, and the files
+/// of traces or the connection to their collector.
+fn start_owners(
+    receivers: Option<SharedMemoryReceivers>,
+    loader: &Arc<ModelLoader>,
+    server_context: &Arc<ServerContext>,
+    settings: &Settings,
+) -> Result<Option<TraceThread>, Error> {
+    if let Some(receivers) = receivers {
+        let loader = Arc::clone(loader);
+        shared_memory::start(receivers, server_context, Box::new(move || loader.gpus().clone()))?;
+    }
+    TraceThread::start(&server_context.traces, &settings.trace)
+}
+
+/// Starts to look at the machine, where metrics are served that show it.
+fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &ServerContext) {
+    if settings.metrics.is_some() && settings.metrics_config.shows_cpu {
+        // Weak: what the loader leaves behind is removed when the last owner drops it.
+        let loader = Arc::downgrade(loader);
+        let pinned_used = move || loader.upgrade().map_or(0, |loader| loader.pinned_used() as u64);
+        host_watch::start(&server_context.metrics.host, settings.metrics_config.interval, pinned_used);
+    }
 }
 
 /// What loads the models: now, and while the server serves.
@@ -189,7 +226,7 @@ impl EndDeadline {
                 std::thread::park_timeout(end_at.since(clock::now()).max(END_MARGIN));
             }
             log::error("a shard still runs a model --exit-timeout-secs after the signal; the server ends without it");
-            exit(1);
+            end_at_once(1);
         };
         if let Err(error) = spawn("end-deadline".to_owned(), body) {
             log::warning(&format!("the server may not end in --exit-timeout-secs: {error}"));
@@ -198,21 +235,29 @@ impl EndDeadline {
 }
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server
-/// at once: nobody is served yet, and a model's own code may take for ever.
+/// at once: nobody is served yet, and a model's own code may take for ever. SIGHUP opens the log's file again; without
+/// one it ends the process, as a terminal that is closed wants.
 fn forward_signals(
-    mut signals: Signals,
+    has_log_file: bool,
     messages: &mpsc::Sender<ControlMessage>,
     are_loaded: &Arc<AtomicBool>,
     deadline: EndDeadline,
 ) -> Result<(), Error> {
+    let reopening = has_log_file.then_some(SIGHUP);
+    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(reopening));
+    let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
     let (messages, are_loaded) = (messages.clone(), Arc::clone(are_loaded));
     let mut deadline = Some(deadline);
     let body = move || {
         for signal in signals.forever() {
+            if signal == SIGHUP {
+                log::reopen();
+                continue;
+            }
             if !are_loaded.load(Ordering::SeqCst) {
                 log::info(&format!("ended by signal {signal} before the models were loaded"));
                 // As a shell names an end by a signal, which the first process of a container could not have otherwise.
-                exit(128 + signal);
+                end_at_once(128 + signal);
             }
             if let Some(deadline) = deadline.take() {
                 deadline.start();
@@ -240,6 +285,7 @@ fn start_threads(
     mut models: ModelRecords,
     addresses: Addresses,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
+    watch_host(&context.settings, &context.loader, &context.server_context);
     let mut shards: Vec<Vec<_>> = context.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
     for PlannedModel { served, producers, placements, took } in planned {
         let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;

@@ -2,13 +2,18 @@
 //! flag.
 
 mod backend;
+mod metrics;
 mod table;
+mod trace;
 mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
+pub use crate::settings::metrics::MetricsConfig;
+pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
-    Compat, ConfigForm, ControlMode, GpuUse, Io, LogSettings, RateResource, Settings, TrialLoads,
+    Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,
+    Settings, TrialLoads,
 };
 
 use std::ffi::OsString;
@@ -19,6 +24,8 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 use crate::flags::{self, Variables};
 use crate::settings::table::SECTIONS;
 
+/// The command, for the server itself, that runs the engine of an isolated model.
+pub const ENGINE_COMMAND: &str = "run-engine";
 /// The command, for the server itself, that tries a load; the flags of the server follow.
 pub const TRIAL_COMMAND: &str = "try-load";
 
@@ -88,6 +95,8 @@ const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effe
      --gpu-memory-bytes-max bounds it";
 
 fn check(mut settings: Settings) -> Result<Settings, String> {
+    let warnings = trace::check(&mut settings.trace)?;
+    settings.warnings.extend(warnings);
     if settings.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(

@@ -2,7 +2,11 @@
 //! where it bounds something, and a field of [`Settings`].
 
 mod foreign;
+mod keep_alive;
 mod limit;
+mod metrics;
+mod policy;
+mod trace;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +15,12 @@ use crate::flags::Fallback::{Absent, Text, Value};
 use crate::flags::Takes::{Many, One, Switch};
 use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
 use crate::settings::backend::AppliedSetting;
-use crate::settings::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
+use crate::settings::value::{
+    allow, parse_cores, parse_host_policy, parse_rate, parse_resource, set_address, set_count, set_port,
+};
 use crate::settings::{
-    CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, STRICT_DEPRECATED, Settings, TrialLoads,
+    CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, Isolation, LogFormat, STRICT_DEPRECATED,
+    Settings, TrialLoads,
 };
 
 /// All flags of the server.
@@ -25,7 +32,11 @@ pub(super) const SECTIONS: &[Section<Settings>] = &[
     Section { title: "GPUs", flags: GPU_FLAGS },
     Section { title: "Queues, caches and shared memory", flags: limit::QUEUE_FLAGS },
     Section { title: "Connections", flags: limit::CONNECTION_FLAGS },
+    Section { title: "Connections with gRPC calls", flags: keep_alive::FLAGS },
+    Section { title: "What clients may do", flags: policy::FLAGS },
     Section { title: "Logs and timing", flags: LOG_FLAGS },
+    Section { title: "Metrics", flags: metrics::FLAGS },
+    Section { title: "Traces", flags: trace::FLAGS },
     Section { title: foreign::TITLE, flags: foreign::FLAGS },
 ];
 
@@ -162,8 +173,10 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         names: &["compat"],
         takes: One("protocol|triton"),
         default: Value("protocol"),
-        help: "triton: answers are tritonserver's in what its scripts look at: health has no body and is 400 where it \
-               is not well, and the server's name is triton unless --id says another",
+        help: "triton: answers are tritonserver's in what its scripts look at: health has no body and is 400 \
+               where it is not well, mistakes in JSON are 500, classes have six decimals, binary_data_output \
+               is for outputs that are not listed, configurations show no placement, and the server's name is \
+               triton unless --id says another",
         apply: |settings, value| {
             set_one_of(&mut settings.compat, value, &[("protocol", Compat::Protocol), ("triton", Compat::Triton)])
         },
@@ -203,6 +216,16 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["model-config-name"],
+        takes: One("NAME"),
+        default: Text("none"),
+        help: "Read configs/NAME.pbtxt of each model that has it, and not its config.pbtxt",
+        apply: |settings, value| {
+            settings.model_config_name = Some(value.to_owned()).filter(|name| !name.is_empty());
+            Ok(())
+        },
+    },
+    Flag {
         names: &["onnx-engine"],
         takes: One("auto|onnxruntime|embedded"),
         default: Value("auto"),
@@ -210,6 +233,15 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
                auto is ONNX Runtime where its library is found, else the embedded engine. A model's parameter 'engine' \
                overrides it; `deuteron doctor` shows what is found",
         apply: |settings, value| set(&mut settings.backend_config.onnxruntime.engine, Engine::from_flag(value)),
+    },
+    Flag {
+        names: &["model-isolation"],
+        takes: One("none|process"),
+        default: Value("none"),
+        help: "process: each instance of an ONNX model runs in a process of its own, which is started again: an \
+               engine that crashes, hangs or runs out of memory costs its batch alone. A model's parameter 'isolation' \
+               overrides it; not for instances on GPUs",
+        apply: |settings, value| set(&mut settings.model_isolation, Isolation::from_name(value)),
     },
     Flag {
         names: &["backend-config"],
@@ -453,7 +485,7 @@ const LOG_FLAGS: &[Flag<Settings>] = &[
         names: &["log-verbose"],
         takes: One("LEVEL"),
         default: Value("0"),
-        help: "0 for none; from 1 on what each load decided; true for 1",
+        help: "0 for none; from 1 on what each load decided, and a line for each request; true for 1",
         apply: |settings, value| {
             let level = parse(value).or_else(|_| parse_bool(value).map(u32::from));
             set(&mut settings.log.verbose, level.map_err(|_| "expected a whole number, true or false".to_owned()))
@@ -479,6 +511,38 @@ const LOG_FLAGS: &[Flag<Settings>] = &[
         default: Value("true"),
         help: "Log errors",
         apply: |settings, value| set(&mut settings.log.error, parse_bool(value)),
+    },
+    Flag {
+        names: &["log-format"],
+        takes: One("default|ISO8601|json"),
+        default: Value("default"),
+        help: "The form of a line: tritonserver's, its other, or one JSON object a line",
+        apply: |settings, value| set_one_of(&mut settings.log.format, value, &LogFormat::NAMES),
+    },
+    Flag {
+        names: &["log-file"],
+        takes: One("FILE"),
+        default: Text("standard error"),
+        help: "The log is appended to it; SIGHUP opens it again, after it was renamed",
+        apply: |settings, value| {
+            settings.log_file = Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["access-log"],
+        takes: One("RATE"),
+        default: Value("off"),
+        help: "A line of the log for a part of all requests, as 0.01 for every hundredth by chance, 1 for all: model, \
+               version, id, status, duration, bytes, peer",
+        apply: |settings, value| set(&mut settings.access_log_per_million, parse_rate(value)),
+    },
+    Flag {
+        names: &["allow-log-settings"],
+        takes: One(BOOL),
+        default: Text("false; with --compat=triton true"),
+        help: "Let clients change what is logged, by /v2/logging and LogSettings; all may read it",
+        apply: |settings, value| set(settings.allows_log_settings.get_or_insert_default(), parse_bool(value)),
     },
     Flag {
         names: &["server-timing"],

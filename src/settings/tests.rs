@@ -23,8 +23,20 @@ fn own_flags() -> impl Iterator<Item = &'static Flag<Settings>> {
 /// A value of a flag that changes something.
 fn value_of(flag: &Flag<Settings>) -> &'static str {
     let names = [("PORT", "81"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n"), ("MODEL", "m")];
-    let lists = [("NAME,cpu-cores=CORES", "n,cpu-cores=2-5"), ("NAME:COUNT[:DEVICE]", "n:7"), ("GPU:BYTES", "0:7")];
-    let more = [("local,size=BYTES", "local,size=7"), ("SETTING", "default-max-batch-size=7")];
+    let lists = [
+        ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5"),
+        ("NAME:COUNT[:DEVICE]", "n:7"),
+        ("GPU:BYTES", "0:7"),
+        ("[MODE,]SETTING=VALUE", "rate=7"),
+    ];
+    let more = [
+        ("local,size=BYTES", "local,size=7"),
+        ("SETTING", "default-max-batch-size=7"),
+        ("SETTING=VALUE", "summary_latencies=true"),
+        ("FILE", "f"),
+        ("RATE", "0.5"),
+        ("APIS:KEY=SECRET", "health:k=v"),
+    ];
     let names = [&names[..], &lists, &more].concat();
     match flag.takes {
         Takes::Switch => "true",
@@ -174,9 +186,11 @@ fn values_are_taken_in_the_forms_that_tritonserver_takes() {
     same("m --disable-auto-complete-config=true", "m --disable-auto-complete-config");
     same("m --disable-auto-complete-config=0", "m");
     same("m --server-timing=false", "m");
+    let settings = serve("m --response-cache-byte-size=7").unwrap();
+    assert_eq!((settings.cache_size, settings.warnings.len()), (7, 1));
     same("--server-timing m", "m --server-timing");
     same("--model-repository=m --model-repository=n --model-repository=m", "m n");
-    same("m --http-restricted-api= --grpc-use-ssl=false --model-namespacing=0", "m");
+    same("m --http-header-forward-pattern= --grpc-use-ssl=false --model-namespacing=0", "m");
     let named = |line: &str| serve(line).unwrap().id;
     assert_eq!((named("m --compat=triton"), named("m --compat=triton --id=a")), ("triton".into(), "a".into()));
     let refused = serve("m --grpc-use-ssl=true").unwrap_err();

@@ -49,6 +49,17 @@ pub(super) fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), Str
     }
 }
 
+/// `off`, or a part of one, as parts of a million.
+pub(super) fn parse_rate(value: &str) -> Result<u32, String> {
+    let rate = if value == "off" { Some(0.0) } else { value.parse::<f64>().ok() };
+    let rate = rate.filter(|rate| (0.0..=1.0).contains(rate));
+    let rate = rate.ok_or("expected off, or a part of all requests up to 1, as 0.01 for every hundredth")?;
+    // What asks for anything gets some.
+    let parts = (rate * 1e6).ceil();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to a million")]
+    Ok(parts as u32)
+}
+
 /// `NAME:COUNT` or `NAME:COUNT:DEVICE`.
 pub(super) fn parse_resource(value: &str) -> Result<RateResource, String> {
     let mut parts = value.split(':');

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits;
-use crate::settings::BackendConfig;
+use crate::policy::{ClientPolicy, KeepAlivePolicy};
+use crate::settings::{BackendConfig, MetricsConfig, TraceSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Settings {
     pub repositories: Vec<PathBuf>,
     /// The name of the only model, where a path holds one.
     pub model_name: Option<String>,
+    /// The configuration that models have by this name instead of their usual one.
+    pub model_config_name: Option<String>,
     /// Where HTTP is served; `None` where it is not.
     pub http: Option<(IpAddr, u16)>,
     /// Where gRPC is served; `None` where it is not.
@@ -44,6 +47,8 @@ pub struct Settings {
     /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load
     /// at start does not end the server, else those after the start.
     pub trial_loads: Option<TrialLoads>,
+    /// Where the engines of ONNX models are that do not say it.
+    pub model_isolation: Isolation,
     /// How long such a trial may take; zero for any time.
     pub load_timeout: Duration,
     /// Bytes of data that its process may have; as many as this process where it is not given.
@@ -66,6 +71,8 @@ pub struct Settings {
     pub backend_directory: PathBuf,
     /// Whether a load request may bring files that hold code.
     pub allows_model_code_upload: bool,
+    /// What the metrics show.
+    pub metrics_config: MetricsConfig,
     /// Bytes of the response cache; 0 for none.
     pub cache_size: usize,
     /// How long a drain waits for what is in flight.
@@ -76,6 +83,8 @@ pub struct Settings {
     pub http_input_size_max: usize,
     /// Bytes of a gRPC message.
     pub grpc_message_size_max: usize,
+    /// Whether gRPC's inference responses are compressed, and how much.
+    pub grpc_compression: ResponseCompression,
     /// Requests that may wait for one model version.
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
@@ -105,6 +114,10 @@ pub struct Settings {
     pub client_shm_bytes_max: usize,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
+    /// What clients may do over REST.
+    pub http_policy: ClientPolicy,
+    /// What they may do over gRPC.
+    pub grpc_policy: ClientPolicy,
     /// Connections of one shard.
     pub connections_max: usize,
     /// Streams of one HTTP/2 connection.
@@ -113,6 +126,8 @@ pub struct Settings {
     pub http2_resets_max: u32,
     /// Frames that move nothing which its client may send in a while.
     pub http2_control_frames_max: u32,
+    /// PINGs and age of connections with gRPC calls.
+    pub grpc_keep_alive: KeepAlivePolicy,
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
@@ -123,6 +138,14 @@ pub struct Settings {
     pub compat: Compat,
     /// What is logged.
     pub log: LogSettings,
+    /// The file that the log goes to; `None` for standard error.
+    pub log_file: Option<PathBuf>,
+    /// Requests of a million that the access log shows, chosen by chance.
+    pub access_log_per_million: u32,
+    /// Whether clients may change what is logged; where it is not given, as tritonserver with [`Compat::Triton`].
+    pub allows_log_settings: Option<bool>,
+    /// Which requests are traced, and where traces go.
+    pub trace: TraceSettings,
 }
 
 /// How much there is of a resource.
@@ -156,6 +179,42 @@ pub enum TrialLoads {
     All,
     /// None.
     Off,
+}
+
+/// Where the engine of a model is (`--model-isolation`, the parameter `isolation`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// In the server.
+    None,
+    /// In a process for each instance.
+    Process,
+}
+
+impl Isolation {
+    /// By the name that the flag and the parameter have.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn from_name(name: &str) -> Result<Self, String> {
+        match name {
+            "none" => Ok(Self::None),
+            "process" => Ok(Self::Process),
+            _ => Err("expected 'none' or 'process'".to_owned()),
+        }
+    }
+}
+
+/// How much time goes into compressing responses (`--grpc-infer-response-compression-level`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseCompression {
+    /// None: they are sent as they are.
+    None,
+    /// Little.
+    Low,
+    /// More.
+    Medium,
+    /// As much as there is.
+    High,
 }
 
 /// Whom the answers follow where the protocol and tritonserver differ (`--compat`).
@@ -200,19 +259,51 @@ pub struct LogSettings {
     pub warning: bool,
     /// Errors.
     pub error: bool,
-    /// 0 for none; from 1 what each model's load did.
+    /// 0 for none; from 1 what each model's load did, and a line for each request.
     pub verbose: u32,
+    /// The form of a line.
+    pub format: LogFormat,
 }
+
+impl LogSettings {
+    /// Nothing is logged.
+    pub const SILENT: Self = Self { info: false, warning: false, error: false, verbose: 0, format: LogFormat::Default };
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { info: true, warning: true, error: true, ..Self::SILENT }
+    }
+}
+
+/// The form of a line of the log (`--log-format`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// tritonserver's: `I0520 20:03:25.829575 3355 server/mod.rs:310] "text"`.
+    Default,
+    /// tritonserver's other: `2026-05-20T20:03:25Z I 3355 server/mod.rs:310] "text"`.
+    Iso8601,
+    /// One JSON object.
+    Json,
+}
+
+impl LogFormat {
+    /// All, with their names.
+    pub const NAMES: [(&str, Self); 3] = [("default", Self::Default), ("ISO8601", Self::Iso8601), ("json", Self::Json)];
+}
+
+/// Every address of the machine.
+const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 impl Default for Settings {
     fn default() -> Self {
-        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
             repositories: Vec::new(),
             model_name: None,
-            http: Some((everywhere, 8000)),
-            grpc: Some((everywhere, 8001)),
-            metrics: Some((everywhere, 8002)),
+            model_config_name: None,
+            http: Some((EVERYWHERE, 8000)),
+            grpc: Some((EVERYWHERE, 8001)),
+            metrics: Some((EVERYWHERE, 8002)),
             id: "deuteron".to_owned(),
             shards: None,
             worker_cores: None,
@@ -224,6 +315,7 @@ impl Default for Settings {
             load_models: Vec::new(),
             load_threads: limits::MODEL_LOAD_THREADS,
             trial_loads: None,
+            model_isolation: Isolation::None,
             load_timeout: limits::LOAD_TIMEOUT,
             load_memory_bytes_max: None,
             exit_on_error: true,
@@ -235,11 +327,13 @@ impl Default for Settings {
             backend_config: BackendConfig::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
             allows_model_code_upload: false,
+            metrics_config: MetricsConfig::default(),
             cache_size: 0,
             exit_timeout: limits::EXIT_TIMEOUT,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
+            grpc_compression: ResponseCompression::None,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             receive_memory_bytes_max: None,
@@ -254,15 +348,22 @@ impl Default for Settings {
             allows_client_shm: false,
             client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
             refuses_late: false,
+            http_policy: ClientPolicy::default(),
+            grpc_policy: ClientPolicy::default(),
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
             http2_resets_max: limits::CLIENT_RESETS_MAX,
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
+            grpc_keep_alive: KeepAlivePolicy::default(),
             io: Io::Auto,
             spin: Duration::ZERO,
             tells_timing: false,
             compat: Compat::Protocol,
-            log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
+            log: LogSettings::default(),
+            log_file: None,
+            access_log_per_million: 0,
+            allows_log_settings: None,
+            trace: TraceSettings::default(),
         }
     }
 }

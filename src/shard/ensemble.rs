@@ -399,16 +399,22 @@ impl EnsembleContext {
             .then(|| Rc::new(UnreadAnswers { answers: RefCell::default(), window: Rc::clone(window) }));
         let sink = parts.clone().map(|parts| parts as Rc<dyn PartSink>);
         let (shard, model, permits) = (Rc::clone(&self.shard), Rc::clone(model), self.permits.get(step).cloned());
-        let Arrival { deadline, depth, chain, .. } = self.arrival.clone();
+        let Arrival { deadline, depth, chain, trace, .. } = self.arrival.clone();
+        let trace = trace.map(|trace| Arc::new(trace.child()));
         let successor = self.successor(step);
         let work = Box::pin(async move {
             let _permit = match permits {
                 Some(permits) => Some(permits.acquire().await),
                 None => None,
             };
-            let arrival = Arrival { received: clock::now(), deadline, depth: depth + 1, chain };
+            let arrival = Arrival { received: clock::now(), deadline, depth: depth + 1, chain, trace };
             let has_run = Cell::new(false);
-            let first = shard.infer(&model, request.clone(), arrival.clone(), sink.clone(), &has_run).await;
+            let (copy, next) = (request.clone(), arrival.clone());
+            let first = if arrival.trace.is_some() {
+                Box::pin(shard.infer_traced(&model, copy, next, sink.clone(), &has_run)).await
+            } else {
+                shard.infer(&model, copy, next, sink.clone(), &has_run).await
+            };
             // The model was reloaded while the request was at an earlier step: try once more on the version that
             // replaced it. Safe, since no instance has run this request.
             match first {

@@ -14,27 +14,32 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error};
 use crate::metrics::Departure;
+use crate::policy::PolicyProtocol;
 use crate::protocol::grpc::encode::FramedParts;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
+use crate::protocol::orca;
+use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::Timing;
+use crate::protocol::trace;
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
+use crate::shard::access::AccessEntry;
+use crate::shard::compression;
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::stream::{self, StreamFault};
+use crate::shard::tracing::FrontTrace;
 use crate::time::Instant;
+use crate::wire::compression::{Coding, ContentCoding, GRPC_CODINGS};
 use crate::wire::http2::StreamId;
 
 /// How often a health watch checks whether the status has changed.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
-/// The field of `ModelInferRequest` whose payload is received at an aligned address, so that tensors need no copy:
-/// `raw_input_contents`.
-pub const RAW_CONTENTS: u32 = 7;
 
 /// The task that takes the messages of a streaming call one by one.
 pub enum MessageConsumer {
@@ -42,6 +47,8 @@ pub enum MessageConsumer {
     Infer {
         /// When the client gives up on the stream.
         deadline: Option<Instant>,
+        /// The header fields that go on to the models.
+        forwarded: Option<ForwardedFields>,
     },
     /// [`reflection`].
     Reflection,
@@ -49,19 +56,32 @@ pub enum MessageConsumer {
 
 /// A call begins: accepts it with the way its messages are delivered, or refuses it. Returns the consumer of a
 /// streaming call.
-pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDeadline) -> Option<MessageConsumer> {
+pub fn begin(
+    shard: &Shard,
+    link: &Http2Link,
+    stream: StreamId,
+    is_post: bool,
+    deadline: CallDeadline,
+) -> Option<MessageConsumer> {
+    let restrictions = &shard.server_context.policy.grpc.restrictions;
     let rpc = link.with(|connection| {
-        if is_post {
-            Rpc::from_path(connection.path(stream))
-        } else {
-            Err(Error::unsupported("gRPC calls are made with POST"))
+        if !is_post {
+            return Err(Error::unsupported("gRPC calls are made with POST"));
         }
+        let rpc = Rpc::from_path(connection.path(stream))?;
+        let field = |name: &str| connection.field(stream, name);
+        policy::admit(restrictions, PolicyProtocol::Grpc, rpc.category(), field)?;
+        Ok(rpc)
     });
+    let has_known_coding = link.connection.borrow().message_coding(stream) != ContentCoding::Unknown;
     let rpc = rpc.and_then(|rpc| match (deadline, rpc) {
+        // gRPC over HTTP/2, "Compression"; the head of the answer lists the encodings that are known.
+        _ if !has_known_coding => Err(Error::unsupported(format!(
+            "the grpc-encoding of the call is not supported, expected one of: {GRPC_CODINGS}"
+        ))),
         (CallDeadline::Malformed, _) => {
             Err(Error::invalid("grpc-timeout is not a number of at most 8 digits and one of H M S m u n"))
         }
-        (_, Rpc::Unbuilt(name)) => Err(service::unbuilt(name)),
         (_, rpc) => Ok(rpc),
     });
     let (plan, each) = match rpc {
@@ -69,6 +89,7 @@ pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDe
             MessageDelivery::Each,
             Some(MessageConsumer::Infer {
                 deadline: if let CallDeadline::At(at) = deadline { Some(at) } else { None },
+                forwarded: forwarded(shard, link, stream),
             }),
         ),
         Ok(Rpc::ServerReflectionInfo) => (MessageDelivery::Each, Some(MessageConsumer::Reflection)),
@@ -78,8 +99,23 @@ pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDe
             return None;
         }
     };
-    link.with(|connection| connection.accept_call(stream, plan));
+    let keeps_fields = shard.server_context.policy.grpc.forwarded.is_some() && matches!(rpc, Ok(Rpc::ModelInfer));
+    link.with(|connection| {
+        if !keeps_fields {
+            // Nobody reads them any more, and the call may last.
+            drop(connection.take_fields(stream));
+        }
+        connection.accept_call(stream, plan);
+    });
     each
+}
+
+/// The header fields of a call that go on to its model.
+fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<ForwardedFields> {
+    let policy = &shard.server_context.policy.grpc;
+    policy.forwarded.as_ref()?;
+    let fields = link.with(|connection| connection.take_fields(stream));
+    policy::forwarded(policy, PolicyProtocol::Grpc, || fields.as_deref())
 }
 
 /// Answers the requests of a stream. Where the future is dropped before its end, `departure` holds how the client left.
@@ -87,10 +123,10 @@ pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    deadline: Option<Instant>,
+    (deadline, forwarded): (Option<Instant>, Option<ForwardedFields>),
     departure: Rc<Cell<Departure>>,
 ) {
-    let outcome = stream::run(shard, &link, stream, deadline, departure).await;
+    let outcome = stream::run(shard, &link, stream, (deadline, forwarded), departure).await;
     let fault = outcome.err().map(|fault| match fault {
         StreamFault::Call(fault) => fault_error(fault),
         StreamFault::Request(error) => error,
@@ -123,6 +159,8 @@ pub struct UnaryCall {
     pub rpc: Rpc,
     /// The message.
     pub message: Bytes,
+    /// How it is encoded; none where it is plain.
+    pub coding: Option<Coding>,
     /// The receive memory that it takes.
     pub memory: ReceiveReservation,
     /// The client's deadline.
@@ -131,31 +169,62 @@ pub struct UnaryCall {
 
 /// Answers a unary call. Where the future is dropped before its end, `departure` holds how the client left.
 pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
-    let UnaryCall { stream, rpc, message, memory, deadline } = call;
+    let UnaryCall { stream, rpc, mut message, coding, mut memory, deadline } = call;
+    let path = || link.with(|connection| connection.path(stream).to_vec());
+    let entry = AccessEntry::of_grpc(&shard, path, message.len(), clock::now(), link.peer);
+    if coding.is_some() && rpc != Rpc::ModelInfer {
+        message = match compression::plain_message(&shard, coding, message, &mut memory).await {
+            Ok(message) => message,
+            Err(error) => {
+                entry.settle(error.code().on_wire().1.into());
+                return end(&link, stream, Some(&error));
+            }
+        };
+    }
+    let mut front_trace = None;
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
-            let is_timed =
-                shard.server_context.service.tells_timing || link.with(|connection| connection.wants_timing(stream));
-            let outcome = infer(&shard, message, memory, deadline, is_timed).await;
+            let (service, asked) = (&shard.server_context.service, link.with(|connection| connection.asked(stream)));
+            let is_timed = service.tells_timing || asked.timing;
+            let trace = shard.open_call_trace(&link, stream);
+            let input = (message, coding, memory);
+            let forwarded = forwarded(&shard, &link, stream);
+            let mut outcome = infer(&shard, input, forwarded, deadline, is_timed, (trace.clone(), &entry)).await;
+            if asked.load || service.tells_load {
+                report_load(&shard, &mut outcome);
+            }
+            if let (Ok((parts, _)), Some(compression)) =
+                (&mut outcome, compression::answer_compression(&shard, &link, stream))
+            {
+                let whole = std::mem::take(parts);
+                *parts = Box::pin(compression::deflate_message(&shard, Some(compression), whole)).await;
+            }
             request_metrics.settle(&outcome);
+            // Ends when the answer was handed over.
+            front_trace = trace.inspect(|trace| trace.handle_sending(clock::now()));
             outcome
         }
         Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
+        Rpc::TraceSetting => trace_setting(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::SharedMemory(kind, action) => regions(&shard, (kind, action), &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
-        Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => {
-            Err(Error::internal("the call was answered before"))
-        }
+        Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo => Err(Error::internal("the call was answered before")),
     };
     match outcome {
         Ok((parts, end)) => {
+            entry.note_sent(parts.iter().map(Bytes::len).sum());
+            entry.settle(0);
             link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::turn()))
         }
-        Err(error) => end(&link, stream, Some(&error)),
+        Err(error) => {
+            entry.settle(error.code().on_wire().1.into());
+            end(&link, stream, Some(&error));
+        }
     }
+    drop(front_trace);
 }
 
 async fn model_ready(shard: &Shard, message: &[u8]) -> Result<Bytes, Error> {
@@ -171,24 +240,39 @@ async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Re
     rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
+async fn trace_setting(shard: &Rc<Shard>, message: &[u8]) -> Result<Bytes, Error> {
+    let (model, order) = trace::grpc::question(message)?;
+    shard.check_traced(&model)?;
+    if let Some(order) = order? {
+        shard.send_trace_order(order).await?;
+    }
+    trace::grpc::answer(&shard.traces.table(), &model)
+}
+
 async fn regions(
     shard: &Rc<Shard>,
     (kind, action): (RegionKind, RegionAction),
     message: &[u8],
 ) -> Result<FramedParts, Error> {
-    if shard.server_context.shared_memory.is_none() {
+    let is_on = shard.server_context.shared_memory.is_some();
+    if !is_on && action != RegionAction::Status {
         return Err(shared_memory::disabled());
     }
-    let regions = shard.send_region_request(grpc::shared_memory::order(kind, action, message)?).await?;
-    grpc::shared_memory::answer(kind, action, regions).map(|answer| smallvec![answer])
+    let order = grpc::shared_memory::order(kind, action, message)?;
+    let found = if is_on { shard.send_region_request(order).await? } else { shared_memory::without_regions(&order)? };
+    grpc::shared_memory::answer(kind, action, found).map(|answer| smallvec![answer])
 }
 
 /// Answers the messages of a reflection call one by one.
-pub async fn reflection(link: Rc<Http2Link>, stream: StreamId) {
+pub async fn reflection(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId) {
     let outcome = loop {
         let answer = match link.next(stream).await {
             Ok(NextMessage::End | NextMessage::Nothing) => break Ok(()),
-            Ok(NextMessage::Message(message)) => protocol_reflection::answer(&message),
+            Ok(NextMessage::Message(message)) => {
+                let (coding, mut memory) = (link.coding(stream), link.take_memory(stream));
+                let message = compression::plain_message(&shard, coding, message, &mut memory).await;
+                message.and_then(|message| protocol_reflection::answer(&message))
+            }
             Err(fault) => Err(fault_error(fault)),
         };
         match answer {
@@ -222,8 +306,6 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
         let fields = match error.code() {
-            // Tells a client that compresses which encodings are accepted (gRPC over HTTP/2, "Compression").
-            Code::Unsupported => Some(("grpc-accept-encoding", Cow::Borrowed("identity"))),
             // When a client that retries by itself should do so (gRPC proposal A6, "Pushback").
             Code::Exhausted => Some(("grpc-retry-pushback-ms", Cow::Borrowed("1000"))),
             _ => None,
@@ -236,25 +318,42 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
 /// The response to an inference, and its trailers where they carry more than the status OK.
 async fn infer(
     shard: &Rc<Shard>,
-    message: Bytes,
-    memory: ReceiveReservation,
+    (message, coding, mut memory): (Bytes, Option<Coding>, ReceiveReservation),
+    forwarded: Option<ForwardedFields>,
     deadline: Option<Instant>,
     is_timed: bool,
+    (trace, entry): (Option<Rc<FrontTrace>>, &AccessEntry),
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
-    let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: CallChain::default() };
+    let message = compression::plain_message(shard, coding, message, &mut memory).await?;
+    let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: CallChain::default(), trace: None };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
+        entry.note_asked(request.model_name, None, request.id);
         let version = version_of(request.model_version)?;
         let model = shard.models.find(request.model_name, version)?;
-        let request = grpc::decode::decode(&model.served().spec, &request, regions, memory)?;
+        let spec = &model.served().spec;
+        entry.note_model(&model, request.id);
+        let mut request = grpc::decode::decode(spec, &request, regions, memory)?;
+        policy::forward(forwarded.as_ref(), spec, &mut request)?;
         Ok((model, request))
     };
-    let output = infer_pipeline::run(shard, PipelineInput { memory, arrival, is_timed }, decode, &mut NoHooks).await?;
+    let input = PipelineInput { memory, arrival, is_timed, trace };
+    let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
     let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
     let parts = grpc::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?;
     let end = decoded_at.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
     Ok((parts, end))
+}
+
+/// Adds the load to the trailers of a successful call, where it is known.
+fn report_load(shard: &Shard, outcome: &mut Result<(FramedParts, Option<CallStatus>), Error>) {
+    if let Ok((_, end)) = outcome
+        && let Some(report) = shard.load_report()
+    {
+        let ok = || CallStatus { code: 0, text: String::new(), fields: SmallVec::new() };
+        end.get_or_insert_with(ok).fields.push((orca::TRAILER, Cow::Owned(report.base64())));
+    }
 }
 
 /// The trailers of a successful call with the times of its stages.

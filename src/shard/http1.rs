@@ -14,8 +14,11 @@ use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE
 use crate::metrics::Departure;
 use crate::runtime::socket::Socket;
 use crate::runtime::{clock, executor};
+use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::linger::linger;
+use crate::shard::reply_stream::{Http1Parts, ReplyStream};
+use crate::shard::tracing::HttpTrace;
 use crate::shard::{Shard, rest};
 use crate::tensor::AlignedBuffer;
 use crate::wire::http1::HttpRefusal;
@@ -33,29 +36,41 @@ const BUFFER_SIZE_MAX: usize = 64 * 1024;
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
+/// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
+const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
+
 /// Serves the protocol on a connection whose first bytes were read already.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
-    let answering = Rc::clone(shard);
+    let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
+    let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
+    let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
     let answer = move |message: Message, memory: ReceiveReservation| {
-        let shard = Rc::clone(&answering);
+        let (shard, stream) = (Rc::clone(&answering), ReplyStream::Http1(Rc::clone(&written)));
+        let http_trace = Rc::clone(&of_answer);
         async move {
-            let departure = Cell::new(Departure::ConnectionClosed);
-            rest::handle_message(&shard, message, memory, clock::now(), &departure).await
+            let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
+            let entry = AccessEntry::of_http(&shard, &message, received, peer);
+            let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
+            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace };
+            let reply = rest::handle_message(&shard, message, memory, arrival).await;
+            entry.settle_http(reply.as_ref());
+            reply
         }
     };
-    serve(shard, socket, first, connection_guard, answer).await;
+    serve(shard, socket, first, (connection_guard, http_trace), parts, answer).await;
 }
 
-/// Serves requests by `answer` until the connection ends.
+/// Serves requests by `answer` until the connection ends. An answer is a reply, or nothing where it went to `parts`.
 pub async fn serve<A, F>(
     shard: &Rc<Shard>,
     socket: Socket,
     first: Vec<u8>,
-    connection_guard: &ConnectionGuard,
+    (connection_guard, http_trace): (&ConnectionGuard, Rc<HttpTrace>),
+    parts: Rc<Http1Parts>,
     answer: A,
 ) where
     A: Fn(Message, ReceiveReservation) -> F,
-    F: Future<Output = Reply>,
+    F: Future<Output = Option<Reply>>,
 {
     let settings = Http1Settings {
         body_size_max: shard.server_context.connection_limits.http_input_size_max,
@@ -66,8 +81,11 @@ pub async fn serve<A, F>(
         shard,
         socket,
         connection_guard,
+        http_trace,
         connection: Http1Connection::new(settings).with_memory(shard.receive_memory()),
         out: Vec::new(),
+        parts,
+        parts_sent: 0,
         is_input_ended: false,
         probe: DepartureProbe::default(),
     };
@@ -81,9 +99,14 @@ struct Http1Session<'a> {
     shard: &'a Rc<Shard>,
     socket: Socket,
     connection_guard: &'a ConnectionGuard,
+    http_trace: Rc<HttpTrace>,
     connection: Http1Connection<AlignedBuffer>,
     /// Replies not sent yet: those of pipelined requests go in one send.
     out: Vec<u8>,
+    /// The reply in progress, where it comes in parts.
+    parts: Rc<Http1Parts>,
+    /// Bytes at the front of `out` that have left, while a reply in parts is sent.
+    parts_sent: usize,
     is_input_ended: bool,
     probe: DepartureProbe,
 }
@@ -93,7 +116,9 @@ struct Http1Session<'a> {
 /// sends an interim response, which a client that still reads ignores (RFC 9110 §15.2.1). Why:
 /// `docs/decisions/0004-half-closed-connections.md`.
 struct DepartureProbe {
-    /// The part of the interim response that is not sent yet.
+    /// The interim response, or what an event stream has in its place.
+    whole: &'static [u8],
+    /// The part of it that is not sent yet.
     rest: &'static [u8],
     /// Runs until the next check for a reset.
     timer: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -103,7 +128,13 @@ struct DepartureProbe {
 
 impl Default for DepartureProbe {
     fn default() -> Self {
-        Self { rest: CONTINUE, timer: None, pause: PROBE_PAUSE_MIN }
+        Self::new(CONTINUE)
+    }
+}
+
+impl DepartureProbe {
+    const fn new(whole: &'static [u8]) -> Self {
+        Self { whole, rest: whole, timer: None, pause: PROBE_PAUSE_MIN }
     }
 }
 
@@ -126,17 +157,23 @@ impl Http1Session<'_> {
     async fn run<A, F>(&mut self, answer: A) -> std::io::Result<()>
     where
         A: Fn(Message, ReceiveReservation) -> F,
-        F: Future<Output = Reply>,
+        F: Future<Output = Option<Reply>>,
     {
         loop {
             match self.connection.poll_message(clock::turn()) {
                 Ok(Some(message)) => {
                     let memory = self.connection.take_memory();
+                    self.http_trace.began.set(self.connection.began());
                     let Some(reply) = self.answer(|| answer(message, memory)).await? else { return Ok(()) };
                     if self.shard.connections.is_draining() {
                         self.connection.close_after_reply();
                     }
-                    self.send(&reply).await?;
+                    match reply {
+                        Some(reply) => self.send(&reply).await?,
+                        None => self.end_parts().await?,
+                    }
+                    // Ends the trace of the request, where it has one.
+                    drop(self.http_trace.front.take());
                     self.connection_guard.watch().set_active(clock::turn());
                     if self.connection.is_closing() {
                         return self.end(false).await;
@@ -216,8 +253,12 @@ impl Http1Session<'_> {
         refusal.map(|refusal| refusal.into_reply())
     }
 
-    /// The reply to a message; `None` when the client has left before. Dropping the work then cancels the request.
-    async fn answer<F: Future<Output = Reply>>(&mut self, begin: impl FnOnce() -> F) -> std::io::Result<Option<Reply>> {
+    /// The answer to a message: a reply, or nothing where it came in parts. `None` when the client has left before.
+    /// Dropping the work then cancels the request.
+    async fn answer<F>(&mut self, begin: impl FnOnce() -> F) -> std::io::Result<Option<Option<Reply>>>
+    where
+        F: Future<Output = Option<Reply>>,
+    {
         self.connection_guard.watch().set_deadline(None);
         // Made where it stays: as an argument, kilobytes of it would be copied for each request.
         let mut work = pin!(begin());
@@ -230,10 +271,20 @@ impl Http1Session<'_> {
             if std::mem::take(&mut is_first) && !self.out.is_empty() {
                 self.flush_some(context);
             }
+            while self.parts.has_output() {
+                if !self.poll_parts(context)? {
+                    break;
+                }
+                // There is room again.
+                if let Poll::Ready(reply) = work.as_mut().poll(context) {
+                    return Poll::Ready(Ok(Some(reply)));
+                }
+            }
             if self.has_left(context) { Poll::Ready(Ok(None)) } else { Poll::Pending }
         })
         .await
         .inspect(|_| self.end_probe())
+        .inspect_err(|error: &std::io::Error| self.count_timeout(&Err(error.kind().into())))
     }
 
     /// Reads while an answer is awaited, and returns whether the client has left. A reset says so at once; a client
@@ -246,7 +297,11 @@ impl Http1Session<'_> {
             }
             match self.socket.poll_read(context, space) {
                 Poll::Pending => return false,
-                Poll::Ready(Err(_)) => return true,
+                Poll::Ready(Err(error)) => {
+                    // The kernel's timer may be before ours.
+                    self.count_timeout(&Err(error));
+                    return true;
+                }
                 Poll::Ready(Ok(0)) => {
                     self.is_input_ended = true;
                     self.connection.handle_end();
@@ -254,13 +309,13 @@ impl Http1Session<'_> {
                 Poll::Ready(Ok(count)) => self.connection.handle_input(count, clock::turn()),
             }
         }
-        self.is_input_ended && self.is_probe_reset(context)
+        self.is_input_ended && !self.parts.has_output() && self.is_probe_reset(context)
     }
 
     /// Whether a client that closed its sending side is known not to read either ([`DepartureProbe`]).
     fn is_probe_reset(&mut self, context: &mut Context<'_>) -> bool {
         // RFC 9110 §15.2: an HTTP/1.0 client must not be sent one.
-        if !self.connection.takes_interim() {
+        if !self.connection.takes_interim() && !self.connection.takes_chunks() {
             return false;
         }
         // The answers to earlier requests go first.
@@ -295,7 +350,7 @@ impl Http1Session<'_> {
     /// Ends the probe. An interim response that was sent in part must be completed before the answer.
     fn end_probe(&mut self) {
         self.probe.timer = None;
-        if !self.probe.rest.is_empty() && self.probe.rest.len() < CONTINUE.len() {
+        if !self.probe.rest.is_empty() && self.probe.rest.len() < self.probe.whole.len() {
             self.out.extend_from_slice(std::mem::take(&mut self.probe.rest));
         }
     }
@@ -304,6 +359,60 @@ impl Http1Session<'_> {
         if let Poll::Ready(Ok(count)) = self.socket.poll_write(context, &self.out) {
             self.out.drain(..count);
         }
+    }
+
+    /// Frames what was written of a reply in parts.
+    fn encode_parts(&mut self) {
+        let (head, parts) = self.parts.take();
+        if head.is_none() && parts.is_empty() {
+            return;
+        }
+        self.end_probe();
+        if self.out.capacity() == 0 {
+            self.out = self.shard.buffers.borrow_mut().pop().unwrap_or_default();
+        }
+        if let Some(head) = head {
+            self.connection.begin_stream(&head, &mut self.out);
+            self.probe = DepartureProbe::new(EVENT_PROBE);
+        }
+        parts.iter().for_each(|part| self.connection.encode_part(part, &mut self.out));
+        self.connection_guard.watch().set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+    }
+
+    /// Sends what was written of a reply in parts; true where all of it has left. The write timeout is that of
+    /// [`Self::flush`].
+    fn poll_parts(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
+        self.encode_parts();
+        let watch = self.connection_guard.watch();
+        while let Some(rest) = self.out.get(self.parts_sent..).filter(|rest| !rest.is_empty()) {
+            let Poll::Ready(count) = self.socket.poll_write(context, rest) else {
+                watch.register(context);
+                if watch.take_wake_reason() != Some(WakeReason::Timeout) {
+                    return Ok(false);
+                }
+                return Err(std::io::ErrorKind::TimedOut.into());
+            };
+            let steps = self.parts_sent / BODY_STEP_SIZE;
+            self.parts_sent = self.parts_sent.saturating_add(count?);
+            if self.parts_sent / BODY_STEP_SIZE > steps {
+                watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+            }
+        }
+        self.out.clear();
+        self.parts_sent = 0;
+        self.parts.handle_sent();
+        watch.set_deadline(None);
+        Ok(true)
+    }
+
+    /// Ends a reply in parts.
+    async fn end_parts(&mut self) -> std::io::Result<()> {
+        self.encode_parts();
+        self.parts.handle_sent();
+        self.out.drain(..std::mem::take(&mut self.parts_sent));
+        self.connection.end_stream(&mut self.out);
+        self.probe = DepartureProbe::default();
+        if self.out.len() > READ_SIZE { self.flush(&[]).await } else { Ok(()) }
     }
 
     async fn send(&mut self, reply: &Reply) -> std::io::Result<()> {

@@ -18,12 +18,16 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
 use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
 use crate::metrics::Departure;
+use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
 use crate::runtime::socket::{PARTS_MAX, Socket};
 use crate::runtime::{clock, executor};
+use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::grpc::MessageConsumer;
 use crate::shard::http2_link::{Http2Link, StreamWork};
 use crate::shard::linger::linger;
+use crate::shard::reply_stream::ReplyStream;
+use crate::shard::tracing::HttpTrace;
 use crate::shard::{Shard, grpc, rest};
 use crate::time::Instant;
 use crate::wire::http2::{PREFACE, StreamId};
@@ -39,16 +43,20 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         streams_max: limits.http2_streams_max,
         client_resets_max: limits.http2_resets_max,
         control_frames_max: limits.http2_control_frames_max,
+        keep_alive: limits.keep_alive,
         body_size_max: limits.http_input_size_max,
         message_size_max: limits.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
-        aligned_field: grpc::RAW_CONTENTS,
+        aligned_field: RAW_INPUT_CONTENTS,
+        reads_trace_context: shard.server_context.traces.queue.is_some(),
+        keeps_call_fields: shard.server_context.policy.grpc.reads_fields(),
         ..Http2Settings::default()
     };
     let link = Rc::new(Http2Link {
         connection: RefCell::new(Http2Connection::new(settings, clock::now()).with_memory(shard.receive_memory())),
         waker: RefCell::default(),
         is_running: Cell::new(false),
+        peer: shard.access_peer(&socket),
         stream_work: RefCell::default(),
     });
     let mut session = Http2Session { shard, socket, connection_guard, link, give_up_at: None };
@@ -166,16 +174,17 @@ impl Http2Session<'_> {
                 None => return,
                 Some(ConnectionEvent::Call { stream, is_post, deadline }) => {
                     let link = Rc::clone(&self.link);
-                    match grpc::begin(&link, stream, is_post, deadline) {
-                        Some(MessageConsumer::Infer { deadline }) => {
+                    match grpc::begin(self.shard, &link, stream, is_post, deadline) {
+                        Some(MessageConsumer::Infer { deadline, forwarded }) => {
                             let shard = Rc::clone(self.shard);
                             self.begin_work(stream, Departure::CallCancelled, context, |departure| {
-                                grpc::stream_infer(shard, link, stream, deadline, departure)
+                                grpc::stream_infer(shard, link, stream, (deadline, forwarded), departure)
                             });
                         }
                         Some(MessageConsumer::Reflection) => {
+                            let shard = Rc::clone(self.shard);
                             self.begin_work(stream, Departure::CallCancelled, context, |_| {
-                                grpc::reflection(link, stream)
+                                grpc::reflection(shard, link, stream)
                             });
                         }
                         None => {}
@@ -183,8 +192,8 @@ impl Http2Session<'_> {
                 }
                 Some(ConnectionEvent::Whole { stream, token, message, deadline }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    let memory = link.take_memory(stream);
-                    let call = grpc::UnaryCall { stream, rpc: token, message, memory, deadline };
+                    let (coding, memory) = (link.coding(stream), link.take_memory(stream));
+                    let call = grpc::UnaryCall { stream, rpc: token, message, coding, memory, deadline };
                     self.begin_work(stream, Departure::CallCancelled, context, |departure| {
                         grpc::answer(shard, link, call, departure)
                     });
@@ -316,6 +325,16 @@ async fn answer(
     (message, memory): (Message, ReceiveReservation),
     departure: Rc<Cell<Departure>>,
 ) {
-    let reply = rest::handle_message(&shard, message, memory, clock::now(), &departure).await;
-    link.with(|connection| connection.send_reply(stream, reply, clock::now()));
+    let (received, http_trace) = (clock::now(), HttpTrace::default());
+    http_trace.began.set(received);
+    let entry = AccessEntry::of_http(&shard, &message, received, link.peer);
+    let parts = ReplyStream::Http2(Rc::clone(&link), stream);
+    let (departure, http_trace) = (&departure, &http_trace);
+    let arrival = rest::HttpArrival { received, departure, entry: &entry, stream: parts, http_trace };
+    let reply = rest::handle_message(&shard, message, memory, arrival).await;
+    entry.settle_http(reply.as_ref());
+    link.with(|connection| match reply {
+        Some(reply) => connection.send_reply(stream, reply, clock::now()),
+        None => connection.end_reply(stream, clock::now()),
+    });
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -10,6 +11,7 @@ use crate::connection::http2::{CallFault, Http2Connection, NextMessage};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
 use crate::tensor::AlignedBuffer;
+use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
 use crate::wire::http2::error::ErrorCode;
 
@@ -24,6 +26,8 @@ pub struct Http2Link {
     /// so it need not be woken.
     pub(super) waker: RefCell<Option<Waker>>,
     pub(super) is_running: Cell<bool>,
+    /// The client, for the access log.
+    pub(super) peer: Option<SocketAddr>,
     /// The streams that a task of their own works on.
     pub(super) stream_work: RefCell<Vec<StreamWork>>,
 }
@@ -72,6 +76,11 @@ impl Http2Link {
             self.with(|_| ());
         }
         taken
+    }
+
+    /// How the stream's latest message is encoded; none where it is plain.
+    pub fn coding(&self, stream: StreamId) -> Option<Coding> {
+        self.connection.borrow().handed_coding(stream)
     }
 
     /// The receive memory of the stream's latest message.

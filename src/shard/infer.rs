@@ -33,9 +33,10 @@ use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel};
 use crate::shard::request_details::{in_sequence, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
-use crate::shard::response_cache::CacheKey;
+use crate::shard::response_cache::{CacheKey, EnsembleParts};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
+use crate::trace::ActiveTrace;
 
 /// Counts one inference request of the shard, from its last byte to its answer. Dropped before it is settled, it counts
 /// as cancelled: its task is dropped only when the client has left.
@@ -107,8 +108,8 @@ impl Submission {
 enum CacheLookup {
     /// The cached outputs.
     Hit(Vec<Tensor>, Stamps),
-    /// Nothing is cached under this key; the lookup took so long.
-    Miss(CacheKey, Duration),
+    /// Nothing is cached under this key, which has these steps; the lookup took so long.
+    Miss(CacheKey, Vec<Arc<ModelSpec>>, Duration),
 }
 
 /// What a model answered to a request.
@@ -134,6 +135,8 @@ pub struct Arrival {
     pub depth: usize,
     /// The models whose calls led to it; empty for a request of a client.
     pub chain: CallChain,
+    /// Its trace, where it is traced.
+    pub trace: Option<Arc<ActiveTrace>>,
 }
 
 impl Shard {
@@ -157,8 +160,8 @@ impl Shard {
             return Ok((InferOutcome { outputs, parameters: None, plan: request.plan, stamps }, AnswerPart::Last));
         }
         let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
-        if let Some(CacheLookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &inferred, took);
+        if let Some(CacheLookup::Miss(key, steps, took)) = lookup {
+            self.remember(model, (key, steps), &inferred, took);
         }
         Ok((inferred, part))
     }
@@ -180,7 +183,7 @@ impl Shard {
         let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
         let details = if spec.takes_details() {
-            take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain)
+            take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain, arrival.trace.as_ref())
         } else {
             None
         };
@@ -217,17 +220,33 @@ impl Shard {
     }
 
     /// Looks the request up in the response cache and counts a hit; `None` where the model's answers are not cached.
-    fn look_up(&self, model: &LocalModel, request: &InferRequest, received: Instant) -> Option<CacheLookup> {
+    fn look_up(&self, model: &Rc<LocalModel>, request: &InferRequest, received: Instant) -> Option<CacheLookup> {
         let served = model.served();
-        let mut cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?.borrow_mut();
+        let cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?;
+        let mut parts = EnsembleParts::default();
+        if served.spec.ensemble.is_some() {
+            if request.sequence.mark().is_some() {
+                // A step may have a state.
+                return None;
+            }
+            parts.models = self.reached(model).iter().map(|model| Arc::clone(&model.served().spec)).collect();
+            parts.outputs = request.plan.outputs.iter().map(|output| output.index).collect();
+        }
+        let mut cache = cache.borrow_mut();
         let began = clock::now();
-        let key = cache.key(&served.spec, &request.inputs, &request.parameters);
+        let key = cache.key(&served.spec, &request.inputs, &request.parameters, &parts);
         let found = cache.find(&key);
         let now = clock::now();
-        let Some(outputs) = found else { return Some(CacheLookup::Miss(key, now.since(began))) };
+        let Some(outputs) = found else {
+            self.cells.cache.misses.add(1);
+            self.cells.cache.lookup_duration.add_duration(now.since(began));
+            return Some(CacheLookup::Miss(key, parts.models, now.since(began)));
+        };
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_cache_hit(received, began, now, clock::epoch_millis(now));
         }
+        self.cells.cache.hits.add(1);
+        self.cells.cache.lookup_duration.add_duration(now.since(began));
         let stamps = Stamps { received, batched: began, input_end: began, infer_end: began, output_end: now };
         Some(CacheLookup::Hit(outputs, stamps))
     }
@@ -235,13 +254,24 @@ impl Shard {
     /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion. An answer with
     /// parameters is not cached: they may speak of this one run, and without them (as Triton caches) it would be
     /// another answer.
-    fn remember(&self, model: &LocalModel, key: CacheKey, inferred: &InferOutcome, looked_up: Duration) {
+    fn remember(
+        &self,
+        model: &LocalModel,
+        (key, steps): (CacheKey, Vec<Arc<ModelSpec>>),
+        inferred: &InferOutcome,
+        looked_up: Duration,
+    ) {
         let began = clock::now();
         if let Some(cache) = self.cache.as_ref().filter(|_| inferred.parameters.is_none()) {
-            cache.borrow_mut().insert(key, &model.served().spec, &inferred.outputs);
+            let mut cache = cache.borrow_mut();
+            cache.insert(key, &model.served().spec, steps, &inferred.outputs);
+            cache.show(&self.cells.cache);
         }
+        let now = clock::now();
+        let took = now.since(began);
+        self.cells.cache.insertion_duration.add_duration(took);
         if let Some(cells) = model.served().cells.get(self.index) {
-            cells.count_cache_miss(looked_up + clock::now().since(began));
+            cells.count_cache_miss(looked_up + took, clock::epoch_millis(now));
         }
     }
 

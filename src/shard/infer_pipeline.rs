@@ -18,6 +18,7 @@ use crate::shard::infer::{Arrival, InferOutcome};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::PartSink;
 use crate::shard::shared_memory::deliver_system;
+use crate::shard::tracing::FrontTrace;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
@@ -29,6 +30,8 @@ pub struct PipelineInput {
     pub arrival: Arrival,
     /// Whether the response says where its time went.
     pub is_timed: bool,
+    /// The request as tracing sees it; none while no request is traced.
+    pub trace: Option<Rc<FrontTrace>>,
 }
 
 /// What the protocol encodes into its response.
@@ -79,10 +82,13 @@ pub async fn run<D>(
 where
     D: FnOnce(Option<&Regions>, &mut ReceiveReservation) -> Result<(Rc<LocalModel>, InferRequest), Error>,
 {
-    let PipelineInput { mut memory, arrival, is_timed } = input;
+    let PipelineInput { mut memory, mut arrival, is_timed, trace } = input;
     let decoded = decode(shard.regions.borrow().as_deref(), &mut memory);
     shard.count_shortage(&memory);
     let (model, mut request) = decoded?;
+    if let Some(front) = &trace {
+        arrival.trace = shard.sample_trace(front, &model);
+    }
     let spec = &model.served().spec;
     // Futures for shared memory are boxed: they are large, and few requests need them.
     if request.plan.shared.is_some() {
@@ -93,8 +99,16 @@ where
     // From here on the request's bytes count against the limit of the model queue.
     drop(memory);
     let has_run = Cell::new(false);
-    let outcome = shard.infer(&model, request, arrival, sink, &has_run).await;
+    let outcome = if arrival.trace.is_some() {
+        // Boxed: few requests are traced.
+        Box::pin(shard.infer_traced(&model, request, arrival, sink, &has_run)).await
+    } else {
+        shard.infer(&model, request, arrival, sink, &has_run).await
+    };
     hooks.handle_outcome(&outcome, has_run.get());
+    if let Some(front) = &trace {
+        front.handle_completed(clock::now());
+    }
     let (InferOutcome { mut outputs, parameters, plan, stamps }, part) = outcome?;
     deliver_system(spec, &plan, &mut outputs)?;
     if plan

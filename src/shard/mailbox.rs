@@ -12,12 +12,14 @@ use std::task::Waker;
 use crate::backend::{Instance, Threads};
 use crate::model::repository::index::RepositoryOverview;
 use crate::protocol::repository::RepositoryOrder;
+use crate::protocol::trace::TraceOrder;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
 use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
 use crate::shard::shared_memory::PublishedRegions;
+use crate::shard::trace_settings::{PublishedTraces, TraceReply};
 
 /// A change of the models, as one shard receives it.
 pub struct ModelChange {
@@ -57,18 +59,21 @@ pub enum ControlEvent {
     Changed(u64),
     /// A shard has released a model version: none of its requests waits for an answer there.
     Released(ModelHandle),
+    /// A client's change of the trace settings.
+    TraceOrdered(TraceOrder, TraceReply),
 }
 
 /// Sends to the control thread; never blocks.
 pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
 /// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread
-/// pushes at most one change per control request, load and repository scan, and one set of regions per region request,
-/// and the number of those in flight is limited.
+/// pushes at most one change per control request, load and repository scan, one set of regions per region request, and one
+/// table per change of trace settings, and the number of those in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
     changes: SegQueue<ModelChange>,
     regions: SegQueue<Arc<PublishedRegions>>,
+    traces: SegQueue<Arc<PublishedTraces>>,
     nested: NestedQueue,
     waker: AtomicWaker,
     threads: OnceLock<Threads>,
@@ -87,6 +92,12 @@ impl ShardMailbox {
         self.waker.wake();
     }
 
+    /// Pushes the trace settings that hold from now on, and wakes the shard.
+    pub fn push_traces(&self, published: Arc<PublishedTraces>) {
+        self.traces.push(published);
+        self.waker.wake();
+    }
+
     /// Pushes a call or an order of a model, and wakes the shard.
     pub fn push_nested(&self, work: NestedWork) -> PushOutcome {
         let outcome = self.nested.push(work);
@@ -102,6 +113,11 @@ impl ShardMailbox {
     /// The next set of regions.
     pub fn poll_regions(&self) -> Option<Arc<PublishedRegions>> {
         self.regions.pop()
+    }
+
+    /// The next trace settings.
+    pub fn poll_traces(&self) -> Option<Arc<PublishedTraces>> {
+        self.traces.pop()
     }
 
     /// The next change.

@@ -7,9 +7,11 @@ use bytes::Bytes;
 use crate::backend::custom_metrics::MetricFamilyView;
 use crate::error::{Code, Error};
 use crate::limits::METRICS_LOOK_PAUSE;
-use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures};
+use crate::log;
+use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures, ModelFigures};
 use crate::model::repository::index::{ModelOverview, VersionOverview};
 use crate::protocol::rest;
+use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::ConnectionGuard;
@@ -22,14 +24,17 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &Connectio
     let own = Rc::clone(&shard);
     let answer = move |message: Message, _| {
         let shard = Rc::clone(&own);
-        async move { reply(&shard, &message).await }
+        async move { Some(reply(&shard, &message).await) }
     };
-    http1::serve(&shard, socket, Vec::new(), connection_guard, answer).await;
+    let guard = (connection_guard, Rc::default());
+    http1::serve(&shard, socket, Vec::new(), guard, Rc::default(), answer).await;
 }
 
 async fn reply(shard: &Shard, message: &Message) -> Reply {
     if !matches!(message.method, Method::Get | Method::Head) {
-        return rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
+        let mut reply = rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
+        reply.fields.push(("Allow", Bytes::from_static(b"GET, HEAD")));
+        return reply;
     }
     let body = match &message.path[..] {
         b"/metrics" | b"/metrics/" => Bytes::from(text(shard).await),
@@ -47,13 +52,24 @@ async fn text(shard: &Shard) -> String {
         }
     };
     let served = shard.models.served();
-    let models: Vec<_> = served.iter().map(|served| served.figures()).collect();
-    let shards: Vec<_> = shard.server_context.metrics.shard_cells.iter().map(|cells| &**cells).collect();
+    let sources = &shard.server_context.metrics;
+    let hides_durations = sources.latencies.hides_counters;
+    let models = served.iter().map(|served| ModelFigures { hides_durations, ..served.figures() });
+    let models: Vec<_> = models.collect();
+    let shards: Vec<_> = sources.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();
-    let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
-    let gpus = shard.server_context.metrics.gpus.get().map_or(&[][..], Vec::as_slice);
+    // As in Triton, the series of a model go with it.
+    let loads: Vec<_> = overview.models.iter().filter(|model| !model.is_unloaded()).map(load_figures).collect();
+    let gpus = sources.gpus.get().map_or(&[][..], Vec::as_slice);
     let mut text = metrics::encode(&models, &shards, &loads, gpus);
-    metrics::encode_run_memory(&mut text, shard.server_context.metrics.run_memory.refused());
+    metrics::encode_latencies(&mut text, &models, &sources.latencies, clock::epoch_millis(clock::now()));
+    metrics::encode_cache(&mut text, &shards, shard.server_context.memory.cache_size);
+    sources.host.encode(&mut text);
+    metrics::encode_run_memory(&mut text, sources.run_memory.refused());
+    metrics::encode_log_lines(&mut text, &log::losses());
+    if let Some(queue) = &shard.server_context.traces.queue {
+        metrics::encode_traces(&mut text, queue.counts());
+    }
     metrics::encode_custom(&mut text, &custom.iter().map(custom_family).collect::<Vec<_>>());
     text
 }
@@ -69,7 +85,8 @@ fn custom_family(family: &MetricFamilyView) -> CustomFamily<'_> {
 }
 
 fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {
-    let of_version = |version: &VersionOverview| Some((version.version, version.load_time?));
+    let of_version =
+        |version: &VersionOverview| Some((version.version, version.load_time.filter(|_| !version.is_unloaded())?));
     LoadFigures {
         name: &model.name,
         succeeded: model.loads.succeeded,

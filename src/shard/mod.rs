@@ -2,14 +2,17 @@
 //! protocol code and the models; what a byte means and which request runs next is decided by `protocol`, `connection`
 //! and `scheduler`, which have no sockets and no clock.
 
+pub mod access;
 pub mod body_buffer;
 mod call_chain;
+pub mod compression;
 pub mod connections;
 pub mod control_request;
 pub mod deferred_wakes;
 pub mod ensemble;
 pub mod ensemble_steps;
 pub mod gateway;
+pub mod generate;
 pub mod grpc;
 pub mod http1;
 pub mod http2;
@@ -18,6 +21,8 @@ pub mod infer;
 pub mod infer_pipeline;
 pub mod lifecycle;
 pub mod linger;
+pub mod load_watch;
+pub mod logging;
 pub mod mailbox;
 pub mod metrics_endpoint;
 pub mod model_table;
@@ -26,6 +31,7 @@ pub mod nested_queue;
 pub mod readiness;
 pub mod receive_budget;
 mod refusal_run;
+pub mod reply_stream;
 mod request_details;
 pub mod request_slots;
 pub mod response_cache;
@@ -37,6 +43,8 @@ pub mod shared_memory;
 pub mod stream;
 pub mod supervisor;
 pub mod thread;
+pub mod trace_settings;
+pub mod tracing;
 
 pub use self::server_context::ServerContext;
 
@@ -60,6 +68,8 @@ use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{Listener, Socket};
+use crate::shard::access::AccessSampler;
+use crate::shard::compression::CompressionShare;
 use crate::shard::connections::Connections;
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
@@ -67,6 +77,7 @@ use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
+use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -113,8 +124,14 @@ pub struct Shard {
     pub regions: RefCell<Option<Arc<Regions>>>,
     /// Memory for requests while they are received.
     pub receive_budget: Rc<ShardReceiveBudget>,
+    /// What its compression takes of its time.
+    pub compression: CompressionShare,
     /// Free buffers for replies.
     pub buffers: RefCell<Vec<Vec<u8>>>,
+    /// Chooses the requests that the access log shows.
+    pub access: AccessSampler,
+    /// Which requests are traced.
+    pub traces: ShardTraces,
 }
 
 impl Shard {
@@ -130,6 +147,7 @@ impl Shard {
         let waking = executor::spawn(self.supervise("wake", |shard| async move { shard.deferred_wakes.run().await }));
         let sweeper = executor::spawn(self.supervise("sweep", sweep));
         let changing = executor::spawn(self.supervise("change", change));
+        let looking = (self.index == 0).then(|| executor::spawn(self.supervise("load", load_watch::run)));
         let accepting: Vec<_> = listeners
             .iter()
             .map(|(listener, kind)| {
@@ -155,6 +173,9 @@ impl Shard {
         waking.cancel().await;
         sweeper.cancel().await;
         changing.cancel().await;
+        if let Some(looking) = looking {
+            looking.cancel().await;
+        }
         completion.cancel().await;
     }
 }
@@ -177,7 +198,8 @@ impl Shard {
         self.cells.receive_memory_refused.add(u64::from(memory.is_short()));
     }
 
-    /// Applies what the control thread left in the mailbox: model changes, and new shared memory regions.
+    /// Applies what the control thread left in the mailbox: model changes, new shared memory regions and trace
+    /// settings.
     fn apply_changes(&self) {
         let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
         while let Some(change) = mailbox.poll_change() {
@@ -187,6 +209,9 @@ impl Shard {
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
+        }
+        while let Some(published) = mailbox.poll_traces() {
+            self.traces.set(&published.table);
         }
     }
 

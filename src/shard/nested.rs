@@ -96,9 +96,10 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
         Rc::new(NestedParts { replies, state, spec, plan, counter }) as Rc<dyn PartSink>
     });
     let chain = call.details.chain.clone();
-    let arrival = Arrival { received, deadline, depth: 0, chain };
+    let trace = call.details.active_trace.take().map(|trace| Arc::new(trace.child()));
+    let arrival = Arrival { received, deadline, depth: 0, chain, trace };
     let has_run = Cell::new(false);
-    let outcome = unless_late(shard.infer(&model, request, arrival, sink, &has_run), deadline).await;
+    let outcome = unless_late(shard.infer_traced(&model, request, arrival, sink, &has_run), deadline).await;
     counted.settle(&outcome, has_run.get());
     let (InferOutcome { outputs, plan, parameters, .. }, part) = outcome?;
     let outputs = if part == AnswerPart::End { Ok(Vec::new()) } else { named_outputs(&spec, &plan, outputs) };

@@ -37,6 +37,11 @@ impl RefusalRun {
         self.code
     }
 
+    /// Bytes of the answer to one message.
+    pub(super) const fn size(&self) -> usize {
+        self.answer.len()
+    }
+
     /// The answer to one message.
     pub(super) fn answer(&self) -> Bytes {
         self.answer.clone()

@@ -11,6 +11,7 @@ use crate::backend::details::{CallChain, FLAG_SEQUENCE_END, FLAG_SEQUENCE_START}
 use crate::model::SequenceMark;
 use crate::protocol::infer::{InferRequest, SequenceParameters};
 use crate::time::Instant;
+use crate::trace::ActiveTrace;
 
 /// The details of a request, whose parameters are taken; `None` where it says nothing beside its tensors. `deadline` is
 /// the client's, `is_step` says that an ensemble asks, `chain` has the models whose calls led to the request.
@@ -18,6 +19,7 @@ pub(super) fn take_details(
     request: &mut InferRequest,
     (deadline, is_step): (Option<Instant>, bool),
     chain: &CallChain,
+    trace: Option<&Arc<ActiveTrace>>,
 ) -> Option<Arc<RequestDetails>> {
     let SequenceParameters { id: correlation_id, is_start, is_end } = request.sequence.clone();
     let details = RequestDetails {
@@ -27,7 +29,8 @@ pub(super) fn take_details(
         timeout: request.timeout,
         priority: request.priority,
         parameters: take(&mut request.parameters),
-        trace: None,
+        trace: trace.and_then(|trace| trace.context()),
+        active_trace: trace.cloned(),
         deadline,
         chain: chain.clone(),
         is_step,
@@ -69,10 +72,18 @@ mod tests {
         }
     }
 
+    fn details(
+        request: &mut InferRequest,
+        (deadline, is_step): (Option<Instant>, bool),
+        chain: &CallChain,
+    ) -> Option<Arc<RequestDetails>> {
+        take_details(request, (deadline, is_step), chain, None)
+    }
+
     #[test]
     fn a_request_that_says_nothing_has_no_details() {
-        assert_eq!(take_details(&mut request(), (None, false), &CallChain::default()), None);
-        let step = take_details(&mut request(), (None, true), &CallChain::default());
+        assert_eq!(details(&mut request(), (None, false), &CallChain::default()), None);
+        let step = details(&mut request(), (None, true), &CallChain::default());
         assert!(step.is_some_and(|details| details.is_step), "of a step of an ensemble that is said");
     }
 
@@ -98,12 +109,13 @@ mod tests {
             priority: 3,
             parameters,
             trace: None,
+            active_trace: None,
             deadline,
             chain: chain.clone(),
             is_step: false,
         };
         let mut request_said = said.clone();
-        assert_eq!(take_details(&mut request_said, (deadline, false), &chain).as_deref(), Some(&want));
+        assert_eq!(details(&mut request_said, (deadline, false), &chain).as_deref(), Some(&want));
         assert!(request_said.parameters.is_empty(), "they are taken");
 
         // Each of them is reason enough.
@@ -111,7 +123,7 @@ mod tests {
         let check = |change: fn(&mut InferRequest, &InferRequest), want: RequestDetails| {
             let mut request = request();
             change(&mut request, &said);
-            assert_eq!(take_details(&mut request, (None, false), &none).as_deref(), Some(&want));
+            assert_eq!(details(&mut request, (None, false), &none).as_deref(), Some(&want));
         };
         let with = RequestDetails::default;
         check(
@@ -130,9 +142,9 @@ mod tests {
             |request, said| request.parameters.clone_from(&said.parameters),
             RequestDetails { parameters: want.parameters.clone(), ..with() },
         );
-        let late = take_details(&mut request(), (deadline, false), &none);
+        let late = details(&mut request(), (deadline, false), &none);
         assert_eq!(late.as_deref(), Some(&RequestDetails { deadline, ..with() }));
-        let called = take_details(&mut request(), (None, false), &chain);
+        let called = details(&mut request(), (None, false), &chain);
         assert_eq!(called.as_deref(), Some(&RequestDetails { chain, ..with() }));
     }
 

@@ -4,7 +4,8 @@
 //!
 //! A key is the loaded model version and 128 bits of keyed hash over the inputs. A reloaded version has other keys, so
 //! that it never returns answers of the one before. All outputs are cached: which of them a response sends, and how, is
-//! decided after the lookup.
+//! decided after the lookup. An ensemble computes requested outputs only, and with models that may change while it does
+//! not: its key has both.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use slab::Slab;
 
+use crate::metrics::CacheCells;
 use crate::model::ModelSpec;
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::tensor::Tensor;
@@ -38,6 +40,17 @@ struct CachedAnswer {
     outputs: Vec<Tensor>,
     /// Keeps the address in the key from being reused by another version.
     _spec: Arc<ModelSpec>,
+    /// The same for the steps of an ensemble.
+    _steps: Vec<Arc<ModelSpec>>,
+}
+
+/// What the answer of an ensemble depends on besides its inputs; nothing for other models.
+#[derive(Clone, Debug, Default)]
+pub struct EnsembleParts {
+    /// The model versions that its steps reach.
+    pub models: Vec<Arc<ModelSpec>>,
+    /// The indices of the requested outputs.
+    pub outputs: Vec<usize>,
 }
 
 impl ResponseCache {
@@ -48,7 +61,13 @@ impl ResponseCache {
 
     /// The key of the answer to these inputs, and to the client's own parameters where the model looks at them. The
     /// hash keys are random per process, so that no client can construct two requests with the same key.
-    pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor], parameters: &Parameters) -> CacheKey {
+    pub fn key(
+        &self,
+        spec: &Arc<ModelSpec>,
+        inputs: &[Tensor],
+        parameters: &Parameters,
+        parts: &EnsembleParts,
+    ) -> CacheKey {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             for input in inputs {
@@ -59,6 +78,8 @@ impl ResponseCache {
                 hasher.write(&input.contents);
             }
             parameters.0.iter().for_each(|(name, value)| hash_parameter(name, value, &mut hasher));
+            parts.models.iter().for_each(|model| hasher.write_usize(Arc::as_ptr(model).addr()));
+            parts.outputs.iter().for_each(|output| hasher.write_usize(*output));
             hasher.finish()
         };
         CacheKey { model: Arc::as_ptr(spec).addr(), inputs: self.hashers.each_ref().map(hash) }
@@ -71,14 +92,21 @@ impl ResponseCache {
 
     /// Caches a copy of an answer: an output may be a slice of a large batch, and would keep all of it in memory. An
     /// answer larger than the cache is not cached.
-    pub fn insert(&mut self, key: CacheKey, spec: &Arc<ModelSpec>, outputs: &[Tensor]) {
+    pub fn insert(&mut self, key: CacheKey, spec: &Arc<ModelSpec>, steps: Vec<Arc<ModelSpec>>, outputs: &[Tensor]) {
         let size = outputs.iter().fold(ENTRY_SIZE, |size, output| size.saturating_add(output.contents.len()));
         if size > self.cache.size_max {
             return;
         }
         let copy = |output: &Tensor| Tensor { contents: Bytes::copy_from_slice(&output.contents), ..output.clone() };
         let outputs = outputs.iter().map(copy).collect();
-        self.cache.insert(key, CachedAnswer { outputs, _spec: Arc::clone(spec) }, size);
+        self.cache.insert(key, CachedAnswer { outputs, _spec: Arc::clone(spec), _steps: steps }, size);
+    }
+
+    /// Writes down how full it is.
+    pub fn show(&self, cells: &CacheCells) {
+        cells.size.set(self.cache.size as u64);
+        cells.entries.set(self.cache.entries.len() as u64);
+        cells.evictions.set(self.cache.evictions);
     }
 }
 
@@ -106,6 +134,7 @@ fn hash_parameter(name: &str, value: &ParameterValue, hasher: &mut impl Hasher) 
 struct LruCache<V> {
     size_max: usize,
     size: usize,
+    evictions: u64,
     by_key: HashMap<CacheKey, usize>,
     entries: Slab<CacheEntry<V>>,
     /// The ends of the linked list of entries in the order of their last use.
@@ -123,7 +152,15 @@ struct CacheEntry<V> {
 
 impl<V> LruCache<V> {
     fn new(size_max: usize) -> Self {
-        Self { size_max, size: 0, by_key: HashMap::new(), entries: Slab::new(), newest: None, oldest: None }
+        Self {
+            size_max,
+            size: 0,
+            evictions: 0,
+            by_key: HashMap::new(),
+            entries: Slab::new(),
+            newest: None,
+            oldest: None,
+        }
     }
 
     fn find(&mut self, key: &CacheKey) -> Option<&V> {
@@ -143,6 +180,7 @@ impl<V> LruCache<V> {
         }
         while self.size > self.size_max - size {
             let Some(oldest) = self.oldest else { break };
+            self.evictions += 1;
             self.remove(oldest);
         }
         let index = self.entries.insert(CacheEntry { key, value, size, newer: None, older: None });
@@ -195,7 +233,7 @@ mod tests {
     }
 
     fn key_of(cache: &ResponseCache, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> CacheKey {
-        cache.key(spec, inputs, &Parameters::default())
+        cache.key(spec, inputs, &Parameters::default(), &EnsembleParts::default())
     }
 
     /// `+a3` puts in, `?a` asks; what is there afterwards from the newest to the oldest, and the bytes.
@@ -249,7 +287,7 @@ mod tests {
         let inputs = |a: &[u8], b: &[u8]| vec![tensor(&[1, a.len() as i64], a), tensor(&[1, b.len() as i64], b)];
         let outputs = |value: f32| vec![tensor(&[1], &[value])];
         let same = key_of(&cache, &one, &inputs(&[1, 2], &[3]));
-        cache.insert(same, &one, &outputs(7.0));
+        cache.insert(same, &one, Vec::new(), &outputs(7.0));
         let again = key_of(&cache, &one, &inputs(&[1, 2], &[3]));
         assert_eq!(cache.find(&again), Some(outputs(7.0)));
         let left_out =
@@ -265,9 +303,9 @@ mod tests {
             assert_eq!(cache.find(other), None, "{index}");
         }
         assert_ne!(same.inputs[0], same.inputs[1], "two hashes, not one twice");
-        cache.insert(others[1], &one, &[tensor(&[10_000], &[0_u8; 10_000])]);
+        cache.insert(others[1], &one, Vec::new(), &[tensor(&[10_000], &[0_u8; 10_000])]);
         assert_eq!((cache.find(&others[1]), cache.find(&same)), (None, Some(outputs(7.0))), "too large to be kept");
-        cache.insert(others[2], &one, &[tensor(&[9_300], &[0_u8; 9_300])]);
+        cache.insert(others[2], &one, Vec::new(), &[tensor(&[9_300], &[0_u8; 9_300])]);
         assert_eq!(cache.find(&same), None, "it made room");
     }
 
@@ -278,10 +316,25 @@ mod tests {
         let whole = tensor(&[100], &[0_f32; 100]);
         let part = Tensor { shape: [1].into_iter().collect(), contents: whole.contents.slice(4..8), ..whole };
         let key = key_of(&cache, &model, &[]);
-        cache.insert(key, &model, std::slice::from_ref(&part));
+        cache.insert(key, &model, Vec::new(), std::slice::from_ref(&part));
         let found = cache.find(&key).unwrap();
         assert_ne!(found[0].contents.as_ptr(), part.contents.as_ptr());
         assert_eq!(found, [part]);
+    }
+
+    #[test]
+    fn an_ensemble_is_asked_again_for_other_outputs_and_when_a_step_is_another_version() {
+        let model = || Arc::new(spec(8, &[], &[]));
+        let (ensemble, step, reloaded) = (model(), model(), model());
+        let cache = ResponseCache::new(10_000);
+        let key = |step: &Arc<ModelSpec>, outputs: &[usize]| {
+            let parts = EnsembleParts { models: vec![Arc::clone(step)], outputs: outputs.to_vec() };
+            cache.key(&ensemble, &[], &Parameters::default(), &parts)
+        };
+        assert_eq!(key(&step, &[0]), key(&step, &[0]));
+        assert_ne!(key(&step, &[0]), key(&step, &[1]));
+        assert_ne!(key(&step, &[0]), key(&step, &[0, 1]));
+        assert_ne!(key(&step, &[0]), key(&reloaded, &[0]));
     }
 
     #[test]
@@ -305,9 +358,10 @@ mod tests {
             parameters(&[("a", text("")), ("b", text(""))]),
             parameters(&[("a", text("b")), ("", text(""))]),
         ];
-        let keys: Vec<_> = all.iter().map(|parameters| cache.key(&model, &[], parameters)).collect();
+        let keys: Vec<_> =
+            all.iter().map(|parameters| cache.key(&model, &[], parameters, &EnsembleParts::default())).collect();
         for (index, one) in keys.iter().enumerate() {
-            assert_eq!(*one, cache.key(&model, &[], &all[index]));
+            assert_eq!(*one, cache.key(&model, &[], &all[index], &EnsembleParts::default()));
             assert!(keys.iter().skip(index + 1).all(|other| other != one), "{:?}", all[index]);
         }
     }

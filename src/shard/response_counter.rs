@@ -29,7 +29,17 @@ impl ResponseCounter {
 
     /// Counts a response that is not the last.
     pub fn count_part(&self, stamps: &Stamps) {
+        self.count_first(stamps);
         self.count(ResponseOutcome::Succeeded, stamps.infer_end, stamps.output_end, stamps.input_end);
+    }
+
+    /// Counts how long the client waited, where a response with outputs is the first.
+    fn count_first(&self, stamps: &Stamps) {
+        if self.count.get() == 0
+            && let Some(cells) = self.model.served().cells.get(self.shard)
+        {
+            cells.latency.count_first_response(stamps.output_end.since(stamps.received));
+        }
     }
 
     /// Counts the next response by the instants at which its outputs were computed and ready.
@@ -57,6 +67,9 @@ impl CountedResponse {
             Ok((inferred, part)) => {
                 let became = if *part == AnswerPart::End { ResponseOutcome::Empty } else { ResponseOutcome::Succeeded };
                 let Stamps { input_end, infer_end, output_end, .. } = inferred.stamps;
+                if became == ResponseOutcome::Succeeded {
+                    counter.count_first(&inferred.stamps);
+                }
                 let infer_end = if became == ResponseOutcome::Empty { output_end } else { infer_end };
                 counter.count(became, infer_end, output_end, input_end);
             }

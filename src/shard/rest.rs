@@ -6,74 +6,162 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::metrics::{Departure, ModelStatistics};
 use crate::model::repository::index::{IndexEntry, LoadProgress};
+use crate::policy::PolicyProtocol;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
+use crate::protocol::logging::{LogState, LogUpdate};
+use crate::protocol::orca::{self, LoadFormat};
+use crate::protocol::path::decode_names;
+use crate::protocol::policy;
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
-use crate::protocol::rest::{self, server, statistics};
-use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
+use crate::protocol::rest::{self, openapi, server, statistics};
+use crate::protocol::route::{Delivery, ModelPath, RegionAction, RepositoryAction, Route, find, unavailable_model};
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::{self, Timing};
+use crate::protocol::trace;
 use crate::queue::one_shot::Lease;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
+use crate::shard::access::AccessEntry;
+use crate::shard::compression::{self, InflatedKind};
 use crate::shard::control_request::{ControlLease, OrderOrigin};
+use crate::shard::generate::{self, GenerateMessage};
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
+use crate::shard::reply_stream::ReplyStream;
+use crate::shard::tracing::{FrontTrace, HttpTrace, TraceFront};
 use crate::time::Instant;
-use crate::wire::message::{Fields, Message, Reply};
+use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
+use crate::wire::message::{Fields, Message, Method, Reply};
+use crate::wire::trace_context::TraceContext;
 
 /// The header field with the size of a body's JSON part; binary data follows it.
 const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
-/// The reply to a message that was received at this instant. Where the future is dropped before, the client has left,
-/// and `departure` holds how.
+/// How a message over HTTP came.
+pub struct HttpArrival<'a> {
+    /// When its last byte was read.
+    pub received: Instant,
+    /// How the client leaves, where it does before its answer.
+    pub departure: &'a Cell<Departure>,
+    /// What the access log shows of it.
+    pub entry: &'a AccessEntry,
+    /// Where an answer in parts goes.
+    pub stream: ReplyStream,
+    /// What is left of its trace until the reply is sent.
+    pub http_trace: &'a HttpTrace,
+}
+
+/// The reply to a message; none where it went to the stream in parts and is complete. Where the future is dropped before,
+/// the client has left, and `departure` holds how.
 pub async fn handle_message(
     shard: &Rc<Shard>,
     message: Message,
     memory: ReceiveReservation,
-    received: Instant,
-    departure: &Cell<Departure>,
-) -> Reply {
-    let Message { method, path, fields, body } = message;
-    let outcome = match route(method, &path) {
+    arrival: HttpArrival<'_>,
+) -> Option<Reply> {
+    let HttpArrival { received, departure, entry, stream, http_trace } = arrival;
+    let Message { method, path, fields, mut body } = message;
+    let path = decode_names(&path);
+    let (mut route, mut memory) = (admitted(shard, method, &path, &fields), memory);
+    // An inference looks for its model first, and generate takes no coded body.
+    let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
+    if !body.is_empty() && !is_later {
+        match plain_body(shard, &AskedFields::read(&fields), body.clone(), &mut memory).await {
+            Ok(plain) => body = plain,
+            Err(error) => route = Err(error),
+        }
+    }
+    let outcome = match route {
         Ok(Route::ModelInfer(path)) => {
             let request_metrics = RequestMetrics::open(&shard.cells, departure);
-            let outcome = infer(shard, path, &fields, (body, memory), received).await;
+            let trace = open_trace(shard, http_trace, received, &fields);
+            let outcome = infer(shard, path, &fields, (body, memory), (received, trace.clone()), entry).await;
             request_metrics.settle(&outcome);
+            http_trace.handle_sending(trace);
             outcome
+        }
+        Ok(Route::ModelGenerate(path, delivery)) => {
+            let is_coded = AskedFields::read(&fields).coding != ContentCoding::Identity;
+            let trace = open_trace(shard, http_trace, received, &fields);
+            let body = (body, memory);
+            let policy = &shard.server_context.policy.http;
+            let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(&fields));
+            let message = GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded };
+            let stream = (delivery == Delivery::Stream).then_some(stream);
+            // Boxed: large, and few requests are of this kind.
+            let outcome = Box::pin(generate::run(shard, message, stream, departure)).await;
+            http_trace.handle_sending(trace);
+            match outcome.transpose() {
+                Some(outcome) => outcome,
+                None => return None,
+            }
         }
         Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
         Ok(Route::Repository(action)) => repository(shard, action, &body).await,
+        Ok(Route::Logging) => log_settings(shard, method, &body),
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
+        Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
-    outcome.unwrap_or_else(|error| {
+    Some(outcome.unwrap_or_else(|error| {
         let mut reply = rest::error_reply(&error);
-        if AskedFields::read(&fields).is_coded {
-            // Lists the codings that a body may have (RFC 9110 §12.5.3).
-            reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
+        if error.code() == Code::MalformedJson && shard.server_context.service.follows_triton {
+            reply.status = Code::Internal.on_wire().0;
+        }
+        if error.code() == Code::MethodNotAllowed {
+            // Such a reply lists the methods that there are (RFC 9110 §15.5.6).
+            let allow = find(&path).map(|endpoint| endpoint.allow()).unwrap_or_default();
+            reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
+        }
+        report_load(shard, &mut reply, AskedFields::read(&fields).load_format);
+        if error.code() == Code::UnsupportedMedia {
+            // Lists the codings that a body may have (RFC 9110 §15.5.16).
+            reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
         }
         reply
+    }))
+}
+
+/// Prepares for an inference that may be traced.
+fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: &Fields) -> Option<Rc<FrontTrace>> {
+    let times = (http_trace.began.get(), received);
+    shard.open_trace(TraceFront::Http, times, || {
+        TraceContext::decode(fields.get("traceparent"), fields.get("tracestate"))
     })
+}
+
+/// The route of a message that the operator's policy lets pass. A category that is restricted is so by any method.
+fn admitted<'a>(shard: &Shard, method: Method, path: &'a [u8], fields: &Fields) -> Result<Route<'a>, Error> {
+    let endpoint = find(path)?;
+    let restrictions = &shard.server_context.policy.http.restrictions;
+    policy::admit(restrictions, PolicyProtocol::Http, endpoint.category(), |name| fields.get(name))?;
+    endpoint.route(method)
 }
 
 /// What the header fields of a request ask for, read in one pass.
 #[derive(Default)]
 struct AskedFields<'a> {
-    /// Whether its body is encoded (compressed); this server decodes none.
-    is_coded: bool,
+    /// How its body is encoded.
+    coding: ContentCoding,
+    /// How the client wants its answer: the values of `Accept-Encoding`.
+    accepts: SmallVec<[&'a [u8]; 1]>,
     /// The size of the body's JSON part, as the client sent it.
     header_length: Option<&'a [u8]>,
     /// Whether the client asks for the times of the stages.
     wants_timing: bool,
+    /// The form in which it asks for the load.
+    load_format: Option<LoadFormat>,
 }
 
 impl<'a> AskedFields<'a> {
@@ -83,30 +171,47 @@ impl<'a> AskedFields<'a> {
             if name.eq_ignore_ascii_case(HEADER_LENGTH.as_bytes()) {
                 asked.header_length = asked.header_length.or(Some(value));
             } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
-                asked.is_coded |= has_coding(value);
+                asked.coding = asked.coding.and(value);
+            } else if name.eq_ignore_ascii_case(b"Accept-Encoding") {
+                asked.accepts.push(value);
             } else if name.eq_ignore_ascii_case(timing::WANT.as_bytes()) {
                 asked.wants_timing |= timing::is_wanted(value);
+            } else if name.eq_ignore_ascii_case(orca::ASK.as_bytes()) {
+                asked.load_format = asked.load_format.or(LoadFormat::of_value(value));
             }
         }
         asked
     }
 }
 
-/// Whether one of a list of codings is not the identity.
-fn has_coding(codings: &[u8]) -> bool {
-    let mut codings = codings.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+/// The body of a request, inflated where it is compressed.
+async fn plain_body(
+    shard: &Shard,
+    asked: &AskedFields<'_>,
+    body: Bytes,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, Error> {
+    let coding = match asked.coding {
+        ContentCoding::Identity => return Ok(body),
+        ContentCoding::Coded(coding) => coding,
+        ContentCoding::Unknown => return Err(compression::unknown_coding()),
+    };
+    let text = asked.header_length.and_then(|text| str::from_utf8(text).ok());
+    let aligned_at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    // Boxed: it is large, and most bodies are plain.
+    Box::pin(compression::inflate(shard, coding, InflatedKind::Body(aligned_at), body, memory)).await
 }
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     Ok(match route {
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
-        Route::ServerLive if shard.server_context.service.has_bare_health => server::bare_health_reply(true),
-        Route::ServerReady if shard.server_context.service.has_bare_health => {
+        Route::ServerLive if shard.server_context.service.follows_triton => server::bare_health_reply(true),
+        Route::ServerReady if shard.server_context.service.follows_triton => {
             server::bare_health_reply(shard.is_ready())
         }
         Route::ServerLive => server::live_reply(),
         Route::ServerReady => server::ready_reply(shard.is_ready(), shard.models.start_counts(), &shard.loads()),
+        Route::OpenApi => openapi::reply(shard.version()),
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(&facts.spec, &facts.versions)
@@ -114,22 +219,28 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::ModelInfer(_) | Route::ModelReady(_) | Route::Repository(_) | Route::SharedMemory(..) => {
+        Route::Logging
+        | Route::ModelGenerate(..)
+        | Route::ModelInfer(_)
+        | Route::ModelReady(_)
+        | Route::Repository(_)
+        | Route::SharedMemory(..)
+        | Route::TraceSetting(_) => {
             return Err(Error::internal("this route is answered asynchronously"));
         }
     })
 }
 
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
-    let has_bare_health = shard.server_context.service.has_bare_health;
+    let follows_triton = shard.server_context.service.follows_triton;
     let is_ready = match shard.models.find(path.name, path.version) {
         Ok(model) => shard.is_ready_by_its_code(&model).await,
         // It is loading, failed to load or was unloaded.
         Err(_) if shard.models.overview().has(path.name, path.version) => false,
-        Err(_) if has_bare_health => false,
+        Err(_) if follows_triton => false,
         Err(error) => return Err(error),
     };
-    Ok(if has_bare_health {
+    Ok(if follows_triton {
         server::bare_model_ready_reply(is_ready)
     } else {
         server::model_ready_reply(path.name, is_ready)
@@ -140,22 +251,32 @@ async fn infer(
     shard: &Rc<Shard>,
     path: ModelPath<'_>,
     fields: &Fields,
-    (body, memory): (Bytes, ReceiveReservation),
-    received: Instant,
+    (mut body, mut memory): (Bytes, ReceiveReservation),
+    (received, trace): (Instant, Option<Rc<FrontTrace>>),
+    entry: &AccessEntry,
 ) -> Result<Reply, Error> {
     let asked = AskedFields::read(fields);
+    entry.note_asked(path.name, path.version, "");
+    if asked.coding != ContentCoding::Identity {
+        shard.models.find(path.name, path.version)?;
+        body = plain_body(shard, &asked, body, &mut memory).await?;
+    }
+    let accepted = AcceptedCoding::from_fields(asked.accepts);
     let input = PipelineInput {
         memory,
-        arrival: Arrival { received, deadline: None, depth: 0, chain: CallChain::default() },
+        arrival: Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None },
         is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
+        trace,
     };
+    let policy = &shard.server_context.policy.http;
+    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let model = shard.models.find(path.name, path.version)?;
-        if asked.is_coded {
-            return Err(Error::unsupported("Unsupported compression type"));
-        }
         let header_length = rest::HeaderLength::from_field(asked.header_length)?;
-        let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
+        let spec = &model.served().spec;
+        let mut request = rest::decode(spec, header_length, body, regions, memory)?;
+        policy::forward(forwarded.as_ref(), spec, &mut request)?;
+        entry.note_model(&model, &request.plan.id);
         Ok((model, request))
     };
     let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
@@ -166,7 +287,41 @@ async fn infer(
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }
-    Ok(reply)
+    let tells_load = shard.server_context.service.tells_load;
+    report_load(shard, &mut reply, asked.load_format.or(tells_load.then_some(LoadFormat::Text)));
+    if accepted.coding.is_none() {
+        return Ok(reply);
+    }
+    Ok(Box::pin(compression::deflate_reply(shard, accepted, reply)).await)
+}
+
+fn log_settings(shard: &Shard, method: Method, body: &[u8]) -> Result<Reply, Error> {
+    let update = if method == Method::Post { rest::logging::update(body)? } else { LogUpdate::default() };
+    Ok(rest::logging::reply(&shard.log_settings(&update)?))
+}
+
+/// The trace setting of a model, or the global one, after the change that a POST asks for.
+async fn trace_setting(
+    shard: &Rc<Shard>,
+    path: Option<ModelPath<'_>>,
+    method: Method,
+    body: &[u8],
+) -> Result<Reply, Error> {
+    let name = path.map_or("", |path| path.name);
+    shard.check_traced(name)?;
+    if method == Method::Post {
+        shard.send_trace_order(trace::rest::order(name, body)?).await?;
+    }
+    Ok(trace::rest::reply(&shard.traces.table(), name))
+}
+
+/// Adds the load, where it is asked for and known.
+fn report_load(shard: &Shard, reply: &mut Reply, format: Option<LoadFormat>) {
+    if let Some(format) = format
+        && let Some(report) = shard.load_report()
+    {
+        reply.fields.push((orca::FIELD, Bytes::from(report.text(format))));
+    }
 }
 
 async fn regions(
@@ -174,11 +329,13 @@ async fn regions(
     (kind, action, name): (RegionKind, RegionAction, &str),
     body: &[u8],
 ) -> Result<Reply, Error> {
-    if shard.server_context.shared_memory.is_none() {
+    let is_on = shard.server_context.shared_memory.is_some();
+    if !is_on && action != RegionAction::Status {
         return Err(shared_memory::disabled());
     }
     let order = rest::shared_memory::order(kind, action, name, body)?;
-    Ok(rest::shared_memory::reply(action, &shard.send_region_request(order).await?))
+    let found = if is_on { shard.send_region_request(order).await? } else { shared_memory::without_regions(&order)? };
+    Ok(rest::shared_memory::reply(action, &found))
 }
 
 async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
@@ -295,25 +452,8 @@ impl ServerFacts for Shard {
         models.sort_by_key(|served| (&served.spec.name, served.version));
         Ok(models.into_iter().map(|served| served.figures().statistics()).collect())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_body_is_coded_unless_all_its_codings_are_the_identity() {
-        let check = |codings: &[&str], want| {
-            let mut fields = Fields::new();
-            fields.push("Content-Type", "gzip");
-            codings.iter().for_each(|coding| fields.push("content-encoding", coding));
-            assert_eq!(AskedFields::read(&fields).is_coded, want, "{codings:?}");
-        };
-        for plain in [&[][..], &[""], &["identity"], &["Identity", "identity , identity"]] {
-            check(plain, false);
-        }
-        for coded in [&["gzip"][..], &["deflate"], &["br"], &["identity, gzip"], &["identity", "gzip"], &["gzip;q=0"]] {
-            check(coded, true);
-        }
+    fn log_settings(&self, update: &LogUpdate) -> Result<LogState, Error> {
+        logging::settings(update, self.server_context.service.allows_log_settings)
     }
 }

@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics::{GpuBoard, ShardCells};
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
+use crate::policy::{ClientPolicy, KeepAlivePolicy};
 use crate::runtime::executor::IoPath;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::shared_memory::SharedMemoryClient;
+use crate::shard::trace_settings::TraceLink;
+use crate::wire::compression::deflate::DeflateLevel;
 
 /// What all threads of a server share.
 pub struct ServerContext {
     /// What clients see of the server as a whole.
     pub service: ServiceOptions,
+    /// What the operator lets clients do.
+    pub policy: RequestPolicy,
     /// Limits of connections and of the messages on them.
     pub connection_limits: ConnectionLimits,
     /// How each shard runs.
@@ -32,6 +37,8 @@ pub struct ServerContext {
     pub control_link: ControlLink,
     /// The thread that owns the shared memory regions; none where the server has shared memory disabled.
     pub shared_memory: Option<SharedMemoryClient>,
+    /// The trace settings, and the queue to the thread that writes traces.
+    pub traces: TraceLink,
     /// Logs a warning.
     pub warn: fn(&str),
 }
@@ -46,8 +53,26 @@ pub struct ServiceOptions {
     pub strict_readiness: bool,
     /// Whether every response says where its time went, also where the client did not ask.
     pub tells_timing: bool,
-    /// Whether health is told by the status alone, as tritonserver does (`--compat=triton`).
-    pub has_bare_health: bool,
+    /// Whether every response reports the load, also where the client did not ask.
+    pub tells_load: bool,
+    /// Whether answers are tritonserver's where the protocol has others (`--compat=triton`): health by the status alone,
+    /// and 500 for mistakes in JSON.
+    pub follows_triton: bool,
+    /// Whether clients may change what is logged.
+    pub allows_log_settings: bool,
+    /// Requests of a million that the access log shows.
+    pub access_log_per_million: u32,
+    /// How much time goes into compressing gRPC's inference responses; none where they are not compressed.
+    pub grpc_compression: Option<DeflateLevel>,
+}
+
+/// What the operator lets clients do, by protocol; the port that a request comes by makes no difference.
+#[derive(Default)]
+pub struct RequestPolicy {
+    /// REST.
+    pub http: ClientPolicy,
+    /// gRPC.
+    pub grpc: ClientPolicy,
 }
 
 /// Limits of connections and of the messages on them.
@@ -64,6 +89,8 @@ pub struct ConnectionLimits {
     pub http2_resets_max: u32,
     /// Frames without payload (PING, SETTINGS, empty DATA) that a client may send within one counting window.
     pub http2_control_frames_max: u32,
+    /// PINGs and age of connections with gRPC calls.
+    pub keep_alive: KeepAlivePolicy,
 }
 
 /// How each shard runs.
@@ -88,6 +115,14 @@ pub struct MemoryBudgets {
 pub struct MetricsSources {
     /// One per shard, in the order of their indexes.
     pub shard_cells: Vec<Arc<ShardCells>>,
+    /// Figures of the machine.
+    pub host: Arc<HostCells>,
+    /// The load, for balancers.
+    pub load: LoadBoard,
+    /// How often the load is looked at.
+    pub interval: Duration,
+    /// Which latencies are shown.
+    pub latencies: LatencyOptions,
     /// Figures of the GPUs.
     pub gpus: Arc<GpuBoard>,
     /// What models count by themselves.

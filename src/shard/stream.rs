@@ -17,17 +17,20 @@ use crate::backend::details::CallChain;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, NextMessage};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
 use crate::metrics::Departure;
 use crate::model::{CorrelationId, SequenceMark};
 use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
 use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::route::version_of;
 use crate::protocol::shared_memory::Regions;
 use crate::queue::model_queue::ModelQueue;
 use crate::runtime::clock;
+use crate::shard::access::AccessEntry;
+use crate::shard::compression::{self, AnswerCompression, InflatedKind};
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
@@ -47,17 +50,21 @@ pub async fn run(
     shard: Rc<Shard>,
     link: &Rc<Http2Link>,
     stream: StreamId,
-    deadline: Option<Instant>,
+    (deadline, forwarded): (Option<Instant>, Option<ForwardedFields>),
     departure: Rc<Cell<Departure>>,
 ) -> Result<(), StreamFault> {
     let begun = Rc::new(BegunSequences::default());
+    let compression = compression::answer_compression(&shard, link, stream);
     let mut streaming = StreamInfer {
         shard,
         link: Rc::clone(link),
         stream,
         deadline,
+        forwarded: forwarded.map(Rc::new),
         departure,
         begun,
+        compression,
+        inflating: None,
         requests: VecDeque::new(),
         is_half_closed: false,
     };
@@ -77,8 +84,15 @@ struct StreamInfer {
     link: Rc<Http2Link>,
     stream: StreamId,
     deadline: Option<Instant>,
+    /// The header fields of the stream that go on to the model of each request.
+    forwarded: Option<Rc<ForwardedFields>>,
     departure: Rc<Cell<Departure>>,
     begun: Rc<BegunSequences>,
+    /// How its responses are compressed; none where they are not.
+    compression: Option<AnswerCompression>,
+    /// The latest message, where it is compressed. Until it is inflated no other is taken, so that requests keep
+    /// their order.
+    inflating: Option<Pin<Box<dyn Future<Output = Inflated>>>>,
     /// Requests in flight, in the order they arrived.
     requests: VecDeque<StreamRequest>,
     is_half_closed: bool,
@@ -92,6 +106,9 @@ struct StreamRequest {
     /// Whether its response waits for those of earlier requests. False for decoupled models.
     is_ordered: bool,
 }
+
+/// A message that was compressed, with its memory.
+type Inflated = Result<(Bytes, ReceiveReservation), Error>;
 
 /// A request's last response, none where it was sent already; or the error that ends the stream.
 type Outcome = Result<Option<FramedParts>, Error>;
@@ -121,6 +138,14 @@ impl StreamInfer {
             if let Err(error) = self.send() {
                 return Poll::Ready(Err(StreamFault::Request(error)));
             }
+            if let Some(inflating) = &mut self.inflating {
+                let Poll::Ready(inflated) = inflating.as_mut().poll(context) else { return Poll::Pending };
+                self.inflating = None;
+                if let Err(fault) = inflated.and_then(|(message, memory)| self.begin(message, memory, refused)) {
+                    return Poll::Ready(Err(StreamFault::Request(fault)));
+                }
+                continue;
+            }
             if self.is_half_closed {
                 return if self.requests.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
@@ -136,7 +161,16 @@ impl StreamInfer {
                 Ok(NextMessage::Nothing) => return Poll::Pending,
                 Ok(NextMessage::End) => self.is_half_closed = true,
                 Ok(NextMessage::Message(message)) => {
-                    let memory = self.link.take_memory(self.stream);
+                    let mut memory = self.link.take_memory(self.stream);
+                    if let Some(coding) = self.link.coding(self.stream) {
+                        let shard = Rc::clone(&self.shard);
+                        self.inflating = Some(Box::pin(async move {
+                            let kind = InflatedKind::Message;
+                            let message = compression::inflate(&shard, coding, kind, message, &mut memory).await?;
+                            Ok((message, memory))
+                        }));
+                        continue;
+                    }
                     if let Err(fault) = self.begin(message, memory, refused) {
                         return Poll::Ready(Err(StreamFault::Request(fault)));
                     }
@@ -177,11 +211,14 @@ impl StreamInfer {
         memory: ReceiveReservation,
         refused: &mut Option<RefusalRun>,
     ) -> Result<(), Error> {
+        let entry = self.access_entry(&message);
         if let Some(run) = refused.as_mut().filter(|run| run.covers(&message)) {
-            self.refuse(run);
+            note_message(&entry, &message);
+            self.refuse(run, &entry);
             return Ok(());
         }
         self.send_refusals(refused.as_mut());
+        note_message(&entry, &message);
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let version = version_of(request.model_version);
         let model = match version.and_then(|version| self.shard.models.find(request.model_name, version)) {
@@ -191,18 +228,46 @@ impl StreamInfer {
             Err(error) => {
                 let answer = encode::encode_failure(request.id, error.text()).unwrap_or_default();
                 drop(request);
-                self.refuse(refused.insert(RefusalRun::new(message, error.code(), &answer)));
+                self.refuse(refused.insert(RefusalRun::new(message, error.code(), &answer)), &entry);
                 return Ok(());
             }
         };
         let id = request.id.to_owned();
         drop(request);
+        entry.note_model(&model, &id);
+        self.start(model, id, (message, memory), entry);
+        Ok(())
+    }
+
+    /// Starts a request of a model that is served.
+    fn start(
+        &mut self,
+        model: Rc<LocalModel>,
+        id: String,
+        (message, memory): (Bytes, ReceiveReservation),
+        entry: AccessEntry,
+    ) {
         let is_ordered = !model.served().spec.is_decoupled;
-        let responses = Rc::new(StreamResponses::new(&self.link, self.stream));
-        let arrival =
-            Arrival { received: clock::now(), deadline: self.deadline, depth: 0, chain: CallChain::default() };
+        let compression = self.compression;
+        let responses = Rc::new(StreamResponses {
+            shard: Rc::clone(&self.shard),
+            link: Rc::clone(&self.link),
+            stream: self.stream,
+            entry: entry.clone(),
+            compression,
+            model: RefCell::new(None),
+        });
+        let arrival = Arrival {
+            received: clock::now(),
+            deadline: self.deadline,
+            depth: 0,
+            chain: CallChain::default(),
+            trace: None,
+        };
+        let trace = self.shard.open_call_trace(&self.link, self.stream);
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
+        let forwarded = self.forwarded.clone();
         let work = async move {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
             let mut hooks = StreamHooks {
@@ -213,25 +278,38 @@ impl StreamInfer {
                 counted: CountedResponse(None),
                 has_run: false,
             };
-            let input = PipelineInput { memory, arrival, is_timed: false };
-            let outcome = answer(&shard, &model, message, input, &mut hooks).await;
-            request_metrics.settle(&outcome);
-            // As in Triton: an error of the model ends the stream, a request that was refused before does not.
-            let is_in_band = !wants_status || !hooks.has_run;
-            match outcome {
-                Err(error) if is_in_band && hooks.has_run => {
-                    Ok(encode::encode_run_failure(&model.served().spec.name, &id, error.text(), true).ok())
-                }
-                Err(error) if is_in_band => Ok(encode::encode_failure(&id, error.text()).ok()),
-                outcome => outcome,
+            let input = PipelineInput { memory, arrival, is_timed: false, trace: trace.clone() };
+            let mut outcome = answer(&shard, &model, (message, forwarded), input, &mut hooks).await;
+            if let (Ok(Some(response)), true) = (&mut outcome, compression.is_some()) {
+                let whole = std::mem::take(response);
+                *response = Box::pin(compression::deflate_message(&shard, compression, whole)).await;
             }
+            request_metrics.settle(&outcome);
+            // Its answer is sent in the same turn, unless those before it are awaited.
+            if let Some(trace) = &trace {
+                trace.handle_sending(clock::now());
+            }
+            let status = outcome.as_ref().err().map_or(0, |error| error.code().on_wire().1);
+            let outcome = in_band(outcome, (&model, &id), hooks.has_run, wants_status);
+            if let Ok(Some(parts)) = &outcome {
+                entry.note_sent(parts.iter().map(Bytes::len).sum());
+            }
+            entry.settle(status.into());
+            outcome
         };
         self.requests.push_back(StreamRequest { work: Some(Box::pin(work)), done: None, is_ordered });
-        Ok(())
+    }
+
+    /// What the access log shows of the request in a message.
+    fn access_entry(&self, message: &Bytes) -> AccessEntry {
+        let path = || self.link.with(|connection| connection.path(self.stream).to_vec());
+        AccessEntry::of_grpc(&self.shard, path, message.len(), clock::turn(), self.link.peer)
     }
 
     /// Answers a refused request, in order behind those in flight.
-    fn refuse(&mut self, run: &mut RefusalRun) {
+    fn refuse(&mut self, run: &mut RefusalRun, entry: &AccessEntry) {
+        entry.note_sent(run.size());
+        entry.settle(run.code().on_wire().1.into());
         self.shard.cells.received.add(1);
         self.shard.cells.count_refused(run.code());
         if !self.requests.is_empty() {
@@ -250,19 +328,48 @@ impl StreamInfer {
     }
 }
 
+/// What is sent of an outcome. As in Triton: an error of the model ends the stream, where the client wants its status, and
+/// a request that was refused before does not; all others are sent as messages.
+fn in_band(
+    outcome: Result<Option<FramedParts>, Error>,
+    (model, id): (&LocalModel, &str),
+    has_run: bool,
+    wants_status: bool,
+) -> Result<Option<FramedParts>, Error> {
+    let is_in_band = !wants_status || !has_run;
+    match outcome {
+        Err(error) if is_in_band && has_run => {
+            Ok(encode::encode_run_failure(&model.served().spec.name, id, error.text(), true).ok())
+        }
+        Err(error) if is_in_band => Ok(encode::encode_failure(id, error.text()).ok()),
+        outcome => outcome,
+    }
+}
+
+/// Notes what a message asks for, where the access log shows it; one that cannot be parsed ends the stream.
+fn note_message(entry: &AccessEntry, message: &Bytes) {
+    if entry.is_open() {
+        match InferMessage::read(message) {
+            Ok(request) => entry.note_asked(request.model_name, None, request.id),
+            Err(_) => entry.settle(Code::Internal.on_wire().1.into()),
+        }
+    }
+}
+
 /// Runs one request; returns its last response, none where only the end of a decoupled answer is left and the client
 /// did not ask to see it.
 async fn answer(
     shard: &Rc<Shard>,
     model: &Rc<LocalModel>,
-    message: Bytes,
+    (message, forwarded): (Bytes, Option<Rc<ForwardedFields>>),
     input: PipelineInput,
     hooks: &mut StreamHooks,
 ) -> Result<Option<FramedParts>, Error> {
     let served = model.served();
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-        let request = grpc::decode::decode_streamed(&served.spec, &request, regions, memory)?;
+        let mut request = grpc::decode::decode_streamed(&served.spec, &request, regions, memory)?;
+        policy::forward(forwarded.as_deref(), &served.spec, &mut request)?;
         if let Some(shared) = &request.plan.shared {
             shared.check_streamed()?;
         }
@@ -326,19 +433,16 @@ impl PipelineHooks for StreamHooks {
 }
 
 /// The model of a request, how its responses are encoded, and what counts them.
-type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
+pub(super) type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
 
 /// Sends all but the last response of a request to a decoupled model.
 struct StreamResponses {
+    shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
+    entry: AccessEntry,
+    compression: Option<AnswerCompression>,
     model: RefCell<Option<DecoupledRequest>>,
-}
-
-impl StreamResponses {
-    fn new(link: &Rc<Http2Link>, stream: StreamId) -> Self {
-        Self { link: Rc::clone(link), stream, model: RefCell::new(None) }
-    }
 }
 
 impl PartSink for StreamResponses {
@@ -361,6 +465,9 @@ impl PartSink for StreamResponses {
             parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, own, false));
         let parts = parts.or_else(|error| encode::encode_run_failure(&served.spec.name, &plan.id, error.text(), false));
         if let Ok(parts) = parts {
+            // Nobody can wait here, and what follows may not overtake it.
+            let parts = compression::deflate_message_now(&self.shard, self.compression, parts);
+            self.entry.note_sent(parts.iter().map(Bytes::len).sum());
             self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
         }
     }

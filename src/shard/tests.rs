@@ -24,15 +24,20 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::sync::SegQueue;
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::scheduler::{Policy, QueueBounds};
+use crate::shard::access::{AccessEntry, AccessSampler};
+use crate::shard::compression::CompressionShare;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::infer::Arrival;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::model_table::LocalModel;
 use crate::shard::receive_budget::ProcessReceiveBudget;
+use crate::shard::reply_stream::ReplyStream;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RuntimeOptions, ServiceOptions,
+    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServiceOptions,
 };
+use crate::shard::trace_settings::{ShardTraces, TraceLink};
+use crate::shard::tracing::HttpTrace;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
@@ -106,8 +111,13 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             is_controlled: false,
             strict_readiness: true,
             tells_timing: false,
-            has_bare_health: false,
+            tells_load: false,
+            follows_triton: false,
+            allows_log_settings: false,
+            access_log_per_million: 0,
+            grpc_compression: None,
         },
+        policy: RequestPolicy::default(),
         connection_limits: ConnectionLimits {
             connections_max: 1,
             http_input_size_max: size,
@@ -115,11 +125,16 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             http2_streams_max: 1,
             http2_resets_max: 1,
             http2_control_frames_max: 1,
+            keep_alive: crate::policy::KeepAlivePolicy::default(),
         },
         runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },
         memory: MemoryBudgets { receive: Arc::new(ProcessReceiveBudget::new(size, 1)), cache_size },
         metrics: MetricsSources {
             shard_cells: vec![Arc::new(ShardCells::default())],
+            host: Arc::default(),
+            load: Default::default(),
+            interval: Duration::from_secs(1),
+            latencies: Default::default(),
             gpus: Arc::new(GpuBoard::default()),
             custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
             run_memory: Arc::default(),
@@ -131,6 +146,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             mailboxes: [ShardMailbox::default()].into(),
         },
         shared_memory: None,
+        traces: TraceLink::default(),
         warn: |_| (),
     })
 }
@@ -152,7 +168,10 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         cache: Some(RefCell::new(ResponseCache::new(context.memory.cache_size))),
         regions: RefCell::new(None),
         receive_budget: Rc::new(ShardReceiveBudget::new(Arc::clone(&context.memory.receive), Arc::clone(&cells))),
+        compression: CompressionShare::default(),
         buffers: RefCell::default(),
+        access: AccessSampler::default(),
+        traces: ShardTraces::new(&context.traces.initial),
         cells,
         server_context: context,
     })
@@ -182,9 +201,12 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
         fields: Fields::new(),
         body: Bytes::copy_from_slice(body.as_bytes()),
     };
-    let departure = Cell::new(Departure::CallCancelled);
-    let Reply { body, .. } =
-        rest::handle_message(shard, message, ReceiveReservation::default(), clock::now(), &departure).await;
+    let (departure, received) = (Cell::new(Departure::CallCancelled), clock::now());
+    let entry = AccessEntry::of_http(shard, &message, received, None);
+    let (memory, stream) = (ReceiveReservation::default(), ReplyStream::Http1(Rc::default()));
+    let http_trace = &HttpTrace::default();
+    let arrival = rest::HttpArrival { received, departure: &departure, entry: &entry, stream, http_trace };
+    let Reply { body, .. } = rest::handle_message(shard, message, memory, arrival).await.unwrap();
     String::from_utf8(body.concat()).unwrap()
 }
 
@@ -267,7 +289,7 @@ fn a_grpc_response_has_the_parameters_and_a_called_model_its_callers() {
         let served = Arc::clone(model.served());
         let message = grpc::InferMessage::read(&bytes).unwrap();
         let request = grpc::decode::decode(&served.spec, &message, None, &mut ReceiveReservation::default()).unwrap();
-        let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: sent };
+        let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: sent, trace: None };
         let has_run = Cell::new(false);
         let (inferred, _) = shard.infer(&model, request, arrival, None, &has_run).await.unwrap();
         let parameters = inferred.parameters.as_deref();

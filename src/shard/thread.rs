@@ -13,12 +13,15 @@ use crate::queue::completions::Completions;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::executor::Runtime;
+use crate::shard::access::AccessSampler;
+use crate::shard::compression::CompressionShare;
 use crate::shard::connections::Connections;
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::model_table::{LocalModel, ModelTable};
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
+use crate::shard::trace_settings::ShardTraces;
 use crate::shard::{Addresses, ServerContext, Shard};
 
 /// What a shard is built from.
@@ -106,7 +109,10 @@ impl Shard {
                     .map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
             ),
             receive_budget: Rc::new(receive_budget),
+            compression: CompressionShare::default(),
             buffers: RefCell::default(),
+            access: AccessSampler::new(server_context.service.access_log_per_million, index),
+            traces: ShardTraces::new(&server_context.traces.initial),
             server_context,
         })
     }

@@ -144,6 +144,31 @@ pub enum SizeError {
     Negative,
 }
 
+/// Gives a shape to a flat list: `count` elements over dimensions of which -1 is open. The innermost open one takes what
+/// the others leave, all outer ones are 1. `None` where they do not divide it.
+///
+/// ```
+/// use deuteron::tensor::distribute;
+///
+/// assert_eq!(distribute(&[-1, -1, 2], 6).as_deref(), Some(&[1, 3, 2][..]));
+/// assert_eq!(distribute(&[-1, 2], 3), None);
+/// assert_eq!(distribute(&[2, 2], 2), None);
+/// ```
+pub fn distribute(dims: &[i64], count: usize) -> Option<Shape> {
+    let mut left = i64::try_from(count).ok()?;
+    for size in dims.iter().filter(|size| **size != -1) {
+        if left.checked_rem(*size)? != 0 {
+            return None;
+        }
+        left = left.checked_div(*size)?;
+    }
+    let mut shape = Shape::from_slice(dims);
+    for size in shape.iter_mut().rev().filter(|size| **size == -1) {
+        *size = std::mem::replace(&mut left, 1);
+    }
+    (left == 1).then_some(shape)
+}
+
 /// The number of elements of a shape; 1 for the empty shape.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ const SEARCH_SIZE_MAX: usize = READ_SIZE;
 /// Why the rest of a stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatherError {
-    /// The message is compressed, which is not supported.
+    /// The message is compressed, and its call names no encoding.
     Compressed,
     /// The first byte of a message is neither 0 nor 1.
     Flag(u8),
@@ -40,6 +40,9 @@ pub struct Gatherer<B> {
     size_max: usize,
     /// Number of the field to align.
     field: u32,
+    /// Whether messages may be compressed, and whether the latest is.
+    takes_compressed: bool,
+    is_compressed: bool,
     /// The first `prefix_size` bytes of the next message's prefix.
     prefix: [u8; PREFIX_SIZE],
     prefix_size: usize,
@@ -64,7 +67,21 @@ impl<B: BodyBuffer> Gatherer<B> {
     /// For messages of at most `size_max` bytes, in which the first payload of the top-level field number `field` is
     /// to be aligned.
     pub const fn new(size_max: usize, field: u32) -> Self {
-        Self { size_max, field, prefix: [0; PREFIX_SIZE], prefix_size: 0, state: GatherState::Prefix }
+        Self {
+            size_max,
+            field,
+            takes_compressed: false,
+            is_compressed: false,
+            prefix: [0; PREFIX_SIZE],
+            prefix_size: 0,
+            state: GatherState::Prefix,
+        }
+    }
+
+    /// The same for a call that names the encoding of its compressed messages.
+    #[must_use]
+    pub fn with_compressed(self, takes_compressed: bool) -> Self {
+        Self { takes_compressed, ..self }
     }
 
     /// Takes bytes from the front of a chunk, up to the end of a message, which it returns. Call it until the chunk
@@ -114,6 +131,11 @@ impl<B: BodyBuffer> Gatherer<B> {
         self.take_body(&mut &[][..])
     }
 
+    /// Whether the message that was returned last is compressed.
+    pub const fn is_compressed(&self) -> bool {
+        self.is_compressed
+    }
+
     /// Whether a message has begun and not ended, so that the stream must not end here.
     pub const fn is_within_message(&self) -> bool {
         self.prefix_size > 0 || !matches!(self.state, GatherState::Prefix)
@@ -130,7 +152,8 @@ impl<B: BodyBuffer> Gatherer<B> {
         }
         let [flag, size @ ..] = self.prefix;
         match flag {
-            0 => {}
+            0 => self.is_compressed = false,
+            1 if self.takes_compressed => self.is_compressed = true,
             1 => return Err(GatherError::Compressed),
             flag => return Err(GatherError::Flag(flag)),
         }
@@ -269,6 +292,11 @@ const VARINT_SIZE_MAX: usize = 10;
 pub fn prefix(size: usize) -> Option<[u8; PREFIX_SIZE]> {
     let [a, b, c, d] = u32::try_from(size).ok()?.to_be_bytes();
     Some([0, a, b, c, d])
+}
+
+/// The same of a message that is compressed.
+pub fn compressed_prefix(size: usize) -> Option<[u8; PREFIX_SIZE]> {
+    prefix(size).map(|[_, a, b, c, d]| [1, a, b, c, d])
 }
 
 /// Parses `grpc-timeout`: at most eight digits and a unit. `None` if malformed.

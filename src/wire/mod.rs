@@ -2,6 +2,7 @@
 //! no I/O. A decoder answers with a value, "not yet" or an error, and never consumes part of a unit.
 
 pub mod base64;
+pub mod compression;
 pub mod grpc;
 pub mod hpack;
 pub mod http1;
@@ -12,3 +13,4 @@ pub mod placed;
 pub mod proto;
 pub mod protobuf;
 pub mod toml;
+pub mod trace_context;

@@ -14,6 +14,11 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
+/// `otlp.proto`: what is sent to a collector of traces.
+pub mod otlp {
+    include!(concat!(env!("OUT_DIR"), "/otlp.rs"));
+}
+
 /// `reflection_v1.proto`.
 pub mod reflection {
     include!(concat!(env!("OUT_DIR"), "/grpc.reflection.v1.rs"));

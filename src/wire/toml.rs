@@ -93,7 +93,7 @@ mod tests {
         check("a = 1979-05-27", 4);
         check("a = 999999999999999999999999999999999999999999", 4);
         let deep = vec!["a"; 79].join(".");
-        check(&format!("{deep} = {{ {deep} = 1 }}"), 126);
+        check(&format!("{deep} = {{ {deep} = 1 }}"), 202);
         assert!(read(&format!("a.{} = 1", deep.repeat(2000))).is_err());
         assert!(read(&format!("a = {}", "[".repeat(100_000))).is_err());
     }

@@ -139,7 +139,9 @@ fn served(server: &Server, log: &str, name: &str) -> Outcome {
     let beginnings = [format!("failed to load '{name}': "), format!("failed to poll model '{name}': ")];
     let line = log.lines().find_map(|line| beginnings.iter().find_map(|text| Some(line.split_once(text)?.1)));
     let line = line.unwrap_or_else(|| panic!("neither served nor refused: {name}\n{log}"));
-    Err(line.split(" (version ").next().unwrap().to_owned())
+    // As in JSON, a line is in quotes and those within are escaped.
+    let text = line.strip_suffix('"').unwrap_or(line).replace("\\\"", "\"");
+    Err(text.split(" (version ").next().unwrap().to_owned())
 }
 
 /// One line of what is served.

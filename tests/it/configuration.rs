@@ -114,11 +114,11 @@ fn what_a_file_says_is_shown_and_can_be_switched_off() {
 #[test]
 fn a_file_or_a_models_own_directory_is_served_without_a_configuration() {
     let folder = Folder::new("alone");
-    let file = folder.path().join("double it.onnx");
+    let file = folder.path().join("double\"it.onnx");
     fs::write(&file, twice()).unwrap();
     let refused = deuteron(&["serve", file.to_str().unwrap()]);
     let text = String::from_utf8(refused.stderr).unwrap();
-    assert!(text.contains("'double it' cannot be the name of a model") && text.contains("--model-name"), "{text}");
+    assert!(text.contains("it' cannot be the name of a model") && text.contains("--model-name"), "{text}");
     doubles(&Server::deuteron(&file, &["--model-name=double"]), "double");
 
     let link = folder.path().join("linked.onnx");

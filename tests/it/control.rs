@@ -90,6 +90,21 @@ fn metric(server: &Server, name: &str) -> u64 {
 const EXPLICIT: &str = "--model-control-mode=explicit";
 
 #[test]
+fn a_model_is_called_as_its_directory_whatever_that_is() {
+    let repository = Folder::new("names");
+    identity(repository.path(), "nop_FP32_-1,-1 (é)", &["1"], "");
+    let server = Server::deuteron(repository.path(), &[EXPLICIT]);
+    let path = "nop_FP32_-1%2C-1%20(%C3%A9)";
+    assert_eq!(load(&server, path), (200, String::new()));
+    assert_eq!(infer(&server, path).0, 200);
+    assert_eq!(get(&server, &format!("/v2/models/{path}/ready")).0, 200);
+    assert_eq!(index(&server), "nop_FP32_-1,-1 (é) 1 READY");
+    let metrics = String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap();
+    assert!(metrics.contains("nv_inference_count{model=\"nop_FP32_-1,-1 (é)\",version=\"1\"} 1\n"), "{metrics}");
+    assert_eq!(unload(&server, path), (200, String::new()));
+}
+
+#[test]
 fn clients_load_and_unload_what_they_want() {
     let repository = Folder::new("explicit");
     identity(repository.path(), "a", &["1"], "");

@@ -75,7 +75,8 @@ fn what_a_flag_requires_and_is_not_there_ends_the_start() {
     repository::add(folder.path(), "m", "", Some(&twice()));
     let path = folder.path().to_str().unwrap();
     let empty = [("PATH", Path::new("")), ("HOME", folder.path()), ("CUDA_VISIBLE_DEVICES", Path::new(""))];
-    let (code, text) = deuteron(&["serve", path, "--gpu=require", "--http-port=0", "--grpc-port=0"], &empty);
+    let (code, text) =
+        deuteron(&["serve", path, "--gpu=require", "--http-port=0", "--grpc-port=0", "--metrics-port=0"], &empty);
     assert!(code == Some(1) && text.contains("error: creating server: --gpu=require: "), "{text}");
     let (code, text) = deuteron(&["config", "show", path, "--gpu=require"], &empty);
     assert!(code == Some(1) && text.starts_with("error: --gpu=require: "), "{text}");

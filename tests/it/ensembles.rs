@@ -514,6 +514,24 @@ fn reason(server: &Server, name: &str) -> String {
 }
 
 #[test]
+fn what_a_loading_ensemble_is_made_of_is_unloaded_after_its_load() {
+    let repository = Folder::new("ensembles");
+    let path = repository.path();
+    let slow = "parameters { key: 'creation_delay_sec' value { string_value: '1' } }";
+    identity(path, "quick", 8, "INPUT0 FP32 1 > OUTPUT0 FP32 1", "");
+    identity(path, "slow", 8, "INPUT0 FP32 1 > OUTPUT0 FP32 1", slow);
+    ensemble(path, "e", 8, "x FP32 1 > y FP32 1", "quick: INPUT0=x > OUTPUT0=t; slow: INPUT0=t > OUTPUT0=y");
+    let server = Server::deuteron(path, &["--model-control-mode=explicit", "--load-model=quick"]);
+    thread::scope(|scope| {
+        let loading = scope.spawn(|| load(&server, "e"));
+        wait_until("the load of its slow step", || index(&server).contains("slow LOADING"));
+        unload(&server, "quick", false);
+        assert_eq!(loading.join().unwrap(), (200, String::new()), "the unload has waited");
+    });
+    wait_index(&server, "e UNAVAILABLE; quick UNAVAILABLE; slow READY");
+}
+
+#[test]
 fn what_an_ensemble_is_made_of_loads_and_unloads_with_it() {
     let repository = Folder::new("ensembles");
     let path = repository.path();

@@ -254,8 +254,8 @@ fn a_model_that_asks_for_more_than_there_is_stays_as_it_was() {
             let (status, text) = order(&server, "a", "load");
             assert!(status == 400 && text.contains(short), "{status} {text}");
         }
-        let told = short.replace('\\', "");
-        wait_until(&server, "the refusal", || server.log().contains(&told));
+        // As in JSON, quotes are escaped.
+        wait_until(&server, "the refusal", || server.log().contains(short));
         assert_eq!(infer(&server, "a"), 200, "{mode}: the old one serves");
         model(&repository, "a", 1, &group(1));
         if mode == "explicit" {
@@ -279,12 +279,12 @@ fn what_cannot_be_had_is_refused_at_load() {
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(1) && text.contains(want), "{want:?} is not in\n{text}");
     };
-    let short = "Resource count for \"R\" is limited to 3 which will prevent scheduling of one or more model instances, \
+    let short = "Resource count for \\\"R\\\" is limited to 3 which will prevent scheduling of one or more model instances, \
                  the minimum required count is 4";
     check(&[LIMITED, "--rate-limit-resource=R:3"], short);
     check(&["--worker-cores=1000"], "--worker-cores names core 1000, which this process may not use");
     model(&repository, "b", 1, &group("name: \"R\" count: 1 global: true"));
-    let both = "Resource \"R\" is present as both global and device-specific resource in the model configuration.";
+    let both = "Resource \\\"R\\\" is present as both global and device-specific resource in the model configuration.";
     check(&[LIMITED], both);
 }
 

@@ -29,6 +29,8 @@ const MODES: &[(&str, u32)] = &[
     ("-m sums -i http --sequence-length 10 --num-of-sequences 4", 300),
     ("-m sums -i grpc --async --sequence-length 10 --sequence-id-range 1:100 --concurrency-range 4", 300),
     ("-m sums -i grpc --streaming --sequence-length 10 --concurrency-range 4", 3_000),
+    ("-m digits -i http --trace-level TIMESTAMPS --trace-rate 10 --trace-count 20 --log-frequency 10", 300),
+    ("-m digits -i grpc --trace-level TIMESTAMPS --trace-rate 10 --trace-count 20 --log-frequency 10", 300),
     ("-m square -i grpc --streaming --async --concurrency-range 2 --input-data IN", 300),
 ];
 
@@ -55,7 +57,8 @@ fn every_mode_of_perf_analyzer_gives_a_figure() {
     let inputs = Folder::new("perf-analyzer-inputs");
     let file = inputs.path().join("inputs.json");
     std::fs::write(&file, r#"{ "data": [ { "IN": [3] }, { "IN": [5] } ] }"#).expect("the folder is ours");
-    let server = Server::deuteron(folder.path(), &["--shards=1", "--allow-client-shm=true"]);
+    let traces = format!("--trace-config=triton,file={}", inputs.path().join("traces").display());
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--allow-client-shm=true", &traces]);
     for (mode, requests) in MODES {
         let address = if mode.contains("grpc") { server.grpc() } else { server.http() };
         let mode = mode.replace("--input-data IN", &format!("--input-data {}", file.display()));
@@ -68,5 +71,11 @@ fn every_mode_of_perf_analyzer_gives_a_figure() {
         let has_figure = text.contains("Inferences/Second vs. Client") && text.contains("infer/sec, latency");
         let is_known = text.contains("Successful request count");
         assert!(output.status.success() && has_figure && is_known, "{arguments}\n{text}\n{}", server.log());
+    }
+    // Two of its modes asked for twenty traces each, ten in a file.
+    for index in 0..4 {
+        let text = std::fs::read(inputs.path().join(format!("traces.{index}"))).expect("it is written");
+        let traces: Vec<serde_json::Value> = serde_json::from_slice(&text).expect("it is JSON");
+        assert_eq!(traces.iter().filter(|entry| entry["model_name"] == "digits").count(), 10, "{index}");
     }
 }

@@ -9,4 +9,5 @@ mod environments;
 mod faults;
 mod life;
 mod readiness;
-mod zoo;
+mod traced;
+pub mod zoo;

@@ -362,7 +362,7 @@ fn a_driver_that_cannot_be_used_is_told_once_and_models_run_on_the_cpu() {
         let mut server = machine.serve_with(folder.path(), &["--gpu-auto=true"], libraries);
         check_alike(&server, "gpu");
         let log = server.log();
-        let line = format!("no GPU is used, models run on the CPU: {want}\n");
+        let line = format!("no GPU is used, models run on the CPU: {want}\"\n");
         assert_eq!(log.matches(&line).count(), 1, "{log}");
         assert!(!log.contains("panicked") && !metrics(&server).contains("gpu_uuid"), "{log}");
         assert!(server.stop().success());

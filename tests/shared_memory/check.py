@@ -355,11 +355,13 @@ def a_region_in_use_leaves_when_its_last_request_has_ended(side):
         time.sleep(0.1)
         side.client.unregister_system_shared_memory()
         equal(side.regions(), sorted([source.name, target.name]), "both are still used")
-        refused(lambda: side.client.infer("identity", inputs), f"Unable to find shared memory region: '{source.name}'")
+        answer = side.client.infer("identity", inputs)
+        equal(answer.as_numpy("OUTPUT0").tolist(), [[1, 2, 3, 4]], "others find it meanwhile")
         refused(source.register, f"shared memory region '{source.name}' already in manager")
         late.result()
         equal(target.get(4), [1, 2, 3, 4])
         equal(side.regions(), [])
+        refused(lambda: side.client.infer("identity", inputs), f"Unable to find shared memory region: '{source.name}'")
         source.register()
         equal(side.client.infer("identity", inputs).as_numpy("OUTPUT0").tolist(), [[1, 2, 3, 4]])
 
@@ -492,14 +494,14 @@ def disabled(side):
     client = side.client
     for call in [
         lambda: client.register_system_shared_memory("a", "/a", 1),
-        lambda: client.get_system_shared_memory_status(),
         lambda: client.unregister_system_shared_memory(),
-        lambda: client.get_cuda_shared_memory_status(),
         lambda: client.unregister_cuda_shared_memory("a"),
         lambda: client.infer("identity", [side.input("a", 16, (1, 4))]),
         lambda: client.infer("identity", [side.plain([1, 2])], outputs=[side.output("a", 16)]),
     ]:
         refused(call, DISABLED, code)
+    for status in [client.get_system_shared_memory_status(), client.get_cuda_shared_memory_status()]:
+        equal(len(status.regions if side.name == "gRPC" else status), 0)
     metadata = client.get_server_metadata()
     names = list(metadata.extensions) if side.name == "gRPC" else metadata["extensions"]
     assert not any("shared_memory" in name for name in names), names

@@ -9,8 +9,38 @@ use http::{HeaderMap, Request, Version};
 
 /// One gRPC call with fields of the test's own; the trailers, or the head where it has the status.
 pub fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], message: &[u8]) -> BTreeMap<String, String> {
+    let called = call_framed(address, path, fields, framed(0, message));
+    if called.head.contains_key("grpc-status") { called.head } else { called.trailers }
+}
+
+/// A message with its prefix, whose first byte says whether it is compressed.
+pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
-    let framed = [&[0], &size[..], message].concat();
+    [&[flag], &size[..], message].concat()
+}
+
+/// What came of a call.
+pub struct Called {
+    pub head: BTreeMap<String, String>,
+    /// The messages of the answer, with their prefixes.
+    pub body: Vec<u8>,
+    pub trailers: BTreeMap<String, String>,
+}
+
+impl Called {
+    /// The field that says how it ended.
+    pub fn status(&self) -> &str {
+        self.head.get("grpc-status").or_else(|| self.trailers.get("grpc-status")).expect("a call has a status")
+    }
+
+    /// The text of the error that it ended with.
+    pub fn text(&self) -> &str {
+        self.head.get("grpc-message").or_else(|| self.trailers.get("grpc-message")).map_or("", |text| text)
+    }
+}
+
+/// One gRPC call whose content, framed, is the test's own.
+pub fn call_framed(address: SocketAddr, path: &str, fields: &[(&str, &str)], content: Vec<u8>) -> Called {
     let mut request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
     for (name, value) in fields {
         request = request.header(*name, *value);
@@ -18,17 +48,17 @@ pub fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], message: &
     let request = request.body(()).expect("the fields are valid");
     run(address, |mut sender| async move {
         let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
-        stream.send_data(framed.into(), true).expect("the message is sent");
+        stream.send_data(content.into(), true).expect("the message is sent");
         let response = response.await.expect("an answer comes");
-        if response.headers().contains_key("grpc-status") {
-            return texts(response.headers());
+        let head = texts(response.headers());
+        let (mut answer, mut body) = (response.into_body(), Vec::new());
+        while let Some(chunk) = answer.data().await {
+            let chunk = chunk.expect("the body is whole");
+            body.extend_from_slice(&chunk);
+            answer.flow_control().release_capacity(chunk.len()).expect("the room was taken");
         }
-        let mut body = response.into_body();
-        while let Some(chunk) = body.data().await {
-            let size = chunk.expect("the body is whole").len();
-            body.flow_control().release_capacity(size).expect("the room was taken");
-        }
-        texts(&body.trailers().await.expect("the trailers are whole").unwrap_or_default())
+        let trailers = texts(&answer.trailers().await.expect("the trailers are whole").unwrap_or_default());
+        Called { head, body, trailers }
     })
 }
 
@@ -55,7 +85,9 @@ pub fn post_with(
         let (status, fields) = (response.status().as_u16(), texts(response.headers()));
         let (mut body, mut whole) = (response.into_body(), Vec::new());
         while let Some(chunk) = body.data().await {
-            whole.extend_from_slice(&chunk.expect("the body is whole"));
+            let chunk = chunk.expect("the body is whole");
+            whole.extend_from_slice(&chunk);
+            body.flow_control().release_capacity(chunk.len()).expect("the room was taken");
         }
         (status, fields, whole)
     })

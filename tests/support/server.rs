@@ -20,6 +20,11 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// How long a server may take from SIGTERM to its end.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
+/// How long a log must stay the same to be whole.
+const LOG_PAUSE: Duration = Duration::from_millis(20);
+/// How often it is looked at where it grows and grows.
+const LOG_LOOKS_MAX: usize = 50;
+
 /// The ports of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
@@ -132,9 +137,18 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has written so far, standard output and error in one.
+    /// What it has written so far, standard output and error in one. A thread of the server writes it, perhaps a moment
+    /// after the answer to a client: so it is read until it stays the same for that long.
     pub fn log(&self) -> String {
-        let bytes = fs::read(self.log.path().join("log")).unwrap_or_default();
+        let read = || fs::read(self.log.path().join("log")).unwrap_or_default();
+        let mut bytes = read();
+        for _ in 0..LOG_LOOKS_MAX {
+            thread::sleep(LOG_PAUSE);
+            let before = std::mem::replace(&mut bytes, read());
+            if before == bytes {
+                break;
+            }
+        }
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -168,7 +182,8 @@ impl Server {
                 panic!("the server ended with {status} before it was ready:\n{}", self.log());
             }
             let ready = http::get(self.http(), "/v2/health/ready");
-            if ready.is_ok_and(|response| response.status == 200) {
+            // Where health is restricted, its refusal says that the server listens.
+            if ready.is_ok_and(|response| matches!(response.status, 200 | 403)) {
                 return;
             }
             thread::sleep(Duration::from_millis(5));

@@ -70,7 +70,8 @@ fn part(
     let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
     for row in rows.first..rows.first + rows.count {
         let (begin, end) = (row * count * ELEMENT_SIZE, (row * count + asked) * ELEMENT_SIZE);
-        write_selected(values.get(begin..end)?, indices.get(begin..end)?, expected.labels.as_deref(), &mut contents);
+        let form = (spec.score_text(), expected.labels.as_deref());
+        write_selected(values.get(begin..end)?, indices.get(begin..end)?, form, &mut contents);
     }
     let mut shape: Shape = spec.has_batch_axis().then_some(i64::from(request_rows)).into_iter().collect();
     shape.push(i64::try_from(asked).ok()?);

@@ -30,7 +30,7 @@ mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use ort::environment::Environment;
@@ -61,6 +61,7 @@ const MINOR_VERSION_MIN: u32 = ort::MINOR_VERSION;
 /// The backend: an opened library. There is one in a process.
 pub struct Onnxruntime {
     environment: Environment,
+    library: PathBuf,
     name: String,
     name_on_gpus: String,
     /// Why none of its sessions can be on a GPU; found out when it is first needed.
@@ -116,7 +117,13 @@ impl Onnxruntime {
         environment.set_log_level(LogLevel::Fatal);
         let name = format!("ONNX Runtime 1.{minor}");
         let name_on_gpus = format!("{name} on GPUs");
-        Ok(Self { environment, name, name_on_gpus, why_no_gpu: OnceLock::new() })
+        let library = library.to_owned();
+        Ok(Self { environment, library, name, name_on_gpus, why_no_gpu: OnceLock::new() })
+    }
+
+    /// The file that was opened.
+    pub fn library(&self) -> &Path {
+        &self.library
     }
 
     /// Why it can run no model on GPUs; `None` if it can.

@@ -162,8 +162,9 @@ impl PythonInstance {
             None => self.common_chain(),
         };
         let chain = chain.with(self.model.name.as_str().into(), self.model.version, Arc::clone(&self.name));
+        let active_trace = parent.as_ref().and_then(|parent| parent.active_trace.clone());
         let trace = details.trace.or_else(|| parent.and_then(|parent| parent.trace.clone()));
-        RequestDetails { chain, deadline, priority, trace, ..details }
+        RequestDetails { chain, deadline, priority, trace, active_trace, ..details }
     }
 
     /// The callers of all requests that run here, the latest of their deadlines if all have one, and the highest of

@@ -18,8 +18,9 @@ use crate::backend::python::environment::{Interpreter, refuse_start};
 use crate::backend::python::host::LogLine;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::PythonProcess;
+use crate::backend::python::restart::RestartPause;
 use crate::error::Error;
-use crate::limits::{PYTHON_FINALIZE_MAX, PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
+use crate::limits::PYTHON_FINALIZE_MAX;
 use crate::tensor::Datatype;
 use crate::time::{Clock, Instant};
 
@@ -76,10 +77,7 @@ pub(super) struct PythonModelContext {
 struct LostProcess {
     /// The requests of each batch that it had not begun.
     unbegun: Vec<Vec<Request>>,
-    /// When the next one was started.
-    restarted: Instant,
-    /// The pause from then until the one after that.
-    pause: Duration,
+    restart: RestartPause,
 }
 
 impl PythonModelContext {
@@ -138,9 +136,7 @@ impl PythonModelContext {
     pub(super) fn handle_lost(&self, instance: &str, unbegun: Vec<Vec<Request>>, has_answered: bool) {
         let mut lost = self.lock();
         let lost = lost.entry(instance.to_owned()).or_default();
-        if has_answered {
-            lost.pause = Duration::ZERO;
-        }
+        lost.restart.handle_lost(has_answered);
         lost.unbegun.extend(unbegun);
     }
 
@@ -151,14 +147,7 @@ impl PythonModelContext {
     pub(super) fn handle_restart(&self, instance: &str) -> Result<(), Error> {
         let now = self.clock()();
         let mut lost = self.lock();
-        let lost = lost.entry(instance.to_owned()).or_default();
-        if now < lost.restarted + lost.pause {
-            return Err(Error::unavailable("its process ended soon after its start: the next start is a little later"));
-        }
-        // Taken back when the new process has answered: then the next start need not wait.
-        lost.pause = (lost.pause * 2).clamp(PYTHON_RESTART_PAUSE_MIN, PYTHON_RESTART_PAUSE_MAX);
-        lost.restarted = now;
-        Ok(())
+        lost.entry(instance.to_owned()).or_default().restart.handle_restart(now)
     }
 
     /// The version was unloaded: what starts now has as long as what finalizes.

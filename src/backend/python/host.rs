@@ -1,6 +1,7 @@
-//! The python-host thread: it starts the processes of all Python models, hands what they print to the log, reaps them,
-//! and carries out their ends. There is one, as long as the server runs: the kernel kills a process with
-//! `PR_SET_PDEATHSIG` when the *thread* that started it ends, so load threads and workers must not start any.
+//! The python-host thread: it starts the processes of all Python models (and one like it those of isolated ones), hands
+//! what they print to the log, reaps them, and carries out their ends. There is one, as long as the server runs: the
+//! kernel kills a process with `PR_SET_PDEATHSIG` when the *thread* that started it ends, so load threads and workers
+//! must not start any.
 //!
 //! It waits for one epoll: an eventfd for orders, and for each process a pidfd and two pipes.
 
@@ -20,7 +21,8 @@ use rustix::process::Signal;
 use crate::backend::python::line::LineCutter;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::{HostWake, ProcessState, PythonProcess};
-use crate::backend::python::spawn::{ProcessCommand, spawn};
+use crate::backend::python::program::ProcessCommand;
+use crate::backend::python::spawn::spawn;
 use crate::error::Error;
 use crate::limits::{PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE, PYTHON_TERMINATE_WAIT};
 use crate::time::{Clock, Instant};
@@ -36,19 +38,23 @@ pub struct PythonHost {
 }
 
 impl PythonHost {
-    /// Starts the thread. `variables` are the environment of the server, of which processes get what is not the
-    /// server's alone.
+    /// Starts the thread, named `name`. `variables` are the environment of the server, of which processes get what is
+    /// not the server's alone.
     ///
     /// # Errors
     ///
     /// Where the system has no descriptors or threads left.
-    pub fn start(log: LogLine, clock: Clock, variables: Vec<(OsString, OsString)>) -> Result<Arc<Self>, Error> {
-        let refuse =
-            |error: std::io::Error| Error::internal(format!("could not start the python-host thread: {error}"));
+    pub fn start(
+        name: &str,
+        log: LogLine,
+        clock: Clock,
+        variables: Vec<(OsString, OsString)>,
+    ) -> Result<Arc<Self>, Error> {
+        let refuse = |error: std::io::Error| Error::internal(format!("could not start the {name} thread: {error}"));
         let (orders, receiver) = channel();
         let mut host = HostThread::new(receiver, log, clock, variables).map_err(|errno| refuse(errno.into()))?;
         let wake = Arc::clone(&host.wake);
-        let thread = thread::Builder::new().name("python-host".to_owned()).spawn(move || host.run()).map_err(refuse)?;
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || host.run()).map_err(refuse)?;
         Ok(Arc::new(Self { orders, wake, thread: Some(thread) }))
     }
 
@@ -62,7 +68,7 @@ impl PythonHost {
         let sent = self.orders.send(HostOrder::Spawn(Box::new(command), reply));
         self.wake.wake();
         let outcome = sent.ok().and_then(|()| outcome.recv().ok());
-        outcome.unwrap_or_else(|| Err(Error::unavailable("the server is stopping and starts no Python process")))
+        outcome.unwrap_or_else(|| Err(Error::unavailable("the server is stopping and starts no process")))
     }
 }
 
@@ -204,7 +210,7 @@ impl HostThread {
         if let Err(errno) = watched {
             let _ = epoll::delete(&self.epoll, state.pidfd());
             state.abandon();
-            return Err(Error::internal(format!("could not watch a Python process: {errno}")));
+            return Err(Error::internal(format!("could not watch a process: {errno}")));
         }
         let process = PythonProcess::new(Arc::clone(&state), Arc::clone(&self.wake));
         let hosted = HostedProcess { state, stdout: Some(stdout), stderr: Some(stderr), ending: None };

@@ -19,14 +19,16 @@ pub mod message;
 mod model;
 mod open_calls;
 pub mod process;
+mod program;
 pub mod region;
+pub mod restart;
 mod spawn;
 mod starter;
 mod unpack;
 
 pub use self::context::PythonOptions;
 pub use self::model::{PythonBackend, PythonCompletion};
-pub use self::spawn::ProcessCommand;
+pub use self::program::{ProcessCommand, ProcessProgram};
 
 /// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
 const BOOT: &str = include_str!("worker/boot.py");

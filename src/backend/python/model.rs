@@ -102,7 +102,7 @@ impl PythonBackend {
 
     fn host(&self) -> Result<Arc<PythonHost>, Error> {
         let PythonOptions { log, clock, variables, .. } = *self.options;
-        self.host.get_or_init(|| PythonHost::start(log, clock, variables())).clone()
+        self.host.get_or_init(|| PythonHost::start("python-host", log, clock, variables())).clone()
     }
 
     /// Where the files of a model are. `directory` is that of the version.

@@ -1,5 +1,5 @@
-//! One Python process, as its instance sees it: whether it has ended, why, and how to end it. The process was started
-//! by the python-host thread ([`crate::backend::python::host`]), which also reads what it prints.
+//! One process of a model, as its instance sees it: whether it has ended, why, and how to end it. The thread
+//! `python-host` ([`crate::backend::python::host`]) starts it, and reads what it prints.
 //!
 //! The process leads a group of its own, and the end of the leader is the end of the group: nobody else would stop
 //! what a model has started. Signals are sent, and the process is reaped, under one lock: an id that was reaped may
@@ -18,11 +18,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::backend::python::environment::Interpreter;
 use crate::backend::python::exit::ExitReason;
+use crate::backend::python::program::ProcessProgram;
 use crate::limits::PYTHON_STDERR_KEPT_MAX;
 
-/// A process of a Python interpreter. It is killed when this is dropped, unless [`Self::end`] was called.
+/// A process of a model: of a Python interpreter, or of this program with an engine. It is killed when this is dropped,
+/// unless [`Self::end`] was called.
 pub struct PythonProcess {
     state: Arc<ProcessState>,
     wake: Arc<HostWake>,
@@ -81,11 +82,6 @@ impl PythonProcess {
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.state.pidfd.as_fd()
     }
-
-    /// The interpreter that it runs.
-    pub fn interpreter(&self) -> &Interpreter {
-        &self.state.interpreter
-    }
 }
 
 impl Drop for PythonProcess {
@@ -100,7 +96,8 @@ impl Drop for PythonProcess {
 pub(super) struct ProcessState {
     /// The name of its instance.
     pub(super) name: String,
-    interpreter: Interpreter,
+    /// What it runs: the unpacked environment of an interpreter is there as long as this.
+    _program: ProcessProgram,
     pid: Pid,
     pidfd: OwnedFd,
     end: Mutex<ProcessEnd>,
@@ -129,10 +126,10 @@ enum EndOrder {
 }
 
 impl ProcessState {
-    pub(super) fn new(name: String, interpreter: Interpreter, pid: Pid, pidfd: OwnedFd, child: Child) -> Self {
+    pub(super) fn new(name: String, program: ProcessProgram, pid: Pid, pidfd: OwnedFd, child: Child) -> Self {
         let stderr = VecDeque::new();
         let end = ProcessEnd { child, reason: None, grace: None, stderr, stderr_size: 0, is_drained: false };
-        Self { name, interpreter, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
+        Self { name, _program: program, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
     }
 
     /// Sends a signal to the process and all that it has started.

@@ -44,6 +44,15 @@ impl RequestRegion {
         Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE).map(|mapping| Self { mapping })
     }
 
+    /// The region that a process of this program writes: the response region of the server that started it.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be mapped.
+    pub fn of_server(file: OwnedFd) -> io::Result<Self> {
+        Mapping::of_file(file, ProtFlags::READ | ProtFlags::WRITE).map(|mapping| Self { mapping })
+    }
+
     /// The descriptor that the process maps.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.mapping.file.as_fd()
@@ -117,6 +126,15 @@ impl ResponseRegion {
     /// Where the system has no memory or no descriptor for it, or the size is zero.
     pub fn new(size: usize) -> io::Result<Arc<Self>> {
         Mapping::new(size, ProtFlags::READ).map(|mapping| Arc::new(Self { mapping }))
+    }
+
+    /// The region that a process of this program reads: the request region of the server that started it.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be mapped.
+    pub fn of_server(file: OwnedFd) -> io::Result<Arc<Self>> {
+        Mapping::of_file(file, ProtFlags::READ).map(|mapping| Arc::new(Self { mapping }))
     }
 
     /// The descriptor that the process maps.
@@ -298,6 +316,15 @@ impl Mapping {
         rustix::fs::ftruncate(&file, size as u64)?;
         // Nobody can shrink it afterwards, so that no page of the mapping is ever missing, nor undo this.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::of_file(file, protection)
+    }
+
+    /// All of a memfd whose size is sealed.
+    fn of_file(file: OwnedFd, protection: ProtFlags) -> io::Result<Self> {
+        if !rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let size = usize::try_from(rustix::fs::fstat(&file)?.st_size).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address of the kernel's choice, which nothing else refers to.
         let address = unsafe { rustix::mm::mmap(ptr::null_mut(), size, protection, MapFlags::SHARED, &file, 0)? };
         let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;

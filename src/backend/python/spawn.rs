@@ -1,4 +1,4 @@
-//! Starts a Python process: fork and exec, and what has to be set between the two. Called on the python-host thread
+//! Starts a process of a model: fork and exec, and what has to be set between the two. Called on the python-host thread
 //! only.
 
 #![expect(unsafe_code, reason = "calls between fork and exec")]
@@ -6,34 +6,17 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{ChildStderr, ChildStdout, Stdio};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Signal};
 use rustix::thread::CpuSet;
 
-use crate::backend::python::environment::{Interpreter, child_variables, refuse_spawn};
 use crate::backend::python::process::{ProcessState, cpu_set};
+use crate::backend::python::program::ProcessCommand;
 use crate::error::Error;
 use crate::limits::{PYTHON_DESCRIPTORS_MAX, PYTHON_OOM_SCORE_STEP};
-
-/// What to start.
-pub struct ProcessCommand {
-    /// The name of the instance.
-    pub name: String,
-    /// What runs it.
-    pub interpreter: Interpreter,
-    /// The program (`-c`).
-    pub boot: &'static str,
-    /// The main socket: file descriptor 0 of the process.
-    pub main: OwnedFd,
-    /// The cores that it is kept to; empty for those of the server.
-    pub cores: Vec<usize>,
-    /// How many threads its libraries should use, where the user's variables do not say it.
-    pub threads: usize,
-}
 
 /// A process that was started, and the pipes of its standard output and error.
 pub(super) struct SpawnedProcess {
@@ -44,10 +27,9 @@ pub(super) struct SpawnedProcess {
 
 /// Starts a process. It ends with the calling thread. `variables` are those of the server.
 pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)]) -> Result<SpawnedProcess, Error> {
-    let ProcessCommand { name, interpreter, boot, main, cores, threads } = command;
-    let refuse = |error: io::Error| refuse_spawn(&interpreter, &error);
-    let mut command = Command::new(&interpreter.path);
-    command.arg("-c").arg(boot).env_clear().envs(child_variables(variables, &interpreter, threads));
+    let ProcessCommand { name, program, main, cores } = command;
+    let refuse = |error: io::Error| program.refuse(&error);
+    let mut command = program.command(variables);
     command.stdin(main).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let (server, cores) = (rustix::process::getpid(), cpu_set(&cores));
     // SAFETY: the closure runs between fork and exec, where other threads may have held any lock: it only makes system
@@ -60,7 +42,7 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     match (pidfd, pipes) {
         (Ok(pidfd), Some((stdout, stderr))) => {
             raise_oom_score(pid);
-            Ok(SpawnedProcess { state: ProcessState::new(name, interpreter, pid, pidfd, child), stdout, stderr })
+            Ok(SpawnedProcess { state: ProcessState::new(name, program, pid, pidfd, child), stdout, stderr })
         }
         (pidfd, _) => {
             let _ = child.kill();
@@ -70,7 +52,7 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     }
 }
 
-/// Where memory runs out, a Python process goes before the server, and before an equal server beside it.
+/// Where memory runs out, such a process goes before the server, and before an equal server beside it.
 fn raise_oom_score(pid: Pid) {
     let own = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse::<i32>().ok());
     let score = own.unwrap_or(0).saturating_add(PYTHON_OOM_SCORE_STEP).min(OOM_SCORE_MAX);

@@ -14,7 +14,7 @@ use crate::backend::python::json::JsonItem;
 use crate::backend::python::link::PythonLink;
 use crate::backend::python::memory::{RequestMemory, ResponseMemory};
 use crate::backend::python::message::{self, Capabilities, MessageError};
-use crate::backend::python::{BOOT, MODULES, ProcessCommand};
+use crate::backend::python::{BOOT, MODULES, ProcessCommand, ProcessProgram};
 use crate::error::Error;
 use crate::model::InstanceGroup;
 use crate::tensor::Datatype;
@@ -126,11 +126,13 @@ impl ProcessStarter {
         let sent = link.main.send_start(&start, &files).map_err(cannot)?;
         let process = self.host.spawn(ProcessCommand {
             name: name.to_owned(),
-            interpreter: self.context.interpreter.clone(),
-            boot: BOOT,
+            program: ProcessProgram::Python {
+                interpreter: self.context.interpreter.clone(),
+                boot: BOOT,
+                threads: threads.max(1),
+            },
             main: ends.main,
             cores,
-            threads: threads.max(1),
         })?;
         link.watch(process.pidfd()).map_err(cannot)?;
         let sizes = [request_region.size(), response_region.size()];

@@ -7,7 +7,8 @@
 //!          ┌──────────── encode_head, connection stays ────────────┐
 //!          ▼                                                       │
 //! new ─► Head ──head──► Body ──last byte──► (message) ────────► Replying
-//!          │              │                                        │
+//!          │              │                                        │  begin_stream, encode_part, end_stream:
+//!          │              │                                        │  the same for a reply in parts
 //!          └─ refusal, timeout, end ─► Closed ◄── connection ends ─┘
 //! ```
 
@@ -27,7 +28,7 @@ use crate::limits::{
     RECEIVE_WAIT_MAX,
 };
 use crate::time::Instant;
-use crate::wire::http1::reply::{self, CONTINUE, ConnectionOption};
+use crate::wire::http1::reply::{self, BodyFraming, CONTINUE, ConnectionOption, LAST_CHUNK};
 use crate::wire::http1::section::SectionScan;
 use crate::wire::http1::{HttpRefusal, head};
 use crate::wire::message::{BodyBuffer, Message, Reply};
@@ -78,6 +79,8 @@ pub struct Http1Connection<B> {
     handed: ReceiveReservation,
     /// Since when a body waits for memory. Meanwhile nothing is read.
     starved_since: Option<Instant>,
+    /// When the first bytes of the current message came.
+    began: Instant,
     /// When `handle_timeout` is due.
     deadline: Option<Instant>,
     /// What the reply in progress will say, unless the connection ends.
@@ -86,6 +89,8 @@ pub struct Http1Connection<B> {
     is_current: bool,
     /// Whether the request asked by HEAD, so that the reply has no body.
     is_head_only: bool,
+    /// How the reply in progress is framed, where it comes in parts.
+    stream: Option<BodyFraming>,
     is_draining: bool,
     is_ended: bool,
     is_interim_due: bool,
@@ -114,10 +119,12 @@ impl<B: BodyBuffer> Http1Connection<B> {
             memory: None,
             handed: ReceiveReservation::default(),
             starved_since: None,
+            began: Instant::ZERO,
             deadline: None,
             option: ConnectionOption::None,
             is_current: false,
             is_head_only: false,
+            stream: None,
             is_draining: false,
             is_ended: false,
             is_interim_due: false,
@@ -157,6 +164,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
             Http1State::Head { is_begun, .. } => {
                 self.input.commit(count);
                 if count > 0 && !mem::replace(is_begun, true) {
+                    self.began = now;
                     self.deadline = Some(now + self.settings.head_timeout);
                 }
             }
@@ -233,10 +241,20 @@ impl<B: BodyBuffer> Http1Connection<B> {
         mem::take(&mut self.handed)
     }
 
+    /// When the first bytes of the message that came out last were here.
+    pub const fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Whether the client of the message that came out last may be sent an interim response before
     /// its reply (RFC 9110 §15.2).
     pub const fn takes_interim(&self) -> bool {
-        self.is_current && matches!(self.state, Http1State::Replying)
+        self.is_current && self.stream.is_none() && matches!(self.state, Http1State::Replying)
+    }
+
+    /// Whether a reply in chunks is in progress.
+    pub fn takes_chunks(&self) -> bool {
+        self.stream == Some(BodyFraming::Chunked)
     }
 
     /// Whether a body waits for memory, so that nothing is read, though the rest of it may be here.
@@ -254,15 +272,42 @@ impl<B: BodyBuffer> Http1Connection<B> {
     pub fn encode_head(&mut self, reply: &Reply, out: &mut Vec<u8>) -> bool {
         let is_last = !matches!(self.state, Http1State::Replying) || self.is_closing();
         let option = if is_last { ConnectionOption::Close } else { self.option };
-        reply::encode_head(reply, option, out);
+        reply::encode_head(reply, option, BodyFraming::Length, out);
         let has_body = !self.is_head_only && reply::has_length(reply.status);
         self.is_head_only = false;
-        if is_last {
-            self.close();
-        } else {
-            self.state = Http1State::between(&self.settings);
-        }
+        self.end_reply(is_last);
         has_body
+    }
+
+    /// Appends the head of a reply in parts to the message that came out last. A client of HTTP/1.0 knows no chunks
+    /// (RFC 9112 §7.1), so that its connection ends with the reply.
+    pub fn begin_stream(&mut self, reply: &Reply, out: &mut Vec<u8>) {
+        debug_assert!(matches!(self.state, Http1State::Replying), "a reply has its message");
+        if !self.is_current {
+            self.option = ConnectionOption::Close;
+        }
+        let option = if self.is_closing() { ConnectionOption::Close } else { self.option };
+        let framing = if self.is_current { BodyFraming::Chunked } else { BodyFraming::Close };
+        reply::encode_head(reply, option, framing, out);
+        self.stream = Some(framing);
+    }
+
+    /// Appends a part of the reply in progress.
+    pub fn encode_part(&self, part: &[u8], out: &mut Vec<u8>) {
+        debug_assert!(self.stream.is_some(), "a part has its head");
+        if self.takes_chunks() && !part.is_empty() {
+            reply::encode_chunk(part, out);
+        } else {
+            out.extend_from_slice(part);
+        }
+    }
+
+    /// Appends the end of the reply in progress.
+    pub fn end_stream(&mut self, out: &mut Vec<u8>) {
+        if self.takes_chunks() {
+            out.extend_from_slice(LAST_CHUNK);
+        }
+        self.end_reply(self.is_closing());
     }
 
     /// Lets the connection end as soon as what came is answered: the last reply says so.
@@ -395,6 +440,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
             return;
         }
         if *is_begun {
+            self.began = now;
             self.deadline = Some(now + self.settings.head_timeout);
         } else {
             self.deadline = Some(now + self.settings.idle_timeout);
@@ -428,6 +474,15 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
         if let Http1State::Closed = self.state {
             debug_assert!(self.deadline.is_none(), "a closed connection has no timer");
+        }
+    }
+
+    fn end_reply(&mut self, is_last: bool) {
+        self.stream = None;
+        if is_last {
+            self.close();
+        } else {
+            self.state = Http1State::between(&self.settings);
         }
     }
 

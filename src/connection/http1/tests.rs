@@ -307,6 +307,26 @@ fn a_reply_says_what_becomes_of_the_connection() {
 }
 
 #[test]
+fn a_reply_in_parts_ends_with_its_last_chunk_or_with_the_connection() {
+    let mut connection = connection();
+    let mut stream = |version: &str| {
+        request(&mut connection, &format!("GET / HTTP/{version}\r\nHost: a\r\nConnection: keep-alive\r\n\r\n"));
+        let mut out = Vec::new();
+        connection.begin_stream(&Reply { status: 200, ..Reply::default() }, &mut out);
+        assert!(!connection.takes_interim(), "an interim response comes before the reply");
+        for part in ["abc", "", "d"] {
+            connection.encode_part(part.as_bytes(), &mut out);
+        }
+        connection.end_stream(&mut out);
+        assert!(!connection.takes_chunks());
+        (String::from_utf8(out).unwrap(), connection.is_closing())
+    };
+    let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n";
+    assert_eq!(stream("1.1"), (chunks.to_owned(), false));
+    assert_eq!(stream("1.0"), ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcd".to_owned(), true));
+}
+
+#[test]
 fn a_head_request_is_answered_without_its_body() {
     let mut connection = connection();
     request(&mut connection, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -24,19 +24,22 @@ pub enum Http2Limit {
     FieldList,
     /// `HEAD_TIMEOUT`.
     FrameTime,
+    /// `PING_STRIKES_MAX`, `--grpc-http2-max-ping-strikes`.
+    PingStrikes,
     /// `SERVER_RESETS_MAX`.
     ServerResets,
 }
 
 impl Http2Limit {
     /// All of them, in their order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ClientResets,
         Self::Continuations,
         Self::ControlFrames,
         Self::FieldBlock,
         Self::FieldList,
         Self::FrameTime,
+        Self::PingStrikes,
         Self::ServerResets,
     ];
 
@@ -49,6 +52,7 @@ impl Http2Limit {
             Self::FieldBlock => "field_block",
             Self::FieldList => "field_list",
             Self::FrameTime => "frame_time",
+            Self::PingStrikes => "ping_strikes",
             Self::ServerResets => "server_resets",
         }
     }
@@ -72,6 +76,8 @@ impl Http2Limit {
             }
             Self::FieldList => format!("the fields of a request are too large: HEAD_SIZE_MAX is {HEAD_SIZE_MAX} bytes"),
             Self::FrameTime => format!("a frame did not arrive in time: HEAD_TIMEOUT is {} s", HEAD_TIMEOUT.as_secs()),
+            // gRPC's clients know these words, and wait longer between their PINGs from then on (proposal A8).
+            Self::PingStrikes => "too_many_pings".to_owned(),
             Self::ServerResets => {
                 format!("too many streams had to be reset: SERVER_RESETS_MAX is {SERVER_RESETS_MAX} in {seconds} s")
             }
@@ -217,7 +223,9 @@ mod tests {
     fn every_limit_has_a_name_of_its_own_and_says_its_bound() {
         for (index, limit) in Http2Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, index);
-            assert!(limit.text(7).contains("_MAX") || limit.text(7).contains("_TIMEOUT"), "{limit:?}");
+            let text = limit.text(7);
+            let is_known = ["_MAX", "_TIMEOUT", "too_many_pings"].iter().any(|word| text.contains(word));
+            assert!(is_known, "{limit:?}: {text}");
         }
     }
 }

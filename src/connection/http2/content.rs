@@ -244,6 +244,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         }
         let only = call.take_only();
         stream.handed = call.take_memory(None);
+        stream.is_compressed = call.is_taken_compressed();
         let deadline = stream.deadline.take();
         (stream.incoming, stream.is_working) = (None, true);
         Some(match only {

@@ -1,10 +1,10 @@
 //! Frames without content (RFC 9113 §6.4 to §6.9): RST_STREAM, SETTINGS, PING and WINDOW_UPDATE. Each costs the peer
 //! some of its budget.
 
-use crate::connection::http2::Http2Connection;
 use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::sender::FrameSender;
 use crate::connection::http2::stream::{ClosedStream, StreamState};
+use crate::connection::http2::{Http2Connection, Http2Limit};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 use crate::wire::http2::error::{ErrorCode, PeerFault};
@@ -50,6 +50,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     pub(super) fn handle_ping(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<(), PeerFault> {
         self.budgets.handle_control_frame(now)?;
         if !head.has(frame::ACK) {
+            if self.keep_alive.handle_ping(!self.streams.is_empty(), now) {
+                return Err(self.budgets.exceed(Http2Limit::PingStrikes));
+            }
             self.sender.push_pong(payload);
         } else if FrameSender::is_drain_ping(payload) && self.lifecycle.drain_timeout().is_some() {
             // A round trip after the first GOAWAY: streams opened before the client saw it have arrived.

@@ -10,12 +10,26 @@ use crate::connection::http2::{
     CallStatus, ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage,
 };
 use crate::limits::{CONTROL_BACKLOG_SIZE_MAX, FRAME_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
+use crate::policy::KeepAlivePolicy;
 use crate::time::Instant;
 use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
 use crate::wire::message::Reply;
 
+const KEEP_ALIVE: KeepAlivePolicy = KeepAlivePolicy {
+    // The input ends without an answer to a PING.
+    time: None,
+    timeout: crate::limits::KEEP_ALIVE_TIMEOUT,
+    permits_without_calls: false,
+    pings_without_data_max: 2,
+    ping_interval_min: crate::limits::PING_INTERVAL_MIN,
+    ping_strikes_max: 2,
+    age_max: None,
+    age_grace: None,
+};
+
 /// Small, so that short inputs reach the bounds.
 const SETTINGS: Http2Settings = Http2Settings {
+    reads_trace_context: true,
     streams_max: 4,
     client_resets_max: 6,
     control_frames_max: 40,
@@ -26,6 +40,8 @@ const SETTINGS: Http2Settings = Http2Settings {
     connection_window_size: 70_000,
     aligned_after: Some("inference-header-content-length"),
     aligned_field: 7,
+    keep_alive: KEEP_ALIVE,
+    keeps_call_fields: true,
     head_timeout: crate::limits::HEAD_TIMEOUT,
     body_timeout: crate::limits::BODY_TIMEOUT,
     write_timeout: crate::limits::WRITE_TIMEOUT,

@@ -5,12 +5,14 @@ use smallvec::SmallVec;
 
 use crate::limits::{HEAD_FIELDS_MAX, TARGET_SIZE_MAX};
 use crate::time::Instant;
+use crate::wire::compression::{Coding, ContentCoding};
 use crate::wire::grpc;
 use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::field::{FieldName, HeaderField};
 use crate::wire::http1::HttpRefusal;
 use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::message::{Fields, Method};
+use crate::wire::trace_context::TraceContext;
 
 /// When a call is given up, as its client says (`grpc-timeout`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,20 @@ pub(super) struct HeadSpace {
     is_grpc: bool,
     timeout: Option<Option<std::time::Duration>>,
     expects_continue: bool,
-    wants_timing: bool,
+    asked: AskedTrailers,
     wants_status: bool,
+    has_trace_context: bool,
+    message_coding: ContentCoding,
+    answer_coding: Option<Coding>,
+}
+
+/// What a call's client asks to be told in the trailers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AskedTrailers {
+    /// Where the time goes (`want-server-timing: 1`).
+    pub timing: bool,
+    /// The load (`endpoint-load-metrics-format`).
+    pub load: bool,
 }
 
 /// Decodes field blocks, one after the other: HPACK's dynamic table lasts as long as the connection.
@@ -146,9 +160,13 @@ impl HeadSpace {
             FieldName::ContentLength => self.handle_content_length(value),
             FieldName::ContentType => self.is_grpc = value.starts_with(b"application/grpc"),
             FieldName::Expect => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
+            FieldName::GrpcAcceptEncoding => self.answer_coding = Coding::from_grpc_accept(value),
+            FieldName::GrpcEncoding => self.message_coding = ContentCoding::from_grpc(value),
             FieldName::GrpcTimeout => self.timeout = Some(grpc::timeout(value)),
             FieldName::TritonGrpcError => self.wants_status |= value == b"true",
-            FieldName::WantServerTiming => self.wants_timing |= value == b"1",
+            FieldName::Traceparent => self.has_trace_context = true,
+            FieldName::WantServerTiming => self.asked.timing |= value == b"1",
+            FieldName::EndpointLoadMetricsFormat => self.asked.load = true,
             FieldName::Host if !set(&mut self.host, &mut self.has_host, value) => {
                 self.fault = Some("more than one Host")
             }
@@ -276,9 +294,29 @@ impl HeadSpace {
         self.wants_status
     }
 
-    /// Whether the client asks where the time goes.
-    pub(super) const fn wants_timing(&self) -> bool {
-        self.wants_timing
+    /// Which trailers the client asks for.
+    pub(super) const fn asked(&self) -> AskedTrailers {
+        self.asked
+    }
+
+    /// Whether the client says which trace of its own the request is a part of.
+    pub(super) const fn has_trace_context(&self) -> bool {
+        self.has_trace_context
+    }
+
+    /// The trace that it says.
+    pub(super) fn trace_context(&self) -> Option<TraceContext> {
+        TraceContext::decode(self.field("traceparent"), self.field("tracestate"))
+    }
+
+    /// How compressed messages of a call are encoded.
+    pub(super) const fn message_coding(&self) -> ContentCoding {
+        self.message_coding
+    }
+
+    /// The encoding that a call's client takes for answers.
+    pub(super) const fn answer_coding(&self) -> Option<Coding> {
+        self.answer_coding
     }
 
     /// When the client gives up.

@@ -125,7 +125,10 @@ impl Memory {
 pub(super) struct CallBody<B, T> {
     gatherer: Gatherer<B>,
     plan: Option<MessageDelivery<T>>,
-    ready: Option<Bytes>,
+    /// The next message, and whether it is compressed.
+    ready: Option<(Bytes, bool)>,
+    /// Whether the message that was taken last is compressed.
+    is_taken_compressed: bool,
     /// What came behind the message that is ready: at most a window. It is read through a cursor, since a
     /// window of empty messages has 200,000 of them, and copying what is left for each would be quadratic.
     rest: BytesMut,
@@ -134,7 +137,8 @@ pub(super) struct CallBody<B, T> {
 
 impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
     pub(super) fn new(gatherer: Gatherer<B>, reservation: ReceiveReservation) -> Self {
-        Self { gatherer, plan: None, ready: None, rest: BytesMut::new(), memory: Memory::new(reservation) }
+        let memory = Memory::new(reservation);
+        Self { gatherer, plan: None, ready: None, is_taken_compressed: false, rest: BytesMut::new(), memory }
     }
 
     pub(super) const fn set_plan(&mut self, plan: MessageDelivery<T>) {
@@ -179,7 +183,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
 
     /// As `handle_data`, for what was written to `space`.
     pub(super) fn handle_space(&mut self, count: usize) -> Result<(usize, bool), CallFault> {
-        let message = self.gatherer.handle_space(count);
+        let message = self.gatherer.handle_space(count).map(|message| (message, self.gatherer.is_compressed()));
         self.memory.admit(count).map_err(CallFault::Memory)?;
         let is_new = message.is_some() && matches!(self.plan, Some(MessageDelivery::Each));
         self.handle_only(message)?;
@@ -192,7 +196,10 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
             return Err(CallFault::Truncated);
         }
         match (self.plan, self.ready.take()) {
-            (Some(MessageDelivery::One(token)), Some(message)) => Ok((token, message)),
+            (Some(MessageDelivery::One(token)), Some((message, is_compressed))) => {
+                self.is_taken_compressed = is_compressed;
+                Ok((token, message))
+            }
             _ => Err(CallFault::Missing),
         }
     }
@@ -207,13 +214,14 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
 
     /// The next message, and how many bytes that waited behind it have found their place.
     pub(super) fn take_next(&mut self, is_ended: bool) -> Result<(NextMessage, usize), CallFault> {
-        let Some(message) = self.ready.take() else {
+        let Some((message, is_compressed)) = self.ready.take() else {
             return match (is_ended, self.gatherer.is_within_message()) {
                 (false, _) => Ok((NextMessage::Nothing, 0)),
                 (true, true) => Err(CallFault::Truncated),
                 (true, false) => Ok((NextMessage::End, 0)),
             };
         };
+        self.is_taken_compressed = is_compressed;
         let mut rest = std::mem::take(&mut self.rest);
         let mut bytes = &rest[..];
         self.ready = self.gather(&mut bytes)?;
@@ -226,15 +234,20 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
         Ok((NextMessage::Message(message), placed))
     }
 
+    /// Whether the message that was taken last is compressed.
+    pub(super) const fn is_taken_compressed(&self) -> bool {
+        self.is_taken_compressed
+    }
+
     pub(super) const fn is_each(&self) -> bool {
         matches!(self.plan, Some(MessageDelivery::Each))
     }
 
     /// Gathers up to the end of a message.
-    fn gather(&mut self, bytes: &mut &[u8]) -> Result<Option<Bytes>, CallFault> {
+    fn gather(&mut self, bytes: &mut &[u8]) -> Result<Option<(Bytes, bool)>, CallFault> {
         while !bytes.is_empty() {
             if let Some(message) = self.gatherer.handle_chunk(bytes).map_err(CallFault::Gather)? {
-                return Ok(Some(message));
+                return Ok(Some((message, self.gatherer.is_compressed())));
             }
             // Told as soon as its prefix says so, and not when the memory is full of it.
             let (size, _) = self.gatherer.progress().unwrap_or_default();
@@ -243,7 +256,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
         Ok(None)
     }
 
-    fn handle_only(&mut self, message: Option<Bytes>) -> Result<(), CallFault> {
+    fn handle_only(&mut self, message: Option<(Bytes, bool)>) -> Result<(), CallFault> {
         let Some(message) = message else { return Ok(()) };
         if self.ready.replace(message).is_some() { Err(CallFault::More) } else { Ok(()) }
     }

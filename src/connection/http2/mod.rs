@@ -20,6 +20,7 @@ mod flow;
 mod fuzz;
 mod head;
 mod incoming;
+mod keep_alive;
 mod lifecycle;
 mod memory;
 mod output;
@@ -44,6 +45,7 @@ use crate::connection::http2::budget::PeerBudgets;
 use crate::connection::http2::flow::ReceiveWindow;
 use crate::connection::http2::head::HeadDecoder;
 use crate::connection::http2::incoming::StreamContent;
+use crate::connection::http2::keep_alive::{KeepAlive, KeepAliveStep};
 use crate::connection::http2::lifecycle::{ConnectionPhase, Http2Lifecycle};
 use crate::connection::http2::output::FrameQueue;
 use crate::connection::http2::reader::FrameReader;
@@ -55,6 +57,7 @@ use crate::limits::{
     CONTROL_FRAMES_MAX, DRAIN_GRACE, FRAME_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
     INPUT_SIZE_MIN, REST_TIMEOUT, STREAM_WINDOW_SIZE, STREAMS_MAX, WRITE_TIMEOUT,
 };
+use crate::policy::KeepAlivePolicy;
 use crate::time::Instant;
 use crate::wire::http1::HttpRefusal;
 use crate::wire::http2::error::{ErrorCode, PeerFault};
@@ -93,6 +96,12 @@ pub struct Http2Settings {
     pub aligned_after: Option<&'static str>,
     /// The protobuf field of a call's message whose first payload must be aligned.
     pub aligned_field: u32,
+    /// Whether the trace that a call's client has sent it from is kept.
+    pub reads_trace_context: bool,
+    /// How PINGs are sent and taken, and how old a connection may become.
+    pub keep_alive: KeepAlivePolicy,
+    /// Whether the fields of a call are kept for [`Http2Connection::field`] and [`Http2Connection::take_fields`].
+    pub keeps_call_fields: bool,
     /// Time from the first byte of a frame, or of a field block, until it must be complete.
     pub head_timeout: Duration,
     /// Time within which a request must bring `BODY_STEP_SIZE` bytes, or its end.
@@ -114,6 +123,9 @@ impl Default for Http2Settings {
             connection_window_size: CONNECTION_WINDOW_SIZE,
             aligned_after: None,
             aligned_field: 0,
+            reads_trace_context: false,
+            keep_alive: KeepAlivePolicy::default(),
+            keeps_call_fields: false,
             head_timeout: HEAD_TIMEOUT,
             body_timeout: BODY_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
@@ -148,6 +160,7 @@ pub struct Http2Connection<B, T> {
     /// Events that arose outside `poll_event`, or more than one at a time.
     events: VecDeque<ConnectionEvent<T>>,
     timers: ConnectionTimers,
+    keep_alive: KeepAlive,
 }
 
 /// What the client may still send on all streams, and the memory for it.
@@ -188,6 +201,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             counts: Http2Counts::default(),
             events: VecDeque::new(),
             timers: ConnectionTimers::new(now + settings.head_timeout),
+            keep_alive: KeepAlive::new(settings.keep_alive, now),
         }
     }
 
@@ -219,6 +233,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if self.lifecycle.has_failed() {
             return;
         }
+        self.keep_alive.handle_input(now);
         if self.reader.take_direct() {
             self.handle_body_space(count, now);
         } else {
@@ -261,13 +276,27 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             self.timers.rest = None;
             self.shrink();
         }
+        while let Some(step) = self.keep_alive.poll_step(!self.streams.is_empty(), now) {
+            match step {
+                KeepAliveStep::Drain => self.begin_drain(now),
+                KeepAliveStep::Ping => self.sender.push_ping(),
+                KeepAliveStep::End => {
+                    self.counts.timeouts += 1;
+                    self.lifecycle.end();
+                }
+            }
+        }
         self.handle_stream_timeouts(now);
         self.invariants();
     }
 
     /// When `handle_timeout` must be called, even if nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = [self.timers.poll_timeout(), self.lifecycle.drain_timeout()].into_iter().flatten().min();
+        if self.lifecycle.has_failed() {
+            return self.timers.poll_timeout();
+        }
+        let own = [self.timers.poll_timeout(), self.lifecycle.drain_timeout(), self.keep_alive.poll_timeout()];
+        let own = own.into_iter().flatten().min();
         self.streams.iter().filter_map(|stream| stream.timeout()).chain(own).min()
     }
 

@@ -12,6 +12,7 @@ use crate::connection::http2::stream::{ClosedStream, StreamState};
 use crate::connection::http2::{Http2Connection, Http2Limit};
 use crate::limits::CONTINUATIONS_MAX;
 use crate::time::Instant;
+use crate::wire::compression::ContentCoding;
 use crate::wire::grpc::Gatherer;
 use crate::wire::http1::HttpRefusal;
 use crate::wire::http2::StreamId;
@@ -148,13 +149,23 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
 
     /// Prepares the new stream for the messages of a call.
     fn begin_call(&mut self, id: StreamId, is_last: bool, now: Instant) -> Option<ConnectionEvent<T>> {
+        self.keep_alive.handle_call();
         let (deadline, is_post) = (self.heads.space.deadline(now), self.heads.space.method() == Method::Post);
-        let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field);
+        let fields = self.settings.keeps_call_fields.then(|| Box::new(self.heads.space.take_fields()));
+        let message_coding = self.heads.space.message_coding();
+        let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field)
+            .with_compressed(matches!(message_coding, ContentCoding::Coded(_)));
         let reservation = self.reservation();
         let stream = self.streams.get_mut(id)?;
         stream.path.extend_from_slice(self.heads.space.path());
-        stream.wants_timing = self.heads.space.wants_timing();
+        stream.fields = fields;
+        stream.asked = self.heads.space.asked();
         stream.wants_status = self.heads.space.wants_status();
+        if self.settings.reads_trace_context && self.heads.space.has_trace_context() {
+            stream.trace_context = self.heads.space.trace_context().map(Box::new);
+        }
+        stream.message_coding = message_coding;
+        stream.accepted_coding = self.heads.space.answer_coding();
         stream.due = Some(now + self.settings.body_timeout);
         stream.deadline = if let CallDeadline::At(at) = deadline { Some(at) } else { None };
         stream.incoming = Some(StreamContent::Call(CallBody::new(gatherer, reservation)));

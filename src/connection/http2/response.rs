@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 
+use crate::wire::compression::{Coding, GRPC_CODINGS};
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http1::reply::has_length;
 use crate::wire::http2::StreamId;
@@ -14,10 +15,11 @@ use crate::wire::message::Reply;
 
 /// The beginning of an answer.
 pub(super) enum ResponseHead {
-    /// Of a call.
-    Grpc,
-    /// Of a plain reply, whose body is kept apart; `None` for `100 Continue`.
-    Reply(Option<Box<Reply>>, usize),
+    /// Of a call, with the encoding of its compressed messages where there is one.
+    Grpc(Option<Coding>),
+    /// Of a plain reply, whose body is kept apart; `None` for `100 Continue`. With the size of the body, where it is
+    /// known.
+    Reply(Option<Box<Reply>>, Option<usize>),
 }
 
 /// What comes behind the content.
@@ -65,7 +67,13 @@ impl ResponseEncoder {
     /// Appends the frames of a head.
     pub(super) fn encode_head(&mut self, head: &ResponseHead, frames: &ResponseFrames, out: &mut Vec<u8>) {
         match head {
-            ResponseHead::Grpc => self.encode_template(CALL_HEAD, |responses| &mut responses.call_head, frames, out),
+            ResponseHead::Grpc(None) => {
+                self.encode_template(CALL_HEAD, |responses| &mut responses.call_head, frames, out);
+            }
+            ResponseHead::Grpc(Some(coding)) => self.encode(frames, out, |encoder, block| {
+                CALL_HEAD.iter().for_each(|(name, value)| encode_constant(name, value, encoder, block));
+                encode_constant("grpc-encoding", coding.name(), encoder, block);
+            }),
             ResponseHead::Reply(None, _) => self.encode(frames, out, |encoder, block| {
                 encoder.encode(b":status", b"100", Indexing::Without, block);
             }),
@@ -140,7 +148,8 @@ impl ResponseEncoder {
 }
 
 /// Before the message of a call (gRPC over HTTP/2, "Responses").
-const CALL_HEAD: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/grpc")];
+const CALL_HEAD: &[(&str, &str)] =
+    &[(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", GRPC_CODINGS)];
 /// After it, where all went well.
 const CALL_END: &[(&str, &str)] = &[("grpc-status", "0")];
 
@@ -148,7 +157,7 @@ fn encode_constant(name: &str, value: &str, encoder: &mut Encoder, block: &mut V
     encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Insert, block);
 }
 
-fn encode_reply(reply: &Reply, body_size: usize, encoder: &mut Encoder, block: &mut Vec<u8>) {
+fn encode_reply(reply: &Reply, body_size: Option<usize>, encoder: &mut Encoder, block: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
     encoder.encode(b":status", number.format(reply.status).as_bytes(), Indexing::Insert, block);
     let mut lower = String::new();
@@ -163,7 +172,7 @@ fn encode_reply(reply: &Reply, body_size: usize, encoder: &mut Encoder, block: &
         let value: SmallVec<[u8; 64]> = value.iter().map(|byte| if is_control(*byte) { b' ' } else { *byte }).collect();
         encoder.encode(lower.as_bytes(), value.trim_ascii(), indexing, block);
     }
-    if has_length(reply.status) {
+    if let Some(body_size) = body_size.filter(|_| has_length(reply.status)) {
         encoder.encode(b"content-length", number.format(body_size).as_bytes(), Indexing::Without, block);
     }
 }

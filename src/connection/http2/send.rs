@@ -7,17 +7,20 @@ use bytes::Bytes;
 
 use crate::connection::http2::Http2Connection;
 use crate::connection::http2::event::ConnectionEvent;
+use crate::connection::http2::head::AskedTrailers;
 use crate::connection::http2::incoming::{CallFault, MessageDelivery, NextMessage, StreamContent};
 use crate::connection::http2::response::{CallStatus, ResponseEnd, ResponseFrames, ResponseHead};
 use crate::connection::http2::sender::FrameSender;
 use crate::connection::http2::stream::{ClosedStream, Http2Stream, OutgoingContent, StreamState};
 use crate::limits::{BODY_STEP_SIZE, CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM};
 use crate::time::Instant;
+use crate::wire::compression::{Coding, ContentCoding};
 use crate::wire::http1::reply::has_length;
 use crate::wire::http2::StreamId;
 use crate::wire::http2::error::ErrorCode;
 use crate::wire::http2::frame::{self, FrameKind};
-use crate::wire::message::{BodyBuffer, Reply};
+use crate::wire::message::{BodyBuffer, Fields, Reply};
+use crate::wire::trace_context::TraceContext;
 
 /// How long a client may go on sending to a stream after its answer.
 const RESET_GRACE: Duration = Duration::from_millis(100);
@@ -43,14 +46,58 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
     }
 
+    /// What a field of a call says, where the settings keep the fields.
+    pub fn field(&self, stream: StreamId, name: &str) -> Option<&[u8]> {
+        self.streams.get(stream)?.fields.as_ref()?.get(name)
+    }
+
+    /// Takes the fields of a call, where the settings keep them.
+    pub fn take_fields(&mut self, stream: StreamId) -> Option<Box<Fields>> {
+        if !self.settings.keeps_call_fields {
+            return None;
+        }
+        self.streams.get_mut(stream)?.fields.take()
+    }
+
     /// Whether an error is to end a call with its status, where others come in band.
     pub fn wants_status(&self, stream: StreamId) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.wants_status)
     }
 
-    /// Whether a call's client asks where the time goes.
-    pub fn wants_timing(&self, stream: StreamId) -> bool {
-        self.streams.get(stream).is_some_and(|stream| stream.wants_timing)
+    /// Which trailers a call's client asks for.
+    pub fn asked(&self, stream: StreamId) -> AskedTrailers {
+        self.streams.get(stream).map_or_else(AskedTrailers::default, |stream| stream.asked)
+    }
+
+    /// The trace that a call's client has sent it from.
+    pub fn trace_context(&self, stream: StreamId) -> Option<TraceContext> {
+        self.streams.get(stream)?.trace_context.as_deref().cloned()
+    }
+
+    /// How a call's compressed messages are encoded, as its head says.
+    pub fn message_coding(&self, stream: StreamId) -> ContentCoding {
+        self.streams.get(stream).map_or(ContentCoding::Identity, |stream| stream.message_coding)
+    }
+
+    /// How the message of a call that was handed out last is encoded; none where it is plain.
+    pub fn handed_coding(&self, stream: StreamId) -> Option<Coding> {
+        match self.streams.get(stream).filter(|stream| stream.is_compressed)?.message_coding {
+            ContentCoding::Coded(coding) => Some(coding),
+            ContentCoding::Identity | ContentCoding::Unknown => None,
+        }
+    }
+
+    /// The encoding that a call's client takes for answers.
+    pub fn accepted_coding(&self, stream: StreamId) -> Option<Coding> {
+        self.streams.get(stream)?.accepted_coding
+    }
+
+    /// Some messages of the answer to a call will be encoded so; its head, which was not sent, will say it.
+    pub fn set_answer_coding(&mut self, stream: StreamId, coding: Coding) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            debug_assert!(!stream.outgoing.is_head_sent, "a head cannot be changed behind its back");
+            stream.answer_coding = Some(coding);
+        }
     }
 
     /// Says how a call's messages are wanted. To be called once, when it begins.
@@ -76,6 +123,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let (taken, placed) = call.take_next(is_ended)?;
         if let NextMessage::Message(message) = &taken {
             stream.handed = call.take_memory(Some(message));
+            stream.is_compressed = call.is_taken_compressed();
         }
         stream.receive.give_back(placed);
         self.update_windows(id);
@@ -93,9 +141,33 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             outgoing.parts.extend(body.into_iter().filter(|part| !part.is_empty()));
             outgoing.size = body_size;
         }
-        outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), body_size));
+        outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), Some(body_size)));
         outgoing.end = Some(ResponseEnd::Plain);
         debug_assert!(outgoing.size == 0 || outgoing.size == body_size, "a body is sent whole or not at all");
+        stream.is_working = false;
+        self.queue(id, now);
+    }
+
+    /// Begins a reply whose body comes in parts.
+    pub fn begin_reply(&mut self, id: StreamId, reply: Reply, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        debug_assert!(!stream.outgoing.is_head_sent, "a message has one reply");
+        stream.outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), None));
+        self.queue(id, now);
+    }
+
+    /// Sends a part of the reply in progress.
+    pub fn send_part(&mut self, id: StreamId, part: Bytes, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        push(&mut stream.outgoing, [part]);
+        self.budgets.handle_message();
+        self.queue(id, now);
+    }
+
+    /// Ends the reply in progress.
+    pub fn end_reply(&mut self, id: StreamId, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        stream.outgoing.end = Some(ResponseEnd::Plain);
         stream.is_working = false;
         self.queue(id, now);
     }
@@ -103,7 +175,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// Tells a client that waits with its body to send it (RFC 9110 §10.1.1).
     pub(super) fn send_continue(&mut self, id: StreamId, now: Instant) {
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.outgoing.head = Some(ResponseHead::Reply(None, 0));
+            stream.outgoing.head = Some(ResponseHead::Reply(None, None));
             self.queue(id, now);
         }
     }
@@ -122,7 +194,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
-        stream.outgoing.head = Some(ResponseHead::Grpc);
+        stream.outgoing.head = Some(ResponseHead::Grpc(stream.answer_coding));
         push(&mut stream.outgoing, message);
         stream.outgoing.end = Some(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
@@ -133,7 +205,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     pub fn send_message(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
         if !stream.outgoing.is_head_sent {
-            stream.outgoing.head = Some(ResponseHead::Grpc);
+            stream.outgoing.head = Some(ResponseHead::Grpc(stream.answer_coding));
         }
         push(&mut stream.outgoing, message);
         self.budgets.handle_message();
@@ -144,7 +216,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     pub fn end_call(&mut self, id: StreamId, status: Option<CallStatus>, now: Instant) {
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
         if !stream.outgoing.is_head_sent {
-            stream.outgoing.head = Some(ResponseHead::Grpc);
+            stream.outgoing.head = Some(ResponseHead::Grpc(stream.answer_coding));
         }
         stream.outgoing.end = Some(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
@@ -264,6 +336,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
 
     fn take_turn(&mut self, id: StreamId, now: Instant) -> SendTurn {
         let turn = self.send_some(id, now);
+        self.keep_alive.handle_content();
         let due = Some(now + self.settings.write_timeout);
         let Some(stream) = self.streams.get_mut(id) else { return turn };
         let outgoing = &mut stream.outgoing;
@@ -292,7 +365,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let frames = |is_last| ResponseFrames { stream: id, is_last, size_max };
         if let Some(head) = outgoing.head.take() {
             outgoing.is_head_sent = !matches!(head, ResponseHead::Reply(None, _));
-            if let (0, ResponseHead::Grpc, Some(ResponseEnd::Grpc(Some(status)))) =
+            if let (0, ResponseHead::Grpc(_), Some(ResponseEnd::Grpc(Some(status)))) =
                 (outgoing.size, &head, &outgoing.end)
             {
                 // Trailers-Only: the status in the head, and nothing after it.
@@ -306,6 +379,11 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                 outgoing.end = None;
                 return SendTurn::Done;
             }
+        } else if outgoing.size == 0 && matches!(outgoing.end, Some(ResponseEnd::Plain)) {
+            // The end of a reply whose parts are all out: an empty frame, which flow control lets pass (§6.9).
+            output.write(|out| frame::encode_head(0, FrameKind::Data, frame::END_STREAM, id, out));
+            outgoing.end = None;
+            return SendTurn::Done;
         }
         let mut quantum = SEND_QUANTUM;
         while outgoing.size > 0 {

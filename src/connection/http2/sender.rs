@@ -29,6 +29,9 @@ pub(super) struct FrameSender {
 /// The payload of the PING that measures the round trip of a drain.
 const DRAIN_PING: [u8; frame::PING_SIZE] = *b"deuteron";
 
+/// The payload of the PING to a silent client.
+const KEEP_ALIVE_PING: [u8; frame::PING_SIZE] = *b"is there";
+
 impl FrameSender {
     /// Begins with the frames that `output` has.
     pub(super) fn new(output: FrameQueue) -> Self {
@@ -79,6 +82,11 @@ impl FrameSender {
     pub(super) fn push_pong(&mut self, payload: &[u8]) {
         debug_assert_eq!(payload.len(), frame::PING_SIZE, "the size of a PING was checked with its head (§6.7)");
         frame::encode(FrameKind::Ping, frame::ACK, StreamId::CONNECTION, payload, &mut self.urgent);
+    }
+
+    /// Queues a PING that asks whether the client is there; whatever it sends then says so.
+    pub(super) fn push_ping(&mut self) {
+        frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &KEEP_ALIVE_PING, &mut self.urgent);
     }
 
     /// Queues RST_STREAM.

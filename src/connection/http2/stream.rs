@@ -8,12 +8,15 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::Http2Settings;
 use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
-use crate::connection::http2::head::RequestPath;
+use crate::connection::http2::head::{AskedTrailers, RequestPath};
 use crate::connection::http2::incoming::{CallFault, StreamContent};
 use crate::connection::http2::response::{ResponseEnd, ResponseHead};
 use crate::limits::CLOSED_STREAMS_MAX;
 use crate::time::Instant;
+use crate::wire::compression::{Coding, ContentCoding};
 use crate::wire::http2::StreamId;
+use crate::wire::message::Fields;
+use crate::wire::trace_context::TraceContext;
 
 /// The states of RFC 9113 §5.1 that a stream can be in here, seen from the server. One that is idle
 /// or closed is not in the table, but for one whose work goes on.
@@ -58,11 +61,21 @@ pub(super) struct Http2Stream<B, T> {
     pub(super) path: RequestPath,
     /// Whether it asks by HEAD, so that the answer has no body.
     pub(super) is_head_only: bool,
-    /// Whether a call's client asks where the time goes (`want-server-timing`).
-    pub(super) wants_timing: bool,
+    /// The fields of a call, where the settings keep them and nobody took them.
+    pub(super) fields: Option<Box<Fields>>,
+    /// Which trailers a call's client asks for.
+    pub(super) asked: AskedTrailers,
     /// Whether an error is to end the call with its status, where others come in band
     /// (`triton_grpc_error`).
     pub(super) wants_status: bool,
+    /// The client's own trace, where a call brings one.
+    pub(super) trace_context: Option<Box<TraceContext>>,
+    /// How the compressed messages of a call are encoded, and whether the one handed on last is compressed.
+    pub(super) message_coding: ContentCoding,
+    pub(super) is_compressed: bool,
+    /// The encoding that its client takes for answers, and the one that the head of the answer names.
+    pub(super) accepted_coding: Option<Coding>,
+    pub(super) answer_coding: Option<Coding>,
     /// Whether somebody works on an answer.
     pub(super) is_working: bool,
     pub(super) incoming: Option<StreamContent<B, T>>,
@@ -132,9 +145,15 @@ impl<B, T> Http2Stream<B, T> {
             id,
             state: StreamState::Open,
             path: RequestPath::new(),
+            fields: None,
             is_head_only: false,
-            wants_timing: false,
+            asked: AskedTrailers::default(),
             wants_status: false,
+            trace_context: None,
+            message_coding: ContentCoding::Identity,
+            is_compressed: false,
+            accepted_coding: None,
+            answer_coding: None,
             is_working: false,
             incoming: None,
             handed: ReceiveReservation::default(),
@@ -281,7 +300,7 @@ impl<B, T> Streams<B, T> {
         self.remember(id, how);
         let Some(place) = self.place(id) else { return };
         let mut stream = self.entries.remove(place);
-        (stream.incoming, stream.handed) = (None, ReceiveReservation::default());
+        (stream.incoming, stream.fields, stream.handed) = (None, None, ReceiveReservation::default());
         stream.outgoing.clear();
         if self.spare.len() < SPARE_MAX {
             self.spare.push(stream);

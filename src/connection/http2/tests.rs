@@ -8,7 +8,7 @@ use super::fuzz::{fuzz_connection, mix};
 use super::*;
 use crate::budget::{ReceiveReservation, Shortage, testing};
 use crate::connection::http1::fuzz::PlainBody;
-use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX, TRANSMIT_SIZE_MAX};
+use crate::limits::{CONTINUATIONS_MAX, KEEP_ALIVE_TIME, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX, TRANSMIT_SIZE_MAX};
 use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
@@ -395,8 +395,11 @@ fn small_messages_of_a_stream_have_their_bound_unless_they_are_answered() {
     message.extend(data(1, 0, &[0, 0, 0, 0, 1, 7]));
     frame::encode_window_update(StreamId::CONNECTION, 5, &mut message);
     frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &[0; 8], &mut message);
+    // The PINGs are not what this is about.
+    let keep_alive = KeepAlivePolicy { ping_strikes_max: 0, ..KeepAlivePolicy::default() };
+    let settings = Http2Settings { keep_alive, ..Http2Settings::default() };
     let messages_until_the_end = |is_answered: bool| {
-        let mut machine = machine(&[]);
+        let mut machine = machine_with(settings, &[]);
         write_to(&mut machine, &call(1, 0), Instant::ZERO, || MessageDelivery::Each);
         let mut count = 0;
         while count < 50_000 && !machine.has_failed() {
@@ -484,7 +487,7 @@ fn timers_end_what_does_not_move() {
     assert_eq!(machine.poll_timeout(), Some(late(WRITE_TIMEOUT)));
     machine.handle_timeout(late(WRITE_TIMEOUT));
     assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == FrameKind::RstStream));
-    assert_eq!((machine.stream_count(), machine.poll_timeout()), (0, None));
+    assert_eq!((machine.stream_count(), machine.poll_timeout()), (0, Some(late(KEEP_ALIVE_TIME))));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod batch_io;
 pub(in crate::model) mod complete;
+mod metrics;
 mod python;
 mod sequence_batching;
 mod tensors;
@@ -328,7 +329,26 @@ impl ConfigDraft {
 }
 
 impl ModelSpec {
-    /// A copy with parameters set, also in the configuration that clients see: they show decisions of the server.
+    /// What an engine in another process loads a model by: from the effective configuration ([`Self::config_message`])
+    /// and the names of the outputs whose shape was read from the model's file. It has what engines look at: no labels,
+    /// no samples, no instances, and of sequences the controls and states as plain tensors.
+    ///
+    /// # Errors
+    /// `Internal` if the message is not one that a spec has.
+    pub fn of_engine(message: &[u8], derived: &[String]) -> Result<Self, Error> {
+        let mut config = ModelConfig::decode(message)
+            .map_err(|error| Error::internal(format!("an effective configuration cannot be decoded: {error}")))?;
+        config.output.iter_mut().for_each(|output| output.label_filename.clear());
+        config.model_warmup.clear();
+        let engine = sequence_batching::engine_config(&config);
+        let mut spec = into_spec(engine.as_ref().unwrap_or(&config), &BTreeMap::new())?;
+        spec.outputs.iter_mut().for_each(|output| output.is_derived = derived.contains(&output.name));
+        spec.instance_groups.clear();
+        Ok(spec)
+    }
+
+    /// A copy with parameters set, also in the configuration that clients see: they show decisions of the server, which
+    /// tritonserver's does not.
     ///
     /// # Errors
     /// `Internal` if `config_message` does not decode, which cannot happen for a spec that was built here.
@@ -342,8 +362,10 @@ impl ModelSpec {
             config.parameters.insert((*key).to_owned(), ModelParameter { string_value: (*value).to_owned() });
             spec.parameters.insert((*key).to_owned(), (*value).to_owned());
         }
-        spec.config_json = json::encode(&config).into();
-        spec.config_message = config.encode_to_vec().into();
+        if !self.follows_triton {
+            spec.config_json = json::encode(&config).into();
+            spec.config_message = config.encode_to_vec().into();
+        }
         Ok(spec)
     }
 }
@@ -414,8 +436,10 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
         optimization: optimization(config),
         warm_ups,
         metric_labels: metric_labels(config),
+        first_response_bounds: metrics::first_response_bounds(config),
         is_cached: config.response_cache.is_some_and(|cache| cache.enable),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
+        follows_triton: false,
         config_json: json::encode(config).into(),
         config_message: config.encode_to_vec().into(),
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::PythonModel;
-use crate::model::name::is_name;
+use crate::model::name::is_plain_name;
 use crate::model::platform::{BUILT_IN_BACKENDS, ONNX_BACKEND, PYTHON_BACKEND, PYTHON_FILENAME};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
@@ -40,7 +40,7 @@ pub(super) fn is_backend(config: &ModelConfig) -> bool {
 /// server cannot run: then the configuration must ask for the Python file by `runtime`.
 pub(super) fn fill_runtime(config: &mut ModelConfig, has_backend_file: AnyBackendFile<'_>) {
     let backend = config.backend.as_str();
-    let is_open = config.runtime.is_empty() && is_name(backend) && backend != PYTHON_BACKEND;
+    let is_open = config.runtime.is_empty() && is_plain_name(backend) && backend != PYTHON_BACKEND;
     if !is_open || backend == ONNX_BACKEND || BUILT_IN_BACKENDS.contains(&backend) {
         return;
     }
@@ -54,7 +54,7 @@ pub(super) fn fill_runtime(config: &mut ModelConfig, has_backend_file: AnyBacken
 pub(super) fn check_backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<(), Error> {
     let ModelConfig { name, backend, .. } = config;
     // A name that is no name of a directory must not be looked for.
-    if is_name(backend) && has_backend_file(backend, PYTHON_FILENAME) {
+    if is_plain_name(backend) && has_backend_file(backend, PYTHON_FILENAME) {
         return Ok(());
     }
     Err(Error::invalid(format!(

@@ -71,10 +71,8 @@ fn check_strategy(config: &ModelConfig, batching: &ModelSequenceBatching) -> Res
                     return Err("sequence batching preferred batch size must be <= max batch size".to_owned());
                 }
             }
-            match usize::try_from(oldest.max_candidate_sequences) {
-                Ok(slots @ 1..) => slots,
-                _ => return Err("sequence batching 'max_candidate_sequences' must be positive".to_owned()),
-            }
+            candidates(config.max_batch_size, oldest.max_candidate_sequences)
+                .ok_or("sequence batching 'max_candidate_sequences' must not be negative")?
         }
         Some(proto::StrategyChoice::Direct(direct)) if !(0.0..=1.0).contains(&direct.minimum_slot_utilization) => {
             return Err("sequence batching minimum slot utilization must be in range [0.0, 1.0]".to_owned());
@@ -275,7 +273,7 @@ pub(super) fn sequence(
         Ok(StateSpec { input_name: state.input_name.clone(), output, initial: initial(config, state, files)? })
     });
     Ok(SequenceBatching {
-        strategy: strategy(batching),
+        strategy: strategy(config.max_batch_size, batching),
         idle_max: Duration::from_micros(batching.max_sequence_idle_microseconds),
         is_iterative: batching.iterative_sequence,
         controls: controls.collect(),
@@ -285,14 +283,25 @@ pub(super) fn sequence(
     })
 }
 
-fn strategy(batching: &ModelSequenceBatching) -> SequenceStrategy {
+/// The sequences that an instance of the oldest strategy works on; 0 means as many as its batches have rows, where
+/// Triton takes it and serves none. `None` for a negative number.
+fn candidates(max_batch_size: i32, max_candidate_sequences: i32) -> Option<usize> {
+    match usize::try_from(max_candidate_sequences).ok()? {
+        0 => Some(usize::try_from(max_batch_size).unwrap_or(0).max(1)),
+        given => Some(given),
+    }
+}
+
+fn strategy(max_batch_size: i32, batching: &ModelSequenceBatching) -> SequenceStrategy {
     match &batching.strategy_choice {
         Some(proto::StrategyChoice::Oldest(oldest)) => {
             let mut rows_preferred: Vec<u32> = oldest.preferred_batch_size.iter().map(|n| n.unsigned_abs()).collect();
             rows_preferred.sort_unstable();
             rows_preferred.dedup();
             SequenceStrategy::Oldest {
-                candidates_max: oldest.max_candidate_sequences.unsigned_abs(),
+                candidates_max: candidates(max_batch_size, oldest.max_candidate_sequences)
+                    .and_then(|count| u32::try_from(count).ok())
+                    .unwrap_or(1),
                 rows_preferred,
                 queue_delay_max: Duration::from_micros(oldest.max_queue_delay_microseconds),
             }

@@ -10,7 +10,7 @@ use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::config::GpuSupport;
 use crate::model::config::python::{self, AnyBackendFile};
 use crate::model::config::tensors::TensorIo;
-use crate::model::config::{batch_io, sequence_batching, tensors};
+use crate::model::config::{batch_io, metrics, sequence_batching, tensors};
 use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
@@ -90,6 +90,7 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     }
     accelerators(config)?;
     metric_tags(config)?;
+    metrics::check(config)?;
     response_cache(config)?;
     tensors::check(config)?;
     batch_io::check(config)
@@ -204,20 +205,16 @@ fn instance_groups(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error>
 }
 
 /// The response cache cannot keep answers that depend on earlier requests (sequences) or that may be any number
-/// (decoupled models). Triton refuses ensembles too.
+/// (decoupled models; an ensemble is one by its steps, which are not known here).
 fn response_cache(config: &ModelConfig) -> Result<(), Error> {
     let is_decoupled = config.model_transaction_policy.is_some_and(|policy| policy.decoupled);
     let with = match &config.scheduling_choice {
         _ if !config.response_cache.is_some_and(|cache| cache.enable) => return Ok(()),
         Some(SchedulingChoice::SequenceBatching(_)) => "sequence batching",
-        Some(SchedulingChoice::EnsembleScheduling(_)) => "ensemble scheduling",
         _ if is_decoupled => "'decoupled' transaction policy",
         _ => return Ok(()),
     };
-    Err(Error::invalid(format!(
-        "Response Cache does not currently support model {} with {with}. Please disable the response cache.",
-        config.name
-    )))
+    Err(ensemble::no_response_cache(&config.name, with))
 }
 
 /// Tags become metric labels: one with an invalid name would make all of `/metrics` unreadable for Prometheus.
@@ -496,7 +493,7 @@ mod tests {
     };
 
     #[test]
-    fn answers_of_sequences_ensembles_and_decoupled_models_cannot_be_cached() {
+    fn answers_of_sequences_and_decoupled_models_cannot_be_cached() {
         let plain = |enable| ModelConfig {
             name: "m".to_owned(),
             response_cache: Some(ModelResponseCache { enable }),
@@ -517,7 +514,7 @@ mod tests {
         let decoupled = Some(ModelTransactionPolicy { decoupled: true });
         check(&plain(true), "");
         check(&ModelConfig { scheduling_choice: Some(sequences.clone()), ..plain(true) }, "sequence batching");
-        check(&ModelConfig { scheduling_choice: Some(ensemble), ..plain(true) }, "ensemble scheduling");
+        check(&ModelConfig { scheduling_choice: Some(ensemble), ..plain(true) }, "");
         check(&ModelConfig { model_transaction_policy: decoupled, ..plain(true) }, "'decoupled' transaction policy");
         check(
             &ModelConfig { scheduling_choice: Some(sequences), model_transaction_policy: decoupled, ..plain(false) },

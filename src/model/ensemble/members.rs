@@ -67,6 +67,9 @@ impl ComposingModels {
             ensemble.steps.iter().map(|step| self.model_of_step(&spec.name, step)).collect::<Result<_, _>>()?;
         let specs: Vec<&ModelSpec> = steps.iter().map(|spec| &***spec).collect();
         let wiring = Wiring::new(&spec, &ensemble, &specs)?;
+        if spec.is_cached && wiring.is_decoupled {
+            return Err(no_response_cache(&spec.name, "'decoupled' transaction policy"));
+        }
         let mut resolved = with_policy(spec, wiring.is_decoupled)?;
         let has_own = ensemble.outputs.iter().zip(&ensemble.has_labels);
         for (output, (tensor, _)) in resolved.outputs.iter_mut().zip(has_own).filter(|(_, (_, has_own))| !**has_own) {
@@ -202,6 +205,13 @@ pub fn find_cycle(name: &str, steps: impl Fn(&str) -> Vec<String>) -> Option<Str
 /// The error for an ensemble that contains itself; `from` is the last model of the cycle.
 pub fn cycle_error(name: &str, from: &str) -> Error {
     Error::invalid(format!("circular dependency between ensembles: {name} -> ... -> {from} -> {name}"))
+}
+
+/// Triton's error for a model whose answers cannot be cached.
+pub fn no_response_cache(name: &str, with: &str) -> Error {
+    Error::invalid(format!(
+        "Response Cache does not currently support model {name} with {with}. Please disable the response cache."
+    ))
 }
 
 /// Sets whether an ensemble is decoupled, also in the configuration shown: as in Triton the composing models

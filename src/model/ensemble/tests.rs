@@ -105,10 +105,7 @@ fn an_ensemble_has_no_instances_and_no_options_of_an_engine() {
         "platform: 'ensemble' batch_output { target_name: 'y' kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: 'x' }",
         "batch_input and batch_output can not be specified for ensemble 'e'",
     );
-    check(
-        "platform: 'ensemble' response_cache { enable: true }",
-        "Response Cache does not currently support model e with ensemble scheduling. Please disable the response cache.",
-    );
+    check("platform: 'ensemble' response_cache { enable: true }", "serves");
     assert_eq!(
         text(read("e", &format!("platform: 'ensemble' {}", io(8, "x FP32 4 > y FP32 4")))),
         "ensemble scheduling must be set for ensemble e whose platform is ensemble"
@@ -229,6 +226,13 @@ fn responses_of_different_decoupled_steps_do_not_meet() {
     check("m: I=x > O=y", "decoupled false");
     check("d: I=x > O=y", "decoupled true");
     check("d: I=x > O=t P=u; m: I=t J=u > O=y", "decoupled true");
+    let cached = |steps: &str| ModelSpec { is_cached: true, ..ensemble(0, "x FP32 4 > y FP32 4", steps).unwrap() };
+    assert!(members(models).resolve(cached("m: I=x > O=y")).is_ok());
+    assert_eq!(
+        text(members(models).resolve(cached("d: I=x > O=y"))),
+        "Response Cache does not currently support model e with 'decoupled' transaction policy. Please disable the \
+         response cache."
+    );
     check("d: I=x > O=t; m: I=t > O=u; d: I=u > O=y", "decoupled true");
     let mixed = |model: &str| {
         format!("in ensemble e, step of model '{model}' receives inputs originated from different decoupled models")

@@ -126,6 +126,13 @@ pub struct VersionOverview {
     pub load_time: Option<Duration>,
 }
 
+impl VersionOverview {
+    /// Whether it was unloaded on request.
+    pub fn is_unloaded(&self) -> bool {
+        self.state == VersionState::Unavailable && self.reason == UNLOADED
+    }
+}
+
 /// Counts of the loads of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadCounts {
@@ -211,10 +218,13 @@ impl ModelOverview {
         if self.is_no_model || self.versions.iter().any(|version| version.state == VersionState::Ready) {
             return true;
         }
-        let is_out =
-            |version: &VersionOverview| version.state == VersionState::Unavailable && version.reason == UNLOADED;
+        self.is_unloaded()
+    }
+
+    /// Whether all its versions were unloaded, and it is not loaded again.
+    pub fn is_unloaded(&self) -> bool {
         let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
-        !is_wanted && self.versions.iter().all(is_out)
+        !is_wanted && self.versions.iter().all(VersionOverview::is_unloaded)
     }
 
     fn index(&self, entries: &mut Vec<IndexEntry>) {

@@ -81,6 +81,8 @@ pub struct ModelDirectory {
     pub is_flat: bool,
     /// The configuration files in the directory; more than one is an error.
     pub configs: Vec<Notation>,
+    /// The configurations in its directory `configs`, by their names without `.pbtxt` (`--model-config-name`).
+    pub named_configs: Vec<String>,
     /// A configuration that is used instead of those: generated for a single ONNX file, or sent by a client.
     pub given: Option<(Notation, String)>,
     /// Its versions, the highest first.
@@ -171,6 +173,7 @@ impl ModelDirectory {
             path: entry.name.clone(),
             is_flat: false,
             configs: configs(&entry.children),
+            named_configs: named_configs(&entry.children),
             given: None,
             versions,
             files,
@@ -218,7 +221,8 @@ impl ModelDirectory {
         let given = Some((Notation::Text, generated));
         let mark = ChangeMark { shared: 0, versions: vec![(1, stamp)] };
         let (versions, beside) = (vec![1], Vec::new());
-        Ok(Self { name, path, is_flat: true, configs: vec![], given, versions, files, beside, mark })
+        let (configs, named_configs) = (Vec::new(), Vec::new());
+        Ok(Self { name, path, is_flat: true, configs, named_configs, given, versions, files, beside, mark })
     }
 
     /// Checks that there is a version's directory. `file` is what one of them must have; empty where nothing is needed.
@@ -257,6 +261,11 @@ impl ModelDirectory {
             return Err(Error::invalid(format!("model '{}' has {one} and {other}: keep one of them", self.name)));
         }
         Ok(self.configs.first().copied())
+    }
+
+    /// The path of the configuration of this name in its directory, if there is one.
+    pub fn named_config(&self, name: &str) -> Option<String> {
+        self.named_configs.iter().any(|have| have == name).then(|| format!("{CONFIGS}/{name}.pbtxt"))
     }
 
     /// The path of a file in the model's directory, relative to the repository.
@@ -344,6 +353,15 @@ fn configs(children: &[ListingEntry]) -> Vec<Notation> {
     Notation::ALL.into_iter().filter(is_there).collect()
 }
 
+/// The directory of configurations that go by a name.
+const CONFIGS: &str = "configs";
+
+fn named_configs(children: &[ListingEntry]) -> Vec<String> {
+    let directories = children.iter().filter(|child| child.is_directory && child.name == CONFIGS);
+    let files = directories.flat_map(|directory| &directory.children).filter(|file| !file.is_directory);
+    files.filter_map(|file| file.name.strip_suffix(".pbtxt")).map(str::to_owned).collect()
+}
+
 /// The number of a version directory: digits without a leading zero; `None` for any other directory, such as
 /// `warmup`, `initial_state` and `configs`.
 pub fn version(name: &str) -> Option<u64> {
@@ -399,11 +417,15 @@ mod tests {
         check("m/ [ config.json 1/ [ ] ]", "m config.json [1] ");
         check("m/ [ config.toml config.pbtxt 1/ [ ] ]", "m config.pbtxt config.toml [1] ");
         check("b/ [ 1/ ] a/ [ 2/ [ y x ] 10/ [ z ] ]", "a [10, 2] z; b [1] ");
+        let text = "m/ [ 1/ config.pbtxt configs/ [ a.pbtxt b.toml c/ ] ]";
+        let named = Listing { entries: entries(text) }.find_models().models.remove(0);
+        assert_eq!(named.named_config("a").as_deref(), Some("configs/a.pbtxt"));
+        assert!(["b", "c", "a.pbtxt", "../config", ""].iter().all(|name| named.named_config(name).is_none()));
         check("m/ [ 1/ 007/ 0/ -1/ +1/ 1.5/ one/ 3 warmup/ initial_state/ configs/ ]", "m [1] ");
         check("m/ [ 18446744073709551615/ 18446744073709551616/ ]", "m [18446744073709551615] ");
         check("m/ [ config.pbtxt/ labels.txt ]", "m [] ");
         check("README.md ..data/ .git/ m/ [ 1/ ]", "m [1] ; ignored ..data; ignored .git; ignored README.md");
-        check("lost+found/ é/ ok-1.2_3/ [ 1/ ]", "ok-1.2_3 [1] ; refused lost+found; refused é");
+        check("lost+found/ é/ ok-1.2_3/ [ 1/ ]", "lost+found [] ; ok-1.2_3 [1] ; é [] ");
         let long = "a".repeat(256);
         check(&format!("{long}/ [ 1/ ]"), &format!("refused {long}"));
     }
@@ -537,7 +559,7 @@ mod tests {
         let draft = crate::model::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.onnx_filename(), Some("a \"b\".onnx"));
         assert!(
-            ModelDirectory::of_file("a b".to_owned(), "a b.onnx", 0)
+            ModelDirectory::of_file("a\"b".to_owned(), "a\"b.onnx", 0)
                 .unwrap_err()
                 .text()
                 .ends_with("give one with --model-name")

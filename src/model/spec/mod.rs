@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::model::classes::ScoreText;
 use crate::model::labels::Labels;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::spec::python::PythonModel;
@@ -61,10 +62,14 @@ pub struct ModelSpec {
     pub warm_ups: Vec<WarmUp>,
     /// `metric_tags` as labels of the model's metrics: each `_key="value",`.
     pub metric_labels: String,
+    /// `model_metrics`: upper bounds in milliseconds of the buckets of the first responses; `None` for Triton's own.
+    pub first_response_bounds: Option<Vec<f64>>,
     /// `response_cache { enable: true }`. The server clears it if it has no cache.
     pub is_cached: bool,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
+    /// Whether its answers are tritonserver's where the protocol has others (`--compat=triton`). Set by the server.
+    pub follows_triton: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
     /// order and defaults.
     pub config_json: Arc<str>,
@@ -366,6 +371,11 @@ impl ModelSpec {
             }
         }
         Ok(outputs)
+    }
+
+    /// How the scores of its classes are written.
+    pub const fn score_text(&self) -> ScoreText {
+        if self.follows_triton { ScoreText::SixDecimals } else { ScoreText::Shortest }
     }
 
     /// Whether a user's Python code runs it: that code sees all of a request and answers what it likes.

@@ -242,7 +242,7 @@ fn output<'a>(
     }
     let tensor = match planned.class_count {
         0 => tensor.clone(),
-        count => classify(known, spec.has_batch_axis(), tensor, count)?,
+        count => classify(spec, known, tensor, count)?,
     };
     Ok(Some((&known.name, tensor)))
 }

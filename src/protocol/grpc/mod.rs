@@ -6,6 +6,7 @@ pub mod decode;
 pub mod differential;
 pub mod encode;
 pub mod framing;
+pub mod logging;
 pub mod message;
 pub mod reflection;
 pub mod repository;

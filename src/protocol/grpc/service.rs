@@ -12,7 +12,8 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::framing::frame;
 use crate::protocol::grpc::framing::{framed, read};
 use crate::protocol::grpc::repository::RepositoryRpc;
-use crate::protocol::grpc::statistics;
+use crate::protocol::grpc::{logging, statistics};
+use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::route::{RegionAction, version_of};
 use crate::protocol::shared_memory::RegionKind;
 use crate::wire::proto::health::health_check_response::ServingStatus;
@@ -39,10 +40,10 @@ pub enum Rpc {
     /// `ServerReflectionInfo` of v1 or v1alpha: a stream of requests, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
+    /// `TraceSetting`: unary, answered with the settings once all shards have a change.
+    TraceSetting,
     /// `grpc.health.v1.Health/Watch`: one request, then [`health`] at once and after each change.
     Watch,
-    /// An RPC of Triton's that is not implemented; its name.
-    Unbuilt(&'static str),
 }
 
 /// The RPCs that are answered at once.
@@ -52,6 +53,8 @@ pub enum ControlRpc {
     HealthCheck,
     /// `grpc.health.v1.Health/List`.
     HealthList,
+    /// `LogSettings`.
+    LogSettings,
     /// `ModelConfig`.
     ModelConfig,
     /// `ModelMetadata`.
@@ -109,8 +112,8 @@ impl Rpc {
             b"/CudaSharedMemoryStatus" => Self::SharedMemory(RegionKind::Cuda, RegionAction::Status),
             b"/CudaSharedMemoryRegister" => Self::SharedMemory(RegionKind::Cuda, RegionAction::Register),
             b"/CudaSharedMemoryUnregister" => Self::SharedMemory(RegionKind::Cuda, RegionAction::Unregister),
-            b"/TraceSetting" => Self::Unbuilt("TraceSetting"),
-            b"/LogSettings" => Self::Unbuilt("LogSettings"),
+            b"/TraceSetting" => Self::TraceSetting,
+            b"/LogSettings" => Self::Control(ControlRpc::LogSettings),
             _ => return None,
         })
     }
@@ -123,11 +126,6 @@ impl Rpc {
             _ => return None,
         })
     }
-}
-
-/// The refusal of an RPC that is not implemented.
-pub fn unbuilt(name: &str) -> Error {
-    Error::unsupported(format!("{name} is not built into this server"))
 }
 
 /// What the answers report about the server. Implemented by the shard.
@@ -161,6 +159,13 @@ pub trait ServerFacts {
     ///
     /// The error for the client, in either protocol, if the model or version is unknown.
     fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error>;
+
+    /// Changes what is logged, if anything is to be changed, and says what is logged then.
+    ///
+    /// # Errors
+    ///
+    /// The error for the client, in either protocol, if it may change nothing.
+    fn log_settings(&self, update: &LogUpdate) -> Result<LogState, Error>;
 }
 
 /// What the answers report about a model.
@@ -182,6 +187,7 @@ pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> 
     match control {
         ControlRpc::HealthCheck => read::<HealthCheckRequest>(message).and_then(|_| health(facts.is_ready())),
         ControlRpc::HealthList => read::<HealthListRequest>(message).and_then(|_| health_list(facts)),
+        ControlRpc::LogSettings => logging::answer(&facts.log_settings(&logging::update(message)?)?),
         ControlRpc::ModelConfig => model_config(&read(message)?, facts),
         ControlRpc::ModelMetadata => model_metadata(&read(message)?, facts),
         ControlRpc::ModelStatistics => model_statistics(&read(message)?, facts),
@@ -341,6 +347,11 @@ mod tests {
                 (Some(name), _) => Err(unavailable_model(name)),
             }
         }
+
+        fn log_settings(&self, update: &LogUpdate) -> Result<LogState, Error> {
+            let (info, verbose) = (update.info.unwrap_or(true), update.verbose.unwrap_or(0));
+            Ok(LogState { file: "", info, warning: true, error: true, verbose, format: "default" })
+        }
     }
 
     fn server(is_ready: bool) -> Server {
@@ -369,9 +380,6 @@ mod tests {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let rpc = Rpc::from_path(path.as_bytes());
                 assert!(rpc.is_ok(), "{path}");
-                if let Ok(Rpc::Unbuilt(name)) = rpc {
-                    assert_eq!(name, method.name());
-                }
                 for path in [&path[1..], &format!("{path}/"), &format!("{path}x"), &format!("/x{path}")] {
                     assert_eq!(Rpc::from_path(path.as_bytes()), Err(Error::unsupported("")), "{path}");
                 }
@@ -381,7 +389,6 @@ mod tests {
             assert_eq!(Rpc::from_path(path.as_bytes()), Err(Error::unsupported("")), "{path}");
         }
         assert_eq!(Rpc::from_path(b"/inference.GRPCInferenceService/ModelInfer"), Ok(Rpc::ModelInfer));
-        assert_eq!(unbuilt("LogSettings"), Error::unsupported("LogSettings is not built into this server"));
     }
 
     #[test]
@@ -499,6 +506,7 @@ mod tests {
         for control in [
             ControlRpc::HealthCheck,
             ControlRpc::HealthList,
+            ControlRpc::LogSettings,
             ControlRpc::ModelConfig,
             ControlRpc::ModelMetadata,
             ControlRpc::ModelStatistics,

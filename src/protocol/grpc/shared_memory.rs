@@ -32,6 +32,12 @@ pub fn order(kind: RegionKind, action: RegionAction, message: &[u8]) -> Result<R
         }
         (RegionAction::Register, RegionKind::System) => {
             let request: proto::SystemSharedMemoryRegisterRequest = read(message)?;
+            if request.name.is_empty() {
+                // Here Triton finds it only where it looks at the range.
+                let place = RegionPlace::System { key: request.key, offset: request.offset };
+                let size = request.byte_size;
+                return Err(RegionDescription { name: request.name, size, place }.invalid());
+            }
             let registration =
                 RegionRegistration::system(&request.name, request.key, request.offset, request.byte_size);
             RegionOrder::Register(registration?)
@@ -109,7 +115,7 @@ mod tests {
             text(order(RegionKind::System, RegionAction::Register, &request.encode_to_vec()))
         };
         assert_eq!(register("a", 64), r#"System { key: "/k", offset: 8 } a 64 0"#);
-        assert_eq!(register("", 64), "3 'region name' is necessary to register system shared memory region");
+        assert_eq!(register("", 64), "3 failed to register shared memory region '': invalid args");
         assert_eq!(register("a", u64::MAX), "3 failed to register shared memory region 'a': invalid args");
         let cuda = |size| {
             let (name, raw_handle) = ("g".to_owned(), vec![7; size]);

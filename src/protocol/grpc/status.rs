@@ -13,9 +13,10 @@ pub fn trailers(error: &Error) -> (u8, Cow<'_, str>) {
 impl From<GatherError> for Error {
     fn from(error: GatherError) -> Self {
         match error {
-            GatherError::Compressed => {
-                Self::unsupported("compressed messages are not accepted, use the grpc-encoding 'identity'")
-            }
+            // gRPC over HTTP/2, "Compression": a flag without an encoding is the sender's fault, and INTERNAL.
+            GatherError::Compressed => Self::internal(
+                "a message has its compressed flag set, and the call has no grpc-encoding: expected 'gzip' or 'deflate'",
+            ),
             GatherError::Flag(flag) => {
                 Self::new(Code::Internal, format!("the compressed flag of a message must be 0 or 1, got {flag}"))
             }
@@ -53,6 +54,6 @@ mod tests {
         );
         check(GatherError::Flag(7).into(), (13, "the compressed flag of a message must be 0 or 1, got 7"));
         check(truncated(), (13, "the stream ended within a message"));
-        assert_eq!(Error::from(GatherError::Compressed).code(), Code::Unsupported);
+        assert_eq!(Error::from(GatherError::Compressed).code(), Code::Internal);
     }
 }

@@ -26,8 +26,24 @@ pub fn decode(
     value: JsonValue<'_, '_>,
     memory: &mut ReceiveReservation,
 ) -> Result<Bytes, Error> {
+    match value.kind() {
+        ValueKind::Raw(array) => decode_array(name, datatype, shape, array, memory),
+        _ => match element_count(shape) {
+            Ok(_) => Err(unparsable("data", NOT_AN_ARRAY)),
+            Err(_) => Err(shape_overflow(name, shape)),
+        },
+    }
+}
+
+/// The same of an array.
+pub(super) fn decode_array(
+    name: &str,
+    datatype: Option<Datatype>,
+    shape: &[i64],
+    array: &RawArray<'_>,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, Error> {
     let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
-    let ValueKind::Raw(array) = value.kind() else { return Err(unparsable("data", NOT_AN_ARRAY)) };
     if count == 0 {
         // As in Triton, any datatype passes if the shape has no elements; but the data must be empty.
         return elements(array, 0, read_booleans).map_err(|error| refusal(name, Datatype::Bool, error));
@@ -97,7 +113,7 @@ fn refusal(name: &str, datatype: Datatype, error: ArrayError) -> Error {
     match error {
         ArrayError::Json(error) => json_error(error),
         ArrayError::Kind if datatype == Datatype::Bytes => {
-            Error::invalid("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+            Error::malformed_json("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
         }
         ArrayError::Kind => unparsable("data", kind_text(datatype)),
         ArrayError::Fraction { index, text } => unparsable(
@@ -108,7 +124,7 @@ fn refusal(name: &str, datatype: Datatype, error: ArrayError) -> Error {
             "data",
             &format!("element {index} of input '{name}' is {text}, which is out of the range of {kind}"),
         ),
-        ArrayError::TooFew => Error::invalid("Failed to parse 'data' field: shape does not match true shape"),
+        ArrayError::TooFew => Error::malformed_json("Failed to parse 'data' field: shape does not match true shape"),
         ArrayError::TooMany => unparsable("data", "Shape does not match true shape of 'data' field"),
     }
 }

@@ -134,7 +134,9 @@ fn decode_document(
         return Err(Error::invalid(format!("unexpected additional input data for model '{}'", spec.name)));
     }
     let mut destinations = Vec::new();
-    let outputs = decode_outputs(root, parameters.is_binary, regions, &mut destinations)?;
+    // As the protocol says; in tritonserver the outputs that are listed say for themselves.
+    let listed_is_binary = parameters.is_binary && !spec.follows_triton;
+    let outputs = decode_outputs(root, listed_is_binary, regions, &mut destinations)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
     check_output_formats(spec, &outputs)?;
     let (tensors, rows) = check(spec, id, &mut inputs)?;
@@ -240,7 +242,7 @@ fn decode_parameters(
     memory: &mut ReceiveReservation,
 ) -> Result<RestParameters, Error> {
     if *parameters.kind() != ValueKind::Object {
-        return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
+        return Err(Error::malformed_json("failed to get request params.: attempt to get members for non-object"));
     }
     let mut decoded = RestParameters::default();
     for (index, (name, own)) in parameters.members().enumerate() {
@@ -278,7 +280,7 @@ fn decode_parameters(
 
 /// The value of a parameter of the client's own; `None` for what is no scalar. An integer that 64 bits do not hold is
 /// the nearest double.
-fn own_value(value: JsonValue<'_, '_>) -> Option<ParameterValue> {
+pub(super) fn own_value(value: JsonValue<'_, '_>) -> Option<ParameterValue> {
     let flag = value.as_bool().map(ParameterValue::Bool);
     let text = || value.as_str().map(|text| ParameterValue::Text(text.to_owned()));
     let signed = || value.as_i64().map(ParameterValue::Int64);
@@ -288,7 +290,7 @@ fn own_value(value: JsonValue<'_, '_>) -> Option<ParameterValue> {
 }
 
 /// A sequence id: a number or a string.
-fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<CorrelationId>, Error> {
+pub(super) fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<CorrelationId>, Error> {
     match value.as_u64() {
         Some(number) => Ok(CorrelationId::from_number(number)),
         None => check::sequence_text(string(value, "sequence_id")?),
@@ -320,7 +322,7 @@ fn decode_outputs<'d>(
         let count = classes.map_or(Ok(0), |count| {
             count.as_u64().ok_or_else(|| {
                 let what = "attempt to access JSON non-unsigned-integer as unsigned-integer";
-                Error::invalid(format!("Unable to set 'classification': {what}"))
+                Error::malformed_json(format!("Unable to set 'classification': {what}"))
             })
         })?;
         let binary = parameter("binary_data").map(|value| boolean(value, "binary_data")).transpose()?;
@@ -339,7 +341,7 @@ fn decode_outputs<'d>(
 
 /// Refuses outputs that could not be encoded, before the model runs. What a Python model answers need not be as its
 /// configuration says, so that only the encoder knows.
-fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
+pub(super) fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
     if spec.is_python() {
         return Ok(());
     }
@@ -430,7 +432,7 @@ fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<S
     Ok(shape)
 }
 
-fn too_many(what: &str, most: usize) -> Error {
+pub(super) fn too_many(what: &str, most: usize) -> Error {
     Error::invalid(format!("request has more than the maximum of {most} {what}"))
 }
 
@@ -446,11 +448,11 @@ fn array<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<I
     }
 }
 
-fn string<'d>(value: JsonValue<'d, '_>, name: &str) -> Result<&'d str, Error> {
+pub(super) fn string<'d>(value: JsonValue<'d, '_>, name: &str) -> Result<&'d str, Error> {
     value.as_str().ok_or_else(|| unparsable(name, "attempt to access JSON non-string as string"))
 }
 
-fn boolean(value: JsonValue<'_, '_>, name: &str) -> Result<bool, Error> {
+pub(super) fn boolean(value: JsonValue<'_, '_>, name: &str) -> Result<bool, Error> {
     value.as_bool().ok_or_else(|| unparsable(name, "attempt to access JSON non-boolean as boolean"))
 }
 

@@ -85,15 +85,20 @@ fn write_parameters(repeated: Option<&SequenceParameters>, own: Option<&Paramete
         writer::comma(index.saturating_add(usize::from(repeated.is_some())), json);
         writer::string(name, json);
         json.push(b':');
-        match value {
-            ParameterValue::Bool(value) => writer::boolean(*value, json),
-            ParameterValue::Double(value) => writer::float(*value, json),
-            ParameterValue::Int64(value) => writer::integer(*value, json),
-            ParameterValue::Text(value) => writer::string(value, json),
-            ParameterValue::Uint64(value) => writer::integer(*value, json),
-        }
+        write_parameter(value, json);
     }
     json.push(b'}');
+}
+
+/// Writes the value of a parameter.
+pub(super) fn write_parameter(value: &ParameterValue, json: &mut Vec<u8>) {
+    match value {
+        ParameterValue::Bool(value) => writer::boolean(*value, json),
+        ParameterValue::Double(value) => writer::float(*value, json),
+        ParameterValue::Int64(value) => writer::integer(*value, json),
+        ParameterValue::Text(value) => writer::string(value, json),
+        ParameterValue::Uint64(value) => writer::integer(*value, json),
+    }
 }
 
 /// Writes the echoed sequence parameters; a numeric id as an int64, as in Triton.
@@ -114,7 +119,7 @@ fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
 }
 
 /// The content type of all replies without binary outputs.
-pub(super) const JSON: &str = "application/json";
+pub(in crate::protocol) const JSON: &str = "application/json";
 pub(super) const PLAIN: &str = "text/plain";
 
 /// Bytes of JSON around the outputs, roughly.
@@ -123,21 +128,26 @@ const HEAD_SIZE_EXPECTED: usize = 96;
 /// An error as a reply: `{"error":"…"}`. If the server is only unavailable for now, `Retry-After` tells when to try
 /// again.
 pub fn error_reply(error: &Error) -> Reply {
-    let mut json = Vec::with_capacity(error.text().len().saturating_add(16));
-    json.extend_from_slice(b"{\"error\":");
-    writer::string(error.text(), &mut json);
-    json.push(b'}');
-    let mut reply = Reply::new(error.code().on_wire().0, JSON, json);
+    let mut reply = Reply::new(error.code().on_wire().0, JSON, error_json(error));
     if matches!(error.code(), Code::Exhausted | Code::Unavailable) {
         reply.fields.push(("Retry-After", Bytes::from_static(b"1")));
     }
     reply
 }
 
+/// `{"error":"…"}`.
+pub(super) fn error_json(error: &Error) -> Vec<u8> {
+    let mut json = Vec::with_capacity(error.text().len().saturating_add(16));
+    json.extend_from_slice(b"{\"error\":");
+    writer::string(error.text(), &mut json);
+    json.push(b'}');
+    json
+}
+
 /// One output to be written.
-struct SentOutput<'a> {
-    spec: &'a TensorSpec,
-    tensor: Tensor,
+pub(super) struct SentOutput<'a> {
+    pub(super) spec: &'a TensorSpec,
+    pub(super) tensor: Tensor,
     is_binary: bool,
     /// It was written to shared memory: the response has only its name, datatype and shape.
     is_shared: bool,
@@ -145,7 +155,7 @@ struct SentOutput<'a> {
 
 /// The planned outputs, in the plan's order, classified if the plan says so; without those that a Python model, or a
 /// step of an ensemble, left out.
-fn planned_outputs<'a>(
+pub(super) fn planned_outputs<'a>(
     spec: &'a ModelSpec,
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
@@ -166,7 +176,7 @@ fn planned_outputs<'a>(
         }
         let tensor = match planned.class_count {
             0 => tensor,
-            count => classify(expected, spec.has_batch_axis(), &tensor, count)?,
+            count => classify(spec, expected, &tensor, count)?,
         };
         sent.push(SentOutput { spec: expected, tensor, is_binary: planned.is_binary, is_shared });
     }
@@ -175,7 +185,7 @@ fn planned_outputs<'a>(
 
 impl SentOutput<'_> {
     /// Bytes of its JSON, roughly: to allocate once.
-    fn size_expected(&self) -> usize {
+    pub(super) fn size_expected(&self) -> usize {
         let data = match self.tensor.datatype {
             _ if self.is_binary => 0,
             Datatype::Bytes => self.tensor.contents.len(),
@@ -210,7 +220,7 @@ impl SentOutput<'_> {
     }
 
     /// Writes the elements as one flat array.
-    fn write_data(&self, json: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn write_data(&self, json: &mut Vec<u8>) -> Result<(), Error> {
         check_json_output(self.tensor.datatype)?;
         let contents = &self.tensor.contents;
         match byte_size(self.tensor.datatype, &self.tensor.shape) {
@@ -220,18 +230,7 @@ impl SentOutput<'_> {
         }
         match self.tensor.datatype {
             Datatype::Bool => write_elements::<u8>(contents, json, |value, json| writer::boolean(value != 0, json)),
-            Datatype::Uint8 => write_elements::<u8>(contents, json, writer::integer),
-            Datatype::Uint16 => write_elements::<u16>(contents, json, writer::integer),
-            Datatype::Uint32 => write_elements::<u32>(contents, json, writer::integer),
-            Datatype::Uint64 => write_elements::<u64>(contents, json, writer::integer),
-            Datatype::Int8 => write_elements::<i8>(contents, json, writer::integer),
-            Datatype::Int16 => write_elements::<i16>(contents, json, writer::integer),
-            Datatype::Int32 => write_elements::<i32>(contents, json, writer::integer),
-            Datatype::Int64 => write_elements::<i64>(contents, json, writer::integer),
-            Datatype::Fp32 => write_elements::<f32>(contents, json, writer::float),
-            Datatype::Fp64 => write_elements::<f64>(contents, json, writer::float),
-            // Handled above.
-            Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => {}
+            datatype => write_elements_of(datatype, contents, json),
         }
         Ok(())
     }
@@ -267,6 +266,31 @@ pub(super) fn write_shape(shape: &[i64], json: &mut Vec<u8>) {
         writer::integer(*dimension, json);
     }
     json.push(b']');
+}
+
+/// Writes the elements of a datatype that are numbers, with commas between them; nothing of another.
+pub(in crate::protocol) fn write_elements_of(datatype: Datatype, contents: &[u8], json: &mut Vec<u8>) {
+    match datatype {
+        Datatype::Uint8 => write_elements::<u8>(contents, json, writer::integer),
+        Datatype::Uint16 => write_elements::<u16>(contents, json, writer::integer),
+        Datatype::Uint32 => write_elements::<u32>(contents, json, writer::integer),
+        Datatype::Uint64 => write_elements::<u64>(contents, json, writer::integer),
+        Datatype::Int8 => write_elements::<i8>(contents, json, writer::integer),
+        Datatype::Int16 => write_elements::<i16>(contents, json, writer::integer),
+        Datatype::Int32 => write_elements::<i32>(contents, json, writer::integer),
+        Datatype::Int64 => write_elements::<i64>(contents, json, writer::integer),
+        Datatype::Fp32 => write_elements::<f32>(contents, json, writer::float),
+        Datatype::Fp64 => write_elements::<f64>(contents, json, writer::float),
+        Datatype::Bool | Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => {}
+    }
+}
+
+/// Writes the elements of a `BYTES` tensor as strings, whatever their bytes are, up to one that is cut off.
+pub(in crate::protocol) fn write_strings_of(contents: &[u8], json: &mut Vec<u8>) {
+    for (index, element) in Strings::new(contents).map_while(Result::ok).enumerate() {
+        writer::comma(index, json);
+        writer::string(&String::from_utf8_lossy(element), json);
+    }
 }
 
 /// Writes elements of fixed size, with commas between them.

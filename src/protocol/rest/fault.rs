@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::wire::json::{JsonError, JsonFault};
 
 /// The error for a body that is not JSON.
-pub(super) fn json_error(error: JsonError) -> Error {
-    Error::invalid(match error.fault {
+pub(in crate::protocol) fn json_error(error: JsonError) -> Error {
+    Error::malformed_json(match error.fault {
         JsonFault::Depth | JsonFault::Nodes => error.to_string(),
         _ => format!("failed to parse the request JSON buffer: {error}"),
     })
@@ -13,7 +13,7 @@ pub(super) fn json_error(error: JsonError) -> Error {
 
 /// The error for a field whose value is not as expected.
 pub(super) fn unparsable(name: &str, what: &str) -> Error {
-    Error::invalid(format!("Unable to parse '{name}': {what}"))
+    Error::malformed_json(format!("Unable to parse '{name}': {what}"))
 }
 
 /// Triton's text for a value that should be an array.

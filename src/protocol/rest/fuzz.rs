@@ -8,7 +8,9 @@ use bytes::Bytes;
 
 use crate::budget::ReceiveReservation;
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
+use crate::protocol::infer::InferRequest;
 use crate::protocol::rest::decode::{HeaderLength, decode};
+use crate::protocol::rest::generate;
 use crate::tensor::{Datatype, byte_size};
 
 /// Decodes arbitrary bytes as a request: the first two are the header length, little-endian and signed (`0xffff`:
@@ -19,7 +21,11 @@ pub fn exercise(bytes: &[u8]) {
         -1 => HeaderLength::Absent,
         size => HeaderLength::Size(i32::from(size)),
     };
-    decode_and_check(&model(), header_length, body);
+    let spec = model();
+    decode_and_check(&spec, header_length, body);
+    if let Ok(request) = generate::decode(&spec, &Bytes::copy_from_slice(body), &mut ReceiveReservation::default()) {
+        check_request(&spec, &request);
+    }
 }
 
 /// Decodes a body and asserts the invariants of an accepted request: contents have the size of their shape, rows are
@@ -29,14 +35,7 @@ fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) 
     let Ok(request) = decode(spec, header_length, body.clone(), None, &mut ReceiveReservation::default()) else {
         return;
     };
-    assert_eq!(request.inputs.len(), spec.inputs.len(), "every input has its place");
-    assert!((1..=spec.rows_max.max(1)).contains(&request.rows), "rows are within the model's");
-    for (input, expected) in request.inputs.iter().zip(&spec.inputs) {
-        let size = byte_size(input.datatype, &input.shape).expect("an accepted shape has a size");
-        let is_left_out = expected.is_optional && input.shape.is_empty();
-        assert!(is_left_out || size.is_none_or(|size| size == input.contents.len()), "contents fit the shape");
-    }
-    assert!(request.plan.outputs.iter().all(|plan| plan.index < spec.outputs.len()), "outputs are the model's");
+    check_request(spec, &request);
     let views = request.inputs.iter().filter(|input| is_within(&body, &input.contents));
     let used: usize = views.map(|input| input.contents.len()).sum();
     match header_length {
@@ -48,6 +47,18 @@ fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) 
             assert_eq!(used, body.len().saturating_sub(size), "the binary section is used up");
         }
     }
+}
+
+/// Asserts what holds of every accepted request.
+fn check_request(spec: &ModelSpec, request: &InferRequest) {
+    assert_eq!(request.inputs.len(), spec.inputs.len(), "every input has its place");
+    assert!((1..=spec.rows_max.max(1)).contains(&request.rows), "rows are within the model's");
+    for (input, expected) in request.inputs.iter().zip(&spec.inputs) {
+        let size = byte_size(input.datatype, &input.shape).expect("an accepted shape has a size");
+        let is_left_out = expected.is_optional && input.shape.is_empty();
+        assert!(is_left_out || size.is_none_or(|size| size == input.contents.len()), "contents fit the shape");
+    }
+    assert!(request.plan.outputs.iter().all(|plan| plan.index < spec.outputs.len()), "outputs are the model's");
 }
 
 /// Whether a view points into a body.
@@ -81,8 +92,10 @@ fn model() -> ModelSpec {
         optimization: Default::default(),
         warm_ups: Vec::new(),
         metric_labels: String::new(),
+        first_response_bounds: None,
         is_cached: false,
         is_decoupled: false,
+        follows_triton: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
     }
@@ -123,5 +136,9 @@ mod tests {
                 decode(&model(), length, Bytes::from(seed[2..].to_vec()), None, &mut ReceiveReservation::default());
             assert!(got.is_ok(), "{name}: {got:?}");
         }
+        let seed = fs::read(format!("{}/fuzz/corpus/rest/generate", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let body = Bytes::from(seed[2..].to_vec());
+        let got = generate::decode(&model(), &body, &mut ReceiveReservation::default());
+        assert!(got.is_ok(), "generate: {got:?}");
     }
 }

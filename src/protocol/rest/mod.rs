@@ -5,8 +5,11 @@
 pub mod data;
 pub mod decode;
 pub mod encode;
-mod fault;
+pub(super) mod fault;
 pub mod fuzz;
+pub mod generate;
+pub mod logging;
+pub mod openapi;
 pub mod repository;
 pub mod server;
 pub mod shared_memory;

@@ -23,7 +23,7 @@ pub fn index_order(body: &[u8]) -> Result<RepositoryOrder, Error> {
     let only_ready = match document.root().get("ready") {
         None => false,
         Some(ready) => {
-            ready.as_bool().ok_or_else(|| Error::invalid("Invalid value for 'ready': expected a boolean"))?
+            ready.as_bool().ok_or_else(|| Error::malformed_json("Invalid value for 'ready': expected a boolean"))?
         }
     };
     Ok(RepositoryOrder::Index { only_ready })
@@ -40,7 +40,7 @@ pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     // One more than the limit is read, to notice that there are too many.
     for (key, value) in document.iter().flat_map(|document| parameters(document)).take(ORDER_PARAMETERS_MAX + 1) {
         let text = value.as_str().ok_or_else(|| {
-            Error::invalid(format!("Unable to parse '{key}': attempt to access JSON non-string as string"))
+            Error::malformed_json(format!("Unable to parse '{key}': attempt to access JSON non-string as string"))
         })?;
         if load.files.len() >= ORDER_PARAMETERS_MAX {
             return Err(Error::invalid(format!("a load has at most {ORDER_PARAMETERS_MAX} parameters")));
@@ -70,7 +70,7 @@ pub fn unload_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     let with_dependents = match flag {
         None => false,
         Some(flag) => flag.as_bool().ok_or_else(|| {
-            Error::invalid("Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean")
+            Error::malformed_json("Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean")
         })?,
     };
     Ok(RepositoryOrder::Unload { name, with_dependents })
@@ -112,10 +112,10 @@ fn parse(body: &[u8]) -> Result<Option<Document<'_>>, Error> {
         return Ok(None);
     }
     let document = Document::parse(body, &[])
-        .map_err(|error| Error::invalid(format!("failed to parse the request JSON buffer: {error}")))?;
+        .map_err(|error| Error::malformed_json(format!("failed to parse the request JSON buffer: {error}")))?;
     match document.root().kind() {
         ValueKind::Object => Ok(Some(document)),
-        _ => Err(Error::invalid("failed to parse the request JSON buffer: expected an object")),
+        _ => Err(Error::malformed_json("failed to parse the request JSON buffer: expected an object")),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// The protocol extensions that the server supports, in Triton's order.
-pub const EXTENSIONS: [&str; 10] = [
+pub const EXTENSIONS: [&str; 12] = [
     "classification",
     "sequence",
     "sequence(string_id)",
@@ -20,11 +20,13 @@ pub const EXTENSIONS: [&str; 10] = [
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
+    "logging",
 ];
 
 /// The protocol extensions if client shared memory is enabled, in Triton's order. `cuda_shared_memory` is listed even
 /// without a GPU, as in Triton: registering a region then fails with a reason.
-pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 12] = [
+pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 14] = [
     "classification",
     "sequence",
     "sequence(string_id)",
@@ -37,6 +39,8 @@ pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 12] = [
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
+    "logging",
 ];
 
 /// The reply to a liveness probe: a process that can answer is live.
@@ -154,7 +158,11 @@ pub fn model_config_reply(spec: &ModelSpec) -> Reply {
 }
 
 /// Writes a JSON array.
-pub(super) fn write_list<T>(items: impl Iterator<Item = T>, json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
+pub(in crate::protocol) fn write_list<T>(
+    items: impl Iterator<Item = T>,
+    json: &mut Vec<u8>,
+    write: impl Fn(T, &mut Vec<u8>),
+) {
     json.push(b'[');
     for (index, item) in items.enumerate() {
         writer::comma(index, json);
@@ -204,7 +212,7 @@ mod tests {
     fn metadata_has_tritons_keys_in_its_order() {
         assert_eq!(
             text(&metadata_reply("deuteron", "0.1.0", &EXTENSIONS)),
-            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","schedule_policy","model_configuration","binary_tensor_data","parameters","statistics"]}"#
+            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","schedule_policy","model_configuration","binary_tensor_data","parameters","statistics","trace","logging"]}"#
         );
         let others = EXTENSIONS_WITH_SHARED_MEMORY.iter().filter(|name| !name.ends_with("_shared_memory"));
         assert!(others.eq(EXTENSIONS.iter()), "shared memory is all that is between");

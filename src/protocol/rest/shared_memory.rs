@@ -86,15 +86,19 @@ fn missing(field: &str) -> Error {
 }
 
 fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
-    value.get(name).ok_or_else(|| Error::invalid(format!("attempt to access non-existing object member '{name}'")))
+    value
+        .get(name)
+        .ok_or_else(|| Error::malformed_json(format!("attempt to access non-existing object member '{name}'")))
 }
 
 fn string<'d>(value: JsonValue<'d, '_>) -> Result<&'d str, Error> {
-    value.as_str().ok_or_else(|| Error::invalid("attempt to access JSON non-string as string"))
+    value.as_str().ok_or_else(|| Error::malformed_json("attempt to access JSON non-string as string"))
 }
 
 fn unsigned(value: JsonValue<'_, '_>) -> Result<u64, Error> {
-    value.as_u64().ok_or_else(|| Error::invalid("attempt to access JSON non-unsigned-integer as unsigned-integer"))
+    value
+        .as_u64()
+        .ok_or_else(|| Error::malformed_json("attempt to access JSON non-unsigned-integer as unsigned-integer"))
 }
 
 #[cfg(test)]

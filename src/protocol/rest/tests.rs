@@ -134,7 +134,7 @@ fn mistakes_in_the_request_have_tritons_words() {
     check("{\"inputs\":[7]}", &none_set());
     check("{\"inputs\":[],\"data\":[1,]}", "failed to parse the request JSON buffer: Invalid value. at 23");
     let deep = format!("{{\"x\":{}}}", "[".repeat(100));
-    check(&deep, "JSON nesting depth exceeds maximum allowed limit (64)");
+    check(&deep, "JSON nesting depth exceeds maximum allowed limit (100)");
 
     let parameters = |text: &str, want: &str| {
         check(&format!("{{\"parameters\":{text},\"inputs\":[{{{GOOD}}}]}}"), want);

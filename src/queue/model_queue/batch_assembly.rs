@@ -34,7 +34,10 @@ impl ModelQueue {
         formed.iter_mut().filter_map(|row| row.request.as_mut()).for_each(QueuedRequest::take_inputs);
         let waiting = || formed.iter().filter_map(|row| row.request.as_ref());
         let rows = waiting().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
-        // A slot without a request still is a row of the batch, and the model needs tensors for it.
+        // A slot without a request still is a row of the batch, and the model needs tensors for it. As in Triton it
+        // counts in the statistics of batches.
+        let empty = formed.iter().filter(|row| row.request.is_none()).count();
+        let counted = rows.saturating_add(u32::try_from(empty).unwrap_or(u32::MAX));
         let filler = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
         let mut is_first = true;
         let is_iterative = self.sequences.as_ref().is_some_and(|sequences| sequences.is_iterative);
@@ -59,7 +62,7 @@ impl ModelQueue {
                     Request { inputs, rows, responder, sequence, details }
                 }
             };
-            request.responder.set_batch(rows, std::mem::take(&mut is_first));
+            request.responder.set_batch(counted, std::mem::take(&mut is_first));
             request.responder.count_in(Arc::clone(self.counters.batches()) as Arc<dyn ExecutionCounter>);
             request
         });

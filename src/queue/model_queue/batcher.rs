@@ -490,6 +490,20 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_start_that_was_cancelled_before_an_instance_looked_is_cancelled_too() {
+        let mut trial = Trial::new(1, 1);
+        let mut first = None;
+        trial.submit_told(1, true, |request| first = Some(request.ticket));
+        trial.submit(1, false);
+        assert!(trial.request_slots.completions().withdraw(first.unwrap()), "its client leaves");
+        trial.model_queue.depart(CorrelationId::Number(1), now());
+        assert_eq!(trial.poll(0), "");
+        let (_, answer) = trial.request_slots.completions().poll_answer().unwrap();
+        assert_eq!(answer.outputs.unwrap_err().code(), Code::Cancelled);
+        assert_eq!(trial.model_queue.sequences().unwrap().active(), 0);
+    }
+
+    #[test]
     fn a_client_that_leaves_ends_its_sequence_when_an_instance_looks() {
         let mut trial = Trial::new(1, 1);
         trial.submit(1, true);

@@ -36,7 +36,10 @@ impl LockedQueue {
         let claims = &mut RequestClaims(&model_queue.admission);
         for ring in &mut self.rings {
             while let Ok(entry) = ring.pop() {
-                if entry.token.completions.is_waiting(entry.token.ticket) {
+                // A sequence whose first request was cancelled began all the same: what follows is cancelled with it,
+                // and not refused for a start that is missing.
+                let is_start = entry.token.mark.as_ref().is_some_and(|mark| mark.is_start);
+                if is_start || entry.token.completions.is_waiting(entry.token.ticket) {
                     self.arrived.push(entry);
                 }
             }

@@ -55,22 +55,6 @@ macro_rules! absent {
     };
 }
 
-/// A flag for what this server has not and that cannot be left out without harm.
-macro_rules! refused {
-    ($name:literal, $takes:literal, $why:literal) => {
-        Flag {
-            names: &[$name],
-            takes: Many($takes),
-            default: Absent,
-            help: $why,
-            apply: |_, value| match value {
-                "" => Ok(()),
-                _ => Err(concat!("this server has it not: ", $why).to_owned()),
-            },
-        }
-    };
-}
-
 pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("http-thread-count", "COUNT", "each shard serves both protocols; --shards says how many there are"),
     inert!("grpc-infer-thread-count", "COUNT", "each shard serves both protocols; --shards says how many there are"),
@@ -79,33 +63,11 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("buffer-manager-thread-count", "COUNT", "no thread is there to copy tensors"),
     inert!("reuse-http-port", BOOL, "the shards share their port in any case"),
     inert!("reuse-grpc-port", BOOL, "the shards share their port in any case"),
-    inert!("grpc-keepalive-time", "MS", "the server sends no pings of HTTP/2; TCP finds dead clients"),
-    inert!("grpc-keepalive-timeout", "MS", "the server sends no pings of HTTP/2; TCP finds dead clients"),
-    inert!("grpc-keepalive-permit-without-calls", BOOL, "the server sends no pings of HTTP/2; TCP finds dead clients"),
-    inert!("grpc-http2-max-pings-without-data", "COUNT", "the server sends no pings of HTTP/2"),
-    inert!("grpc-http2-min-recv-ping-interval-without-data", "MS", "--http2-control-frames-max bounds pings"),
-    inert!("grpc-http2-max-ping-strikes", "COUNT", "--http2-control-frames-max bounds pings"),
-    inert!("grpc-max-connection-age", "MS", "no connection ends because of its age"),
-    inert!("grpc-max-connection-age-grace", "MS", "no connection ends because of its age"),
-    inert!("grpc-infer-response-compression-level", "none|low|medium|high", "responses are not compressed"),
     inert!("grpc-server-cert", "FILE", "this server speaks no TLS"),
     inert!("grpc-server-key", "FILE", "this server speaks no TLS"),
     inert!("grpc-root-cert", "FILE", "this server speaks no TLS"),
     absent!("grpc-use-ssl", "TLS; put a proxy in front that has it"),
     absent!("grpc-use-ssl-mutual", "TLS; put a proxy in front that has it"),
-    refused!(
-        "http-restricted-api",
-        "API:KEY=VALUE",
-        "endpoints that need a key; put a proxy in front that asks for it"
-    ),
-    refused!(
-        "grpc-restricted-protocol",
-        "API:KEY=VALUE",
-        "calls that need a key; put a proxy in front that asks for it"
-    ),
-    refused!("http-header-forward-pattern", "REGEX", "headers of a request for its model"),
-    refused!("grpc-header-forward-pattern", "REGEX", "metadata of a call for its model"),
-    refused!("model-config-name", "NAME", "configurations by name; the model's config.pbtxt is read"),
     absent!("model-namespacing", "models of one name in several repositories; --model-name names one"),
     absent!("allow-sagemaker", "the endpoints of SageMaker"),
     absent!("allow-vertex-ai", "the endpoints of Vertex AI"),
@@ -116,18 +78,6 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("min-supported-compute-capability", "VERSION", "kernels are compiled for the GPU that is there"),
     inert!("enable-peer-access", BOOL, "no GPU reads the memory of another"),
     inert_many!("cuda-virtual-address-size", "GPU:BYTES", "no output grows on a GPU"),
-    inert!("allow-cpu-metrics", BOOL, "the metrics of this process are there, and not those of the machine"),
-    inert!("allow-gpu-metrics", BOOL, "the metrics of GPUs are there where GPUs are used"),
-    inert!("metrics-interval-ms", "MS", "metrics are read when they are asked for"),
-    inert_many!("metrics-config", "SETTING", "the metrics are the same with every setting"),
-    inert!("log-file", "FILE", "the log goes to standard error, where a service manager takes it"),
-    inert!("log-format", "default|ISO8601", "the log has one format"),
-    inert_many!("trace-config", "SETTING", "requests are not traced"),
-    inert!("trace-file", "FILE", "requests are not traced"),
-    inert_many!("trace-level", "OFF|TIMESTAMPS|TENSORS", "requests are not traced"),
-    inert!("trace-rate", "COUNT", "requests are not traced"),
-    inert!("trace-count", "COUNT", "requests are not traced"),
-    inert!("trace-log-frequency", "COUNT", "requests are not traced"),
 ];
 
 #[cfg(test)]
@@ -149,7 +99,7 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 38, "{names:?}");
+        assert_eq!(names.len(), 17, "{names:?}");
     }
 
     #[test]
@@ -164,6 +114,6 @@ mod tests {
             assert_eq!(settings, Settings::default());
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 10, "{names:?}");
+        assert_eq!(names.len(), 5, "{names:?}");
     }
 }

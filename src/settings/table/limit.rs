@@ -3,10 +3,10 @@
 
 use crate::flags::Fallback::{Text, Value};
 use crate::flags::Takes::One;
-use crate::flags::{Flag, parse_bool, set, set_one_of};
-use crate::settings::Settings;
+use crate::flags::{Flag, parse, parse_bool, set, set_one_of};
 use crate::settings::table::BOOL;
 use crate::settings::value::{parse_cache, set_count};
+use crate::settings::{ResponseCompression, Settings};
 
 pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
     Flag {
@@ -69,6 +69,18 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set(&mut settings.cache_size, parse_cache(value)),
     },
     Flag {
+        names: &["response-cache-byte-size"],
+        takes: One("BYTES"),
+        default: Text("that of --cache-config"),
+        help: "Deprecated: the same as --cache-config=local,size=BYTES",
+        apply: |settings, value| {
+            settings.warnings.push(
+                "--response-cache-byte-size is deprecated; --cache-config=local,size=BYTES says the same".to_owned(),
+            );
+            set(&mut settings.cache_size, parse(value))
+        },
+    },
+    Flag {
         names: &["allow-client-shm"],
         takes: One(BOOL),
         default: Value("false"),
@@ -85,6 +97,13 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
     },
 ];
 
+const COMPRESSIONS: &[(&str, ResponseCompression)] = &[
+    ("none", ResponseCompression::None),
+    ("low", ResponseCompression::Low),
+    ("medium", ResponseCompression::Medium),
+    ("high", ResponseCompression::High),
+];
+
 pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["http-max-input-size"],
@@ -99,6 +118,13 @@ pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
         default: Value("67108864"),
         help: "Largest gRPC message",
         apply: |settings, value| set_count(&mut settings.grpc_message_size_max, value),
+    },
+    Flag {
+        names: &["grpc-infer-response-compression-level"],
+        takes: One("none|low|medium|high"),
+        default: Value("none"),
+        help: "Compress the responses to inferences for gRPC clients that take them so (gzip, deflate)",
+        apply: |settings, value| set_one_of(&mut settings.grpc_compression, value, COMPRESSIONS),
     },
     Flag {
         names: &["connections-max"],

@@ -28,9 +28,11 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlEvent, ControlSender};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RuntimeOptions, ServerContext, ServiceOptions,
+    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
+    ServiceOptions,
 };
 use crate::shard::thread::{self, ShardParts};
+use crate::shard::trace_settings::TraceLink;
 use crate::tensor::{Datatype, Tensor};
 
 const SHARDS: usize = 2;
@@ -221,8 +223,13 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             is_controlled,
             strict_readiness: true,
             tells_timing: false,
-            has_bare_health: false,
+            tells_load: false,
+            follows_triton: false,
+            allows_log_settings: false,
+            access_log_per_million: 0,
+            grpc_compression: None,
         },
+        policy: RequestPolicy::default(),
         connection_limits: ConnectionLimits {
             connections_max: 1,
             http_input_size_max: 1,
@@ -230,11 +237,16 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             http2_streams_max: 1,
             http2_resets_max: 1,
             http2_control_frames_max: 1,
+            keep_alive: crate::policy::KeepAlivePolicy::default(),
         },
         runtime: RuntimeOptions { io: IoPath::Epoll, spin: Duration::ZERO, exit_timeout: PATIENCE },
         memory: MemoryBudgets { receive: Arc::new(ProcessReceiveBudget::new(1 << 20, SHARDS)), cache_size: 0 },
         metrics: MetricsSources {
             shard_cells: (0..SHARDS).map(|_| Arc::new(ShardCells::default())).collect(),
+            host: Arc::default(),
+            load: Default::default(),
+            interval: Duration::from_secs(1),
+            latencies: Default::default(),
             gpus: Arc::default(),
             custom: CustomMetrics::new(Vec::new()),
             run_memory: Arc::default(),
@@ -246,6 +258,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             mailboxes: (0..SHARDS).map(|_| Default::default()).collect(),
         },
         shared_memory: None,
+        traces: TraceLink::default(),
         warn: |_| {},
     }
 }

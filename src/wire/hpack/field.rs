@@ -45,8 +45,14 @@ pub enum FieldName {
     ContentLength,
     /// `content-type`.
     ContentType,
+    /// `endpoint-load-metrics-format`.
+    EndpointLoadMetricsFormat,
     /// `expect`.
     Expect,
+    /// `grpc-accept-encoding`.
+    GrpcAcceptEncoding,
+    /// `grpc-encoding`.
+    GrpcEncoding,
     /// `grpc-timeout`.
     GrpcTimeout,
     /// `host`.
@@ -67,6 +73,8 @@ pub enum FieldName {
     Te,
     /// `transfer-encoding`.
     TransferEncoding,
+    /// `traceparent`.
+    Traceparent,
     /// `triton_grpc_error`.
     TritonGrpcError,
     /// Any other name with a leading colon: of responses, or of extensions that we do not support.
@@ -88,13 +96,17 @@ impl FieldName {
             b"connection" => Self::Connection,
             b"content-length" => Self::ContentLength,
             b"content-type" => Self::ContentType,
+            b"endpoint-load-metrics-format" => Self::EndpointLoadMetricsFormat,
             b"expect" => Self::Expect,
+            b"grpc-accept-encoding" => Self::GrpcAcceptEncoding,
+            b"grpc-encoding" => Self::GrpcEncoding,
             b"grpc-timeout" => Self::GrpcTimeout,
             b"host" => Self::Host,
             b"keep-alive" => Self::KeepAlive,
             b"proxy-connection" => Self::ProxyConnection,
             b"te" => Self::Te,
             b"transfer-encoding" => Self::TransferEncoding,
+            b"traceparent" => Self::Traceparent,
             b"triton_grpc_error" => Self::TritonGrpcError,
             b"upgrade" => Self::Upgrade,
             b"want-server-timing" => Self::WantServerTiming,

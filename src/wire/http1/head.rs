@@ -186,7 +186,7 @@ fn decode_fields<const COUNT: usize>(
 #[derive(Debug, Default)]
 struct FramingFields {
     content_length: Option<u64>,
-    coding: Option<Coding>,
+    coding: Option<TransferCoding>,
     host_count: usize,
     says_close: bool,
     says_keep_alive: bool,
@@ -197,7 +197,7 @@ struct FramingFields {
 
 /// The value of `Transfer-Encoding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
+enum TransferCoding {
     Chunked,
     Unknown,
 }
@@ -273,8 +273,8 @@ impl FramingFields {
         let is_last = list(value).last().is_some_and(is_chunked);
         let is_list = list(value).all(|coding| coding.iter().all(|byte| is_token_byte(*byte)));
         self.coding = Some(match (is_chunked(value), chunked_count, is_last && is_list) {
-            (true, ..) => Coding::Chunked,
-            (false, 1, true) => Coding::Unknown,
+            (true, ..) => TransferCoding::Chunked,
+            (false, 1, true) => TransferCoding::Unknown,
             _ => return Err(HttpRefusal::malformed("invalid Transfer-Encoding")),
         });
         Ok(())
@@ -286,10 +286,10 @@ impl FramingFields {
         match (self.coding, self.content_length) {
             (Some(_), Some(_)) => Err(HttpRefusal::malformed("both Transfer-Encoding and Content-Length")),
             (Some(_), None) if !is_current => Err(HttpRefusal::malformed("Transfer-Encoding in HTTP/1.0")),
-            (Some(Coding::Unknown), None) => {
+            (Some(TransferCoding::Unknown), None) => {
                 Err(HttpRefusal::new(501, "Transfer-Encoding not supported: expecting chunked"))
             }
-            (Some(Coding::Chunked), None) => Ok(BodyLength::Chunked),
+            (Some(TransferCoding::Chunked), None) => Ok(BodyLength::Chunked),
             (None, length) => Ok(BodyLength::Sized(length.unwrap_or(0))),
         }
     }

@@ -17,8 +17,19 @@ pub enum ConnectionOption {
     None,
 }
 
+/// How the end of a reply's body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// By its size, which is known (RFC 9112 §6.2).
+    Length,
+    /// By its last chunk (RFC 9112 §7.1).
+    Chunked,
+    /// By the end of the connection, for a client that knows no chunks (RFC 9112 §6.3).
+    Close,
+}
+
 /// Appends the head of a reply.
-pub fn encode_head(reply: &Reply, option: ConnectionOption, out: &mut Vec<u8>) {
+pub fn encode_head(reply: &Reply, option: ConnectionOption, framing: BodyFraming, out: &mut Vec<u8>) {
     out.reserve(HEAD_SIZE_USUAL);
     let mut number = itoa::Buffer::new();
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -29,8 +40,12 @@ pub fn encode_head(reply: &Reply, option: ConnectionOption, out: &mut Vec<u8>) {
     for (name, value) in &reply.fields {
         encode_field(name, value, out);
     }
-    if has_length(reply.status) {
-        encode_field("Content-Length", number.format(reply.body_size()).as_bytes(), out);
+    match framing {
+        BodyFraming::Length if has_length(reply.status) => {
+            encode_field("Content-Length", number.format(reply.body_size()).as_bytes(), out);
+        }
+        BodyFraming::Chunked => encode_field("Transfer-Encoding", b"chunked", out),
+        BodyFraming::Length | BodyFraming::Close => {}
     }
     match option {
         ConnectionOption::Close => out.extend_from_slice(b"Connection: close\r\n"),
@@ -39,6 +54,17 @@ pub fn encode_head(reply: &Reply, option: ConnectionOption, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"\r\n");
 }
+
+/// Appends a chunk (RFC 9112 §7.1). It must not be empty, which would be the last one.
+pub fn encode_chunk(bytes: &[u8], out: &mut Vec<u8>) {
+    debug_assert!(!bytes.is_empty(), "an empty chunk ends the body");
+    out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The chunk that ends a body, without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Bytes of a typical head.
 const HEAD_SIZE_USUAL: usize = 256;
@@ -101,7 +127,7 @@ mod tests {
 
     fn head(reply: &Reply, option: ConnectionOption) -> String {
         let mut out = Vec::new();
-        encode_head(reply, option, &mut out);
+        encode_head(reply, option, BodyFraming::Length, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -113,6 +139,20 @@ mod tests {
         assert_eq!(head(&reply, ConnectionOption::None), format!("{want}\r\n"));
         assert_eq!(head(&reply, ConnectionOption::Close), format!("{want}Connection: close\r\n\r\n"));
         assert_eq!(head(&reply, ConnectionOption::KeepAlive), format!("{want}Connection: keep-alive\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_body_whose_size_is_not_known_has_chunks_or_ends_with_the_connection() {
+        let reply = Reply { status: 200, ..Reply::default() };
+        let mut out = Vec::new();
+        encode_head(&reply, ConnectionOption::None, BodyFraming::Chunked, &mut out);
+        encode_chunk(&[b'x'; 17], &mut out);
+        out.extend_from_slice(LAST_CHUNK);
+        let want = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11\r\nxxxxxxxxxxxxxxxxx\r\n0\r\n\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), want);
+        let mut out = Vec::new();
+        encode_head(&reply, ConnectionOption::Close, BodyFraming::Close, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
     }
 
     #[test]

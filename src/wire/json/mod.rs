@@ -121,7 +121,35 @@ pub struct RawArray<'a> {
     depth: usize,
 }
 
-impl RawArray<'_> {
+impl<'a> RawArray<'a> {
+    /// An array that is no part of a document.
+    pub const fn new(text: &'a [u8]) -> Self {
+        Self { text, offset: 0, depth: 0 }
+    }
+
+    /// Number of its own elements, not of those of arrays in it. The text must be valid.
+    pub fn element_count(&self) -> usize {
+        let (mut depth, mut commas) = (0_usize, 0_usize);
+        let mut bytes = self.text.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'[' | b'{' => depth = depth.saturating_add(1),
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                b',' if depth == 1 => commas = commas.saturating_add(1),
+                b'"' => {
+                    while let Some(byte) = bytes.next().filter(|byte| **byte != b'"') {
+                        if *byte == b'\\' {
+                            bytes.next();
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let is_empty = matches!(self.text, [b'[', inner @ .., b']'] if inner.trim_ascii().is_empty());
+        if is_empty { 0 } else { commas.saturating_add(1) }
+    }
+
     /// Checks the text against the grammar.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Reads a JSON file with the positions of its values. Recursive, at most [`JSON_DEPTH_MAX`] deep.
+//! Reads a JSON file with the positions of its values; names may lack their quotes. Recursive, at most [`JSON_DEPTH_MAX`] deep.
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 use crate::wire::json::cursor::{Cursor, NumberForm};
@@ -77,10 +77,7 @@ impl PlacedReader<'_> {
         loop {
             self.cursor.skip_space();
             let offset = self.cursor.offset();
-            if self.cursor.peek() != Some(b'"') {
-                return Err(self.cursor.error(JsonFault::Name));
-            }
-            let name = self.cursor.string()?.into_owned();
+            let name = self.name()?;
             self.cursor.skip_space();
             if !self.cursor.consume(b':') {
                 return Err(self.cursor.error(JsonFault::Colon));
@@ -95,6 +92,22 @@ impl PlacedReader<'_> {
                 return Err(self.cursor.error(JsonFault::Member));
             }
         }
+    }
+
+    /// A name in quotes, or a plain word as protobuf's reader takes it: clients of Triton send `{direct: {}}`.
+    fn name(&mut self) -> Result<String, JsonError> {
+        if self.cursor.peek() == Some(b'"') {
+            return Ok(self.cursor.string()?.into_owned());
+        }
+        let is_plain = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+        let size = self.cursor.rest.iter().take_while(is_plain).count();
+        let word = self.cursor.rest.get(..size).unwrap_or_default();
+        if word.first().is_none_or(u8::is_ascii_digit) {
+            return Err(self.cursor.error(JsonFault::Name));
+        }
+        let name = String::from_utf8_lossy(word).into_owned();
+        (0..size).for_each(|_| self.cursor.advance());
+        Ok(name)
     }
 
     fn elements(&mut self, depth: usize) -> Result<Vec<Placed>, JsonError> {
@@ -134,6 +147,20 @@ mod tests {
         at(members[1].offset, "\"b\"");
         let PlacedValue::Table(inner) = &members[1].value.value else { panic!() };
         at(inner[0].value.offset, "null");
+    }
+
+    #[test]
+    fn names_may_lack_their_quotes() {
+        let names = |text: &str| match read(text).map(|read| read.value) {
+            Ok(PlacedValue::Table(members)) => {
+                members.into_iter().map(|member| member.name).collect::<Vec<_>>().join(" ")
+            }
+            other => format!("{other:?}"),
+        };
+        assert_eq!(names("{direct: {}, max_batch_size:4,\"a b\":1}"), "direct max_batch_size a b");
+        for text in ["{1a: 2}", "{-a: 2}", "{: 2}", "{a b: 2}", "{'a': 2}"] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -490,3 +490,13 @@ fn the_seeds_of_the_fuzz_target_and_texts_near_them_are_read_without_a_panic() {
     }
     assert!(count >= 5, "{count}");
 }
+
+#[test]
+fn the_elements_of_an_array_are_counted_without_those_within_them() {
+    let check = |text: &str, want| assert_eq!(RawArray::new(text.as_bytes()).element_count(), want, "{text}");
+    check("[]", 0);
+    check("[ \n]", 0);
+    check("[1]", 1);
+    check("[ 1 , 2 ]", 2);
+    check(r#"["a,]","\"","\\",{"b":[1,2],"c":3},[4,5],[]]"#, 6);
+}

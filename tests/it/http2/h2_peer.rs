@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use deuteron::connection::http2::{
     CallStatus, ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage,
 };
+use deuteron::policy::KeepAlivePolicy;
 use deuteron::time::Instant;
 use deuteron::wire::http2::PREFACE;
 use deuteron::wire::message::{BodyBuffer, Reply};
@@ -156,6 +157,8 @@ impl Server {
             connection_window_size: 65_535 + choices.size(70_000) as u32,
             client_resets_max: 1_000,
             control_frames_max: 1_000_000,
+            // The clock here jumps to whatever is due.
+            keep_alive: KeepAlivePolicy { time: None, ..KeepAlivePolicy::default() },
             ..Http2Settings::default()
         };
         Self {

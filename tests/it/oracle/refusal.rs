@@ -1,26 +1,6 @@
-//! What Deuteron says where it refuses and Triton does not, in the words of the case: a number, a header, a part of
-//! Triton's interface that is not built.
+//! What Deuteron says where it refuses and Triton does not, in the words of the case: a number, a header.
 
 use crate::oracle::case::{Ask, Case};
-
-/// The refusal of a case about what is not built; `None` for every other.
-pub fn unbuilt(case: &Case) -> Option<String> {
-    const UNBUILT: &[(&str, &str)] = &[
-        ("later: GET /v2/logging", "log settings over the network are not supported by this build"),
-        ("later: GET /v2/trace/setting", "trace settings over the network are not supported by this build"),
-        ("later: GET /v2/systemsharedmemory/status", SHARED_MEMORY),
-        ("later: GET /v2/cudasharedmemory/status", SHARED_MEMORY),
-        ("later: POST /v2/models/nope/generate", "the generate extension is not supported by this build; use '/infer'"),
-        ("grpc method: status of shared memory", SHARED_MEMORY),
-    ];
-    const SHARED_MEMORY: &str =
-        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
-    let (_, text) = UNBUILT.iter().find(|(name, _)| *name == case.name)?;
-    Some(match case.ask {
-        Ask::Grpc { .. } | Ask::Stream(_) => format!("Unimplemented: {text}"),
-        Ask::Http(_) => error(501, text),
-    })
-}
 
 /// The refusal of a request whose first element is no value of its datatype.
 pub fn number(case: &Case) -> String {
@@ -80,12 +60,5 @@ mod tests {
         check("+9", "Unable to parse Inference-Header-Content-Length, got: +9");
         let range = "value is out of range [ -2147483648, 2147483647 ]";
         check("2147483648", &format!("Unable to parse Inference-Header-Content-Length, {range}, got: 2147483648"));
-    }
-
-    #[test]
-    fn only_the_cases_of_what_is_not_built_are_refused_as_that() {
-        let refused = unbuilt(&case("later: GET /v2/logging", &[], "")).expect("it is not built");
-        assert!(refused.starts_with("501 ") && refused.contains("log settings"), "{refused}");
-        assert_eq!(unbuilt(&case("later: GET /v2", &[], "")), None);
     }
 }

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from .refusals import HALVES, NO_ID, binary, fp32, over_http, refused_over_http, tensor
-from .registry import HTTP_KINDS, check, equal, fails
+from .registry import check, equal
 
 
 def numbers(**changes):
@@ -251,11 +251,3 @@ def refused_size(server, row):
 def refused_raw_binary_request(server, row):
     model, body, text = row
     refused_over_http(server.raw(model, body), 400, NO_ID + text)
-
-
-@check(HTTP_KINDS, ["gzip", "deflate"])
-def refused_compressed_request(server, kind, algorithm):
-    with server.client(kind) as client:
-        tensors = [client.tensor("INPUT0", "FP32", np.array([[1]], dtype=np.float32))]
-        coding = {"request_compression_algorithm": algorithm}
-        fails(lambda: client.infer("identity_fp32", tensors, **coding), "501", "Unsupported compression type")

@@ -16,6 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::*;
 use crate::backend::python::environment::{Interpreter, InterpreterSource};
 use crate::backend::python::exit::ExitReason;
+use crate::backend::python::program::ProcessProgram;
 
 /// How long a test waits for what is about to happen.
 const SOON: Duration = Duration::from_secs(20);
@@ -65,7 +66,7 @@ fn skip(time: Duration) {
 }
 
 fn host() -> Arc<PythonHost> {
-    PythonHost::start(log, clock, std::env::vars_os().collect()).unwrap()
+    PythonHost::start("python-host", log, clock, std::env::vars_os().collect()).unwrap()
 }
 
 /// The command that runs a test of this file alone, in a process of its own.
@@ -93,15 +94,20 @@ fn run_alone(test: &str, wrapper: &[&str]) {
     assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn shell() -> Interpreter {
-    Interpreter { path: PathBuf::from("/bin/sh"), source: InterpreterSource::Path, environment: None, archive: None }
+fn shell(boot: &'static str) -> ProcessProgram {
+    python(PathBuf::from("/bin/sh"), boot)
+}
+
+fn python(path: PathBuf, boot: &'static str) -> ProcessProgram {
+    let interpreter = Interpreter { path, source: InterpreterSource::Path, environment: None, archive: None };
+    ProcessProgram::Python { interpreter, boot, threads: 1 }
 }
 
 /// Starts a script; the other end of its main socket.
 fn start(host: &PythonHost, name: &str, boot: &'static str) -> (PythonProcess, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let name = name.to_owned();
-    let command = ProcessCommand { name, interpreter: shell(), boot, main: theirs.into(), cores: vec![], threads: 1 };
+    let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
     (host.spawn(command).unwrap(), ours)
 }
 
@@ -183,7 +189,7 @@ fn is_gone(pid: &str) -> bool {
 
 #[test]
 fn an_end_is_asked_for_then_ordered_then_forced() {
-    let host = PythonHost::start(log, skipping_clock, std::env::vars_os().collect()).unwrap();
+    let host = PythonHost::start("python-host", log, skipping_clock, std::env::vars_os().collect()).unwrap();
     let (stubborn, _main) =
         start(&host, "stubborn", "trap 'echo term' TERM; echo $$; while :; do sleep 1000 & wait $!; done");
     let (polite, _other) = start(&host, "polite", "trap 'echo bye; exit 0' TERM; echo $$; sleep 1000 & wait $!");
@@ -230,7 +236,7 @@ fn a_process_that_does_not_end_does_not_keep_the_server() {
     let mut host = HostThread::new(receiver, log, hurrying_clock, Vec::new()).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let (name, boot) = ("endless".to_owned(), "sleep 1000");
-    let command = ProcessCommand { name, interpreter: shell(), boot, main: theirs.into(), cores: vec![], threads: 1 };
+    let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
     let process = host.start(command).unwrap();
     // The thread never hears of its end, as of one that a driver keeps in the kernel.
     epoll::delete(&host.epoll, process.pidfd()).unwrap();
@@ -252,10 +258,9 @@ fn a_process_that_does_not_end_does_not_keep_the_server() {
 fn an_interpreter_that_cannot_be_started_is_named() {
     let host = host();
     let (_ours, theirs) = UnixStream::pair().unwrap();
-    let interpreter = Interpreter { path: PathBuf::from("/nowhere/python3"), ..shell() };
+    let program = python(PathBuf::from("/nowhere/python3"), "");
     let name = "absent".to_owned();
-    let refused =
-        host.spawn(ProcessCommand { name, interpreter, boot: "", main: theirs.into(), cores: vec![], threads: 1 });
+    let refused = host.spawn(ProcessCommand { name, program, main: theirs.into(), cores: vec![] });
     let text = refused.map(|process| process.pid()).unwrap_err().text().to_owned();
     let want =
         "the Python interpreter '/nowhere/python3' (python3 in PATH) could not be started: No such file or directory";
@@ -302,7 +307,7 @@ fn a_process_is_kept_to_its_cores_until_it_gets_others() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let cores = vec![all[0], CpuSet::MAX_CPU];
     let (name, boot) = ("cores".to_owned(), "sleep 1000");
-    let process = ProcessCommand { name, interpreter: shell(), boot, main: theirs.into(), cores, threads: 1 };
+    let process = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores };
     let process = host.spawn(process).unwrap();
     let pid = Pid::from_raw(process.pid().cast_signed());
     assert_eq!(of(sched_getaffinity(pid).unwrap()), all[..1]);
@@ -361,7 +366,7 @@ fn a_process_that_another_has_reaped_has_ended_for_an_unknown_reason() {
     let mut host = HostThread::new(receiver, log, clock, Vec::new()).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let (name, boot) = ("stolen".to_owned(), "exit 3");
-    let command = ProcessCommand { name, interpreter: shell(), boot, main: theirs.into(), cores: vec![], threads: 1 };
+    let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
     let process = host.start(command).unwrap();
     rustix::process::wait(WaitOptions::empty()).unwrap().unwrap();
     orders.send(HostOrder::Stop).unwrap();

@@ -23,6 +23,9 @@ pub use self::main_socket::{
     Capabilities, ExecuteHead, ExecuteRequest, MainMessage, decode_main, put_execute, put_finalize, put_init, put_start,
 };
 pub use self::piece::datatype_code;
+pub(in crate::backend) use self::piece::{
+    PieceReader, put_bytes32, put_cut_text, put_tensor, put_u16, put_u32, put_u64,
+};
 
 /// The memory of one message: a part of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

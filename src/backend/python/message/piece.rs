@@ -84,6 +84,12 @@ impl<'a> PieceReader<'a> {
         self.text(size)
     }
 
+    /// Bytes behind their 32-bit size.
+    pub fn bytes32(&mut self) -> Result<&'a [u8], MessageError> {
+        let size = usize::try_from(self.u32()?).map_err(|_| MessageError::End)?;
+        self.bytes(size)
+    }
+
     fn text(&mut self, size: usize) -> Result<&'a str, MessageError> {
         std::str::from_utf8(self.bytes(size)?).map_err(|_| MessageError::Text)
     }
@@ -342,9 +348,9 @@ const fn code_number(code: Code) -> u8 {
         Code::Unknown => 0,
         Code::Internal => 1,
         Code::NotFound => 2,
-        Code::InvalidArgument | Code::TooLarge => 3,
-        Code::DeadlineExceeded | Code::Exhausted | Code::Unavailable => 4,
-        Code::MethodNotAllowed | Code::Unsupported => 5,
+        Code::InvalidArgument | Code::MalformedJson | Code::TooLarge => 3,
+        Code::DeadlineExceeded | Code::Exhausted | Code::Restricted | Code::Unavailable => 4,
+        Code::MethodNotAllowed | Code::Unsupported | Code::UnsupportedMedia => 5,
         Code::AlreadyExists => 6,
         Code::Cancelled => 7,
     }

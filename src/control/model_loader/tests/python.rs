@@ -107,6 +107,7 @@ impl Repository {
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
         let loader = ModelLoader {
             runs_python: true,
+            engine_processes: None,
             run_memory: Arc::default(),
             services: ModelServices::new(),
             run_watcher: RunWatcher::default(),
@@ -249,6 +250,7 @@ fn a_server_that_runs_no_python_says_so() {
     let repository = Repository::new("none", &config, &[("models/m/1/model.py", "")]);
     let loader = ModelLoader {
         runs_python: true,
+        engine_processes: None,
         run_memory: Arc::default(),
         services: ModelServices::new(),
         run_watcher: RunWatcher::default(),

@@ -82,6 +82,15 @@ fn initial_states_are_zeros_or_from_a_file_and_new_states_are_engine_outputs_onl
 }
 
 #[test]
+fn without_a_number_of_candidates_they_are_as_many_as_a_batch_has_rows() {
+    let candidates = |more: &str| match &complete(more, &[]).unwrap().sequence.unwrap().strategy {
+        SequenceStrategy::Oldest { candidates_max, .. } => *candidates_max,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((candidates("oldest { }"), candidates("oldest { max_candidate_sequences: 2 }")), (4, 2));
+}
+
+#[test]
 fn sequence_batching_that_cannot_be_served_is_refused_by_name() {
     let check = |more: &str, want: &str| {
         let got = complete(more, &[]).map(|_| ()).unwrap_err();
@@ -106,7 +115,7 @@ fn sequence_batching_that_cannot_be_served_is_refused_by_name() {
     );
     check(&control("a", "kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_FP32"), "unexpected data type for control");
     check(&control("x", &format!("{start} int32_false_true: [ 0, 1 ]")), "must name an input of its own for m");
-    check("oldest { max_candidate_sequences: 0 }", "'max_candidate_sequences' must be positive for m");
+    check("oldest { max_candidate_sequences: -1 }", "'max_candidate_sequences' must not be negative for m");
     check("oldest { max_candidate_sequences: 2000000 }", "are more than the 1048576 allowed for m");
     check("oldest { max_candidate_sequences: 1 preferred_batch_size: 5 }", "must be <= max batch size for m");
     check("oldest { max_candidate_sequences: 1 preferred_batch_size: 0 }", "must be positive for m");

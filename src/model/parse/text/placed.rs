@@ -1,6 +1,6 @@
 //! Converts `config.json` and `config.toml`, parsed into a document with offsets, to an `inference.ModelConfig`, by
 //! protobuf's JSON mapping: fields by their names in the `.proto` file (or in lowerCamelCase), 64-bit integers as numbers
-//! or strings, enums by name or number, maps as tables. `null` sets nothing.
+//! or strings, enums by name or number, maps as tables, one value for a list of one. `null` sets nothing.
 
 use std::collections::BTreeMap;
 
@@ -93,8 +93,10 @@ impl DocumentReader {
         if !field.is_list() {
             return self.single(&field.kind(), field, value, depth);
         }
-        let PlacedValue::List(elements) = &value.value else {
-            return refuse(value.offset, format!("expected a list for \"{}\", {}", field.name(), got(value)));
+        // Protobuf's own reader takes one value for a list of it.
+        let elements = match &value.value {
+            PlacedValue::List(elements) => elements.as_slice(),
+            _ => std::slice::from_ref(value),
         };
         let outside = self.path.len();
         let mut list = Vec::with_capacity(elements.len());

@@ -4,7 +4,7 @@ use crate::oracle::case::{Case, Table, one_input};
 
 /// The cases of this group.
 pub fn cases() -> Vec<Case> {
-    [health(), server(), models(), versions(), paths(), verbs(), framing(), later()].concat()
+    [health(), server(), models(), versions(), paths(), verbs(), framing(), later(), trace()].concat()
 }
 
 fn health() -> Vec<Case> {
@@ -195,6 +195,31 @@ fn framing() -> Vec<Case> {
     table.post("an unknown content encoding", "/v2/models/identity_fp32/infer", &encoded, json.as_bytes());
     let identity = [("Content-Encoding", "identity")];
     table.post("the identity content encoding", "/v2/models/identity_fp32/infer", &identity, json.as_bytes());
+    table.into_cases()
+}
+
+/// The settings of traces, which are as at the start when all is done.
+fn trace() -> Vec<Case> {
+    let mut table = Table::new("trace");
+    table.get(&["/v2/models/identity_fp32/trace/setting", "/v2/models/nope/trace/setting"]);
+    for (name, model, body) in [
+        ("not a number", "", r#"{"trace_rate":"abc"}"#),
+        ("no string", "", r#"{"trace_rate":7}"#),
+        ("a rate out of range", "", r#"{"trace_rate":"4294967296"}"#),
+        ("a count below -1", "", r#"{"trace_count":"-5"}"#),
+        ("the file", "", r#"{"trace_file":"x"}"#),
+        ("OFF and another level", "", r#"{"trace_level":["OFF","TENSORS"]}"#),
+        ("a level without a file", "", r#"{"trace_level":["TIMESTAMPS"]}"#),
+        ("a level that is no list", "", r#"{"trace_level":"OFF"}"#),
+        ("an unknown level", "", r#"{"trace_level":["NEW"]}"#),
+        ("of a model", "identity_fp32", r#"{"trace_rate":"12","log_frequency":"34"}"#),
+        ("of a model, cleared", "identity_fp32", r#"{"trace_rate":null,"log_frequency":null}"#),
+        ("of an unknown model", "nope", r#"{}"#),
+        ("an empty body", "", r#""#),
+    ] {
+        let model = if model.is_empty() { String::new() } else { format!("/models/{model}") };
+        table.post(name, &format!("/v2{model}/trace/setting"), &[], body.as_bytes());
+    }
     table.into_cases()
 }
 

@@ -1,6 +1,8 @@
 //! Cases that need a repository and flags of their own, each suite with its recording and its table of differences.
 
 mod control;
+mod generate;
+mod logging;
 mod python;
 mod python_completion;
 mod python_loading;
@@ -33,6 +35,8 @@ pub struct Suite {
 /// All suites.
 pub const SUITES: &[Suite] = &[
     control::SUITE,
+    generate::SUITE,
+    logging::SUITE,
     python::SUITE,
     python_completion::SUITE,
     python_loading::SUITE,

@@ -1,0 +1,183 @@
+//! The socket between an instance and its process. A frame says what to do next; what it is about lies in the regions.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{IoSlice, IoSliceMut, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// Bytes of a frame.
+const FRAME_SIZE: usize = 16;
+/// Descriptors that come with one frame: two regions and the model's file.
+const FILES_MAX: usize = 3;
+
+/// What one side tells the other. Sizes are in bytes, at the start of the region that the sender writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineFrame {
+    /// From the process: it has done what it was told, and its reply has this size.
+    Done(u64),
+    /// Make an instance on so many threads, in the place of the last.
+    Instance(u64),
+    /// Load the model of an order of this size. With the regions for requests and responses, and the model's file if it
+    /// was opened.
+    Load(u64),
+    /// A larger region for requests, which comes along, takes the place of the last.
+    Requests,
+    /// The same for responses: answers [`Self::Room`].
+    Responses,
+    /// From the process: its reply needs a region of this size.
+    Room(u64),
+    /// Run the batch whose description has this size.
+    Run(u64),
+}
+
+impl EngineFrame {
+    fn encode(self) -> [u8; FRAME_SIZE] {
+        let (kind, value) = match self {
+            Self::Load(size) => (1_u64, size),
+            Self::Instance(threads) => (2, threads),
+            Self::Run(size) => (3, size),
+            Self::Requests => (4, 0),
+            Self::Responses => (5, 0),
+            Self::Done(size) => (6, size),
+            Self::Room(size) => (7, size),
+        };
+        let mut frame = [0; FRAME_SIZE];
+        let (first, second) = frame.split_at_mut(FRAME_SIZE / 2);
+        first.copy_from_slice(&kind.to_le_bytes());
+        second.copy_from_slice(&value.to_le_bytes());
+        frame
+    }
+
+    /// None for what is no frame.
+    fn decode(frame: [u8; FRAME_SIZE]) -> Option<Self> {
+        let [kind, value] = *frame.as_chunks().0 else { return None };
+        let value = u64::from_le_bytes(value);
+        Some(match u64::from_le_bytes(kind) {
+            1 => Self::Load(value),
+            2 => Self::Instance(value),
+            3 => Self::Run(value),
+            4 => Self::Requests,
+            5 => Self::Responses,
+            6 => Self::Done(value),
+            7 => Self::Room(value),
+            _ => return None,
+        })
+    }
+}
+
+/// One end of the socket.
+pub struct EngineSocket(Arc<OwnedFd>);
+
+impl EngineSocket {
+    /// Around an end that was made by [`Self::pair`].
+    pub fn new(end: OwnedFd) -> Self {
+        Self(Arc::new(end))
+    }
+
+    /// The server's end, and that of a process. Frames stay whole.
+    ///
+    /// # Errors
+    /// Where this process has as many descriptors as it may.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (server, process) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self::new(server), process))
+    }
+
+    /// Readable when the other end has sent something, or is gone.
+    pub const fn file(&self) -> &Arc<OwnedFd> {
+        &self.0
+    }
+
+    /// Sends a frame with descriptors.
+    ///
+    /// # Errors
+    /// Where the other end is gone.
+    pub(super) fn send(&self, frame: EngineFrame, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let bytes = frame.encode();
+        retry_on_intr(|| sendmsg(&*self.0, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        Ok(())
+    }
+
+    /// Waits for a frame, and returns it with the descriptors that came along.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the other end is gone, `TimedOut` where nothing came, `InvalidData` for what is no frame.
+    pub(super) fn receive(&self, timeout: Option<Duration>) -> io::Result<(EngineFrame, Vec<OwnedFd>)> {
+        if let Some(timeout) = timeout.and_then(|timeout| Timespec::try_from(timeout).ok())
+            && retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)))? == 0
+        {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; FRAME_SIZE];
+        let received = retry_on_intr(|| {
+            recvmsg(&*self.0, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        });
+        let size = match received {
+            // What it had not read when it ended makes an error of its end.
+            Ok(received) if received.bytes > 0 => received.bytes,
+            Ok(_) | Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut files = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                files.extend(rights);
+            }
+        }
+        let frame = EngineFrame::decode(bytes).filter(|_| size == FRAME_SIZE);
+        frame.map(|frame| (frame, files)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn frames_come_as_they_were_sent_with_their_files_and_the_end_is_told() {
+        let (server, process) = EngineSocket::pair().unwrap();
+        let process = EngineSocket::new(process);
+        let all = [
+            EngineFrame::Done(u64::MAX),
+            EngineFrame::Instance(4),
+            EngineFrame::Load(1 << 40),
+            EngineFrame::Requests,
+            EngineFrame::Responses,
+            EngineFrame::Room(9),
+            EngineFrame::Run(0),
+        ];
+        for (index, frame) in all.into_iter().enumerate() {
+            let files = [server.0.as_fd(); 3];
+            server.send(frame, &files[..index % 4]).unwrap();
+            let (came, files) = process.receive(None).unwrap();
+            assert_eq!((came, files.len()), (frame, index % 4));
+        }
+        let waited = server.receive(Some(Duration::from_millis(1)));
+        assert_eq!(waited.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        rustix::net::send(&process.0, &[9; FRAME_SIZE], SendFlags::empty()).unwrap();
+        assert_eq!(server.receive(None).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        rustix::net::send(&process.0, &[6; 3], SendFlags::empty()).unwrap();
+        assert_eq!(server.receive(None).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        server.send(EngineFrame::Run(1), &[]).unwrap();
+        drop(process);
+        assert_eq!(server.receive(None).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(server.send(EngineFrame::Run(1), &[]).is_err());
+    }
+}

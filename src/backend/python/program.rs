@@ -1,0 +1,62 @@
+//! What the process of a model runs: an interpreter of Python, or this program once more.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::backend::python::environment::{Interpreter, child_variables, refuse_spawn};
+use crate::error::Error;
+
+/// What to start.
+pub struct ProcessCommand {
+    /// The name of the instance.
+    pub name: String,
+    /// What it runs.
+    pub program: ProcessProgram,
+    /// The main socket: file descriptor 0 of the process.
+    pub main: OwnedFd,
+    /// The cores that it is kept to; empty for those of the server.
+    pub cores: Vec<usize>,
+}
+
+/// What a process runs.
+pub enum ProcessProgram {
+    /// This program once more, with this command.
+    Own(&'static str),
+    /// A program in an interpreter of Python.
+    Python {
+        /// What runs it.
+        interpreter: Interpreter,
+        /// The program (`-c`).
+        boot: &'static str,
+        /// How many threads its libraries should use, where the user's variables do not say it.
+        threads: usize,
+    },
+}
+
+impl ProcessProgram {
+    /// What starts it. `variables` are those of the server.
+    pub(super) fn command(&self, variables: &[(OsString, OsString)]) -> Command {
+        match self {
+            Self::Own(word) => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg0("deuteron").arg(word);
+                command
+            }
+            Self::Python { interpreter, boot, threads } => {
+                let mut command = Command::new(&interpreter.path);
+                command.arg("-c").arg(boot).env_clear().envs(child_variables(variables, interpreter, *threads));
+                command
+            }
+        }
+    }
+
+    pub(super) fn refuse(&self, error: &io::Error) -> Error {
+        match self {
+            Self::Own(_) => Error::unavailable(format!("the process of a model cannot be started: {error}")),
+            Self::Python { interpreter, .. } => refuse_spawn(interpreter, error),
+        }
+    }
+}

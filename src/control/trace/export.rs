@@ -1,0 +1,205 @@
+//! Sends spans to a collector: OTLP over HTTP/1.1, a connection for each batch. A collector that is gone, slow or silent
+//! costs spans, which are counted, and nothing else (`docs/decisions/0020-otlp-without-the-sdk.md`).
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::limits::{TRACE_ANSWER_SIZE_MAX, TRACE_CONNECT_TIMEOUT, TRACE_END_TIMEOUT, TRACE_EXPORT_TIMEOUT};
+use crate::log;
+use crate::protocol::trace::otlp;
+use crate::queue::trace_queue::TraceQueue;
+use crate::runtime::clock;
+use crate::settings::TraceSettings;
+use crate::time::Instant;
+use crate::trace::record::random_id;
+use crate::wire::proto::otlp::Span;
+
+/// How often a wait for the collector looks whether the server ends.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of an answer that are logged.
+const TOLD_SIZE_MAX: usize = 200;
+
+/// Batches spans and sends them. Owned by its thread.
+pub struct TraceExporter {
+    host: String,
+    port: u16,
+    path: String,
+    resource: Vec<(String, String)>,
+    batch_spans: usize,
+    batch_delay: Duration,
+    /// Whether the last batch failed, which was logged.
+    has_failed: bool,
+}
+
+impl TraceExporter {
+    /// Nothing is connected before there are spans.
+    pub fn new(settings: &TraceSettings) -> Self {
+        let (host, port, path) = settings.collector.clone();
+        Self {
+            host,
+            port,
+            path,
+            resource: settings.resource.clone(),
+            batch_spans: usize::try_from(settings.batch_spans).unwrap_or(usize::MAX),
+            batch_delay: settings.batch_delay,
+            has_failed: false,
+        }
+    }
+
+    /// Sends spans until no more records come.
+    pub fn run(mut self, queue: &TraceQueue) {
+        let mut batch: Vec<Span> = Vec::new();
+        let mut due = None;
+        loop {
+            let is_ending = queue.is_ending();
+            while batch.len() < self.batch_spans
+                && let Some(record) = queue.pop()
+            {
+                let epoch = clock::epoch_at_start();
+                batch.extend(otlp::spans(record, epoch, random_id()));
+            }
+            let now = clock::now();
+            if batch.is_empty() {
+                if is_ending {
+                    return;
+                }
+                due = None;
+                std::thread::park();
+                continue;
+            }
+            let send_at = *due.get_or_insert(now + self.batch_delay);
+            if batch.len() >= self.batch_spans || send_at <= now || is_ending {
+                due = None;
+                self.send(std::mem::take(&mut batch), queue);
+            } else {
+                std::thread::park_timeout(send_at.since(now));
+            }
+        }
+    }
+
+    fn send(&mut self, batch: Vec<Span>, queue: &TraceQueue) {
+        let count = batch.len() as u64;
+        match self.post(&otlp::request(batch, &self.resource), queue) {
+            Ok(()) => {
+                queue.count_written(count);
+                if std::mem::take(&mut self.has_failed) {
+                    log::info("the collector of traces takes spans again");
+                }
+            }
+            Err(error) => {
+                queue.count_dropped(count);
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    let (host, port) = (&self.host, self.port);
+                    log::warning(&format!("spans are lost: the collector of traces at {host}:{port}: {error}"));
+                }
+            }
+        }
+    }
+
+    /// One request with its answer. The time is limited as a whole: a collector may send a byte now and then.
+    fn post(&self, body: &[u8], queue: &TraceQueue) -> io::Result<()> {
+        let began = clock::now();
+        let mut stream = self.connect()?;
+        stream.set_read_timeout(Some(LOOK_PAUSE))?;
+        stream.set_write_timeout(Some(LOOK_PAUSE))?;
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let head = format!(
+            "POST {} HTTP/1.1\r\nHost: {host}:{}\r\nContent-Type: application/x-protobuf\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            self.path,
+            self.port,
+            body.len()
+        );
+        let message = [head.as_bytes(), body].concat();
+        let mut rest = &message[..];
+        let wait = ExportWait { began, queue };
+        while !rest.is_empty() {
+            let count = wait.until(|| stream.write(rest))?;
+            rest = rest.get(count.max(1)..).unwrap_or_default();
+        }
+        let (mut answer, mut space) = (Vec::new(), [0; 512]);
+        while !answer.ends_with(b"\n") && answer.len() < TRACE_ANSWER_SIZE_MAX {
+            match wait.until(|| stream.read(&mut space))? {
+                0 => break,
+                count => answer.extend_from_slice(space.get(..count).unwrap_or_default()),
+            }
+        }
+        let line = answer.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let status = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        if line.starts_with(b"HTTP/1.") && status.first() == Some(&b'2') {
+            return Ok(());
+        }
+        let told = line.get(..line.len().min(TOLD_SIZE_MAX)).unwrap_or_default();
+        Err(io::Error::new(ErrorKind::InvalidData, format!("it answered '{}'", told.escape_ascii())))
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let mut failure = io::Error::new(ErrorKind::NotFound, "its name has no address");
+        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, TRACE_CONNECT_TIMEOUT) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// How long a request to the collector goes on: [`TRACE_EXPORT_TIMEOUT`], and less where the server ends.
+struct ExportWait<'a> {
+    began: Instant,
+    queue: &'a TraceQueue,
+}
+
+impl ExportWait<'_> {
+    /// Tries until something other than a timeout of the socket comes out.
+    fn until<T>(&self, mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match step() {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                outcome => return outcome,
+            }
+            let took = clock::now().since(self.began);
+            if took > TRACE_EXPORT_TIMEOUT || (self.queue.is_ending() && took > TRACE_END_TIMEOUT / 2) {
+                return Err(io::Error::new(ErrorKind::TimedOut, "it did not answer in time"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// What comes of a request to a collector that writes this, again and again.
+    fn answered(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let collector = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut space = [0; 4096];
+            let _ = stream.read(&mut space).unwrap();
+            while stream.write_all(answer).is_ok() && !answer.ends_with(b"\n") {}
+        });
+        let host = "127.0.0.1".to_owned();
+        let exporter = TraceExporter { host, port, ..TraceExporter::new(&TraceSettings::default()) };
+        let outcome = exporter.post(b"body", &TraceQueue::new(1));
+        collector.join().unwrap();
+        outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned())
+    }
+
+    #[test]
+    fn a_collector_has_taken_spans_when_it_says_so() {
+        assert_eq!(answered(b"HTTP/1.1 200 OK\r\n"), "well");
+        assert_eq!(answered(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"), "well");
+        assert_eq!(answered(b"HTTP/1.1 503 Busy\r\n"), r"it answered 'HTTP/1.1 503 Busy\r'");
+        assert_eq!(answered(b"SSH-2.0\r\n"), r"it answered 'SSH-2.0\r'");
+        let endless = answered(b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+        assert!(endless.starts_with("it answered 'xxx"), "{endless}");
+    }
+}

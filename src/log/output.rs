@@ -1,0 +1,151 @@
+//! Where lines go: they are collected and written together. What cannot be written is lost and counted, and told when
+//! something can be written again. Owned by the log's thread.
+
+use std::io::{ErrorKind, Write};
+
+use crate::limits::LOG_WRITE_SIZE;
+
+/// A place for lines.
+#[derive(Debug)]
+pub struct LogOutput<W> {
+    target: W,
+    lines: String,
+    /// The last write ended within a line.
+    is_torn: bool,
+    /// Lines that were lost and not told yet.
+    untold: u64,
+}
+
+impl<W: Write> LogOutput<W> {
+    /// Writes to `target`.
+    pub const fn new(target: W) -> Self {
+        Self { target, lines: String::new(), is_torn: false, untold: 0 }
+    }
+
+    /// Replaces the target, after what was collected is written to the old one.
+    pub fn set_target(&mut self, target: W) {
+        self.target = target;
+        self.is_torn = false;
+    }
+
+    /// The lines collected so far; another may be appended.
+    pub const fn lines(&mut self) -> &mut String {
+        &mut self.lines
+    }
+
+    /// Whether so much is collected that it should be written.
+    pub const fn is_full(&self) -> bool {
+        self.lines.len() >= LOG_WRITE_SIZE
+    }
+
+    /// So many lines were lost elsewhere.
+    pub const fn handle_lost(&mut self, count: u64) {
+        self.untold += count;
+    }
+
+    /// Writes what is collected; `tell` appends the line that says how many were lost before. Returns how many lines
+    /// could not be written.
+    pub fn flush(&mut self, tell: impl FnOnce(u64, &mut String)) -> u64 {
+        if self.lines.is_empty() {
+            return 0;
+        }
+        let mut bytes = String::new();
+        if self.is_torn {
+            bytes.push('\n');
+        }
+        if self.untold > 0 {
+            tell(self.untold, &mut bytes);
+        }
+        let told_at = bytes.len();
+        bytes.push_str(&self.lines);
+        self.lines.clear();
+        let written = write_some(&mut self.target, bytes.as_bytes());
+        let lines_in = |from: usize| bytes.as_bytes().get(from..).unwrap_or_default().iter().filter(|b| **b == b'\n');
+        let lost = lines_in(written.max(told_at)).count() as u64;
+        self.untold = if written < told_at { self.untold + lost } else { lost };
+        if let Some(last) = written.checked_sub(1).and_then(|last| bytes.as_bytes().get(last)) {
+            self.is_torn = *last != b'\n';
+        }
+        lost
+    }
+}
+
+/// Writes as much as can be; an error ends it, since what failed would fail again.
+fn write_some(target: &mut impl Write, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match target.write(rest) {
+            Ok(0) => break,
+            Ok(count) => written += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Takes so many bytes, and has no space for more.
+    #[derive(Default)]
+    struct Disk {
+        held: Vec<u8>,
+        space: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.space);
+            if count == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.space -= count;
+            self.held.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn push(output: &mut LogOutput<Disk>, lines: &str) -> u64 {
+        output.lines().push_str(lines);
+        output.flush(|count, out| *out += &format!("({count} lost)\n"))
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_told_when_something_can() {
+        let mut output = LogOutput::new(Disk { space: 100, ..Disk::default() });
+        assert_eq!(push(&mut output, "a\nb\n"), 0);
+        output.target.space = 0;
+        assert_eq!((push(&mut output, "c\nd\n"), push(&mut output, "e\n")), (2, 1));
+        // Its own line about the loss is torn: it is told again.
+        output.target.space = 3;
+        assert_eq!(push(&mut output, "f\n"), 1);
+        output.target.space = 100;
+        output.handle_lost(10);
+        assert_eq!(push(&mut output, "g\n"), 0);
+        // The second of these is cut.
+        output.target.space = 3;
+        assert_eq!(push(&mut output, "h\nij\n"), 1);
+        output.target.space = 100;
+        assert_eq!(push(&mut output, ""), 0, "nothing to say, nothing to write");
+        assert_eq!(push(&mut output, "k\n"), 0);
+        let held = String::from_utf8(output.target.held).unwrap();
+        assert_eq!(held, "a\nb\n(3 \n(14 lost)\ng\nh\ni\n(1 lost)\nk\n");
+    }
+
+    #[test]
+    fn another_target_begins_with_a_whole_line() {
+        let mut output = LogOutput::new(Disk { space: 1, ..Disk::default() });
+        assert_eq!(push(&mut output, "ab\n"), 1);
+        output.set_target(Disk { space: 100, ..Disk::default() });
+        assert_eq!(push(&mut output, "c\n"), 0);
+        assert_eq!(output.target.held, b"(1 lost)\nc\n");
+    }
+}

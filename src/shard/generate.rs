@@ -1,0 +1,231 @@
+//! Generate: one request in plain JSON, answered by one object or by a stream of events, over HTTP/1.1 and HTTP/2. A
+//! stream's responses leave as they come; what waits is bounded as that of `ModelStreamInfer` is.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::backend::details::CallChain;
+use crate::backend::{Answer, AnswerPart};
+use crate::budget::ReceiveReservation;
+use crate::error::Error;
+use crate::metrics::Departure;
+use crate::model::parameters::Parameters;
+use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::policy::{self, ForwardedFields};
+use crate::protocol::rest::generate;
+use crate::protocol::route::ModelPath;
+use crate::protocol::shared_memory::Regions;
+use crate::shard::Shard;
+use crate::shard::access::AccessEntry;
+use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
+use crate::shard::model_table::LocalModel;
+use crate::shard::reply_stream::ReplyStream;
+use crate::shard::request_slots::PartSink;
+use crate::shard::response_counter::{CountedResponse, ResponseCounter};
+use crate::shard::stream::DecoupledRequest;
+use crate::shard::tracing::FrontTrace;
+use crate::tensor::Tensor;
+use crate::time::Instant;
+use crate::wire::message::Reply;
+
+/// A request, as it was received.
+pub struct GenerateMessage<'a> {
+    /// The model.
+    pub path: ModelPath<'a>,
+    /// Whether the body is compressed.
+    pub is_coded: bool,
+    /// The body, and its memory.
+    pub body: (Bytes, ReceiveReservation),
+    /// When its last byte was read.
+    pub received: Instant,
+    /// What the access log shows of it.
+    pub entry: &'a AccessEntry,
+    /// Its trace, where it may be traced.
+    pub trace: Option<Rc<FrontTrace>>,
+    /// The header fields that go on to the model.
+    pub forwarded: Option<ForwardedFields>,
+}
+
+/// Runs a request. Its responses go to `stream` as events, and nothing is returned; without a stream, or where nothing
+/// ran, the reply is returned.
+///
+/// # Errors
+/// What refused the request, or the model's error where there is no stream.
+pub async fn run(
+    shard: &Rc<Shard>,
+    message: GenerateMessage<'_>,
+    stream: Option<ReplyStream>,
+    departure: &Cell<Departure>,
+) -> Result<Option<Reply>, Error> {
+    let request_metrics = RequestMetrics::open(&shard.cells, departure);
+    let responses = Rc::new(GenerateResponses::new(stream, message.entry));
+    let mut hooks = GenerateHooks {
+        shard: Rc::clone(shard),
+        responses: Rc::clone(&responses),
+        counted: CountedResponse(None),
+        has_run: false,
+    };
+    let outcome = infer(shard, message, &mut hooks).await;
+    let failed = outcome.as_ref().err().cloned();
+    let ended = responses.end(outcome, hooks.has_run);
+    // An error that became an event is one all the same.
+    request_metrics.settle(&failed.or_else(|| ended.as_ref().err().cloned()).map_or(Ok(()), Err));
+    ended
+}
+
+/// Runs a request; returns its last response, none where only the end of a decoupled answer is left.
+async fn infer(
+    shard: &Rc<Shard>,
+    message: GenerateMessage<'_>,
+    hooks: &mut GenerateHooks,
+) -> Result<Option<Vec<u8>>, Error> {
+    let GenerateMessage { path, is_coded, body: (body, memory), received, entry, trace, forwarded } = message;
+    entry.note_asked(path.name, path.version, "");
+    let arrival = Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None };
+    let decode = move |_: Option<&Regions>, memory: &mut ReceiveReservation| {
+        let model = shard.models.find(path.name, path.version)?;
+        if is_coded {
+            return Err(generate::coded());
+        }
+        let spec = &model.served().spec;
+        let mut request = generate::decode(spec, &body, memory)?;
+        policy::forward(forwarded.as_ref(), spec, &mut request)?;
+        entry.note_model(&model, &request.plan.id);
+        Ok((model, request))
+    };
+    let input = PipelineInput { memory, arrival, is_timed: false, trace };
+    let PipelineOutput { model, outputs, parameters, plan, part, .. } =
+        infer_pipeline::run(shard, input, decode, hooks).await?;
+    match part {
+        AnswerPart::End => Ok(None),
+        AnswerPart::Again | AnswerPart::Last | AnswerPart::More => {
+            encode(&model, &plan, outputs, parameters.as_deref()).map(Some)
+        }
+    }
+}
+
+fn encode(
+    model: &LocalModel,
+    plan: &ResponsePlan,
+    outputs: Vec<Tensor>,
+    parameters: Option<&Parameters>,
+) -> Result<Vec<u8>, Error> {
+    let served = model.served();
+    generate::encode(&served.spec, served.version, plan, outputs, parameters)
+}
+
+/// What a request does between the stages.
+struct GenerateHooks {
+    shard: Rc<Shard>,
+    responses: Rc<GenerateResponses>,
+    /// Counts the last response of a decoupled model, also where this is dropped because the client left.
+    counted: CountedResponse,
+    has_run: bool,
+}
+
+impl PipelineHooks for GenerateHooks {
+    fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
+        if !model.served().spec.is_decoupled {
+            return None;
+        }
+        let counter = ResponseCounter::new(model, self.shard.index);
+        *self.responses.request.borrow_mut() = Some((Rc::clone(model), request.plan.clone(), Rc::clone(&counter)));
+        self.counted = CountedResponse(Some(counter));
+        Some(Rc::clone(&self.responses) as Rc<dyn PartSink>)
+    }
+
+    fn handle_outcome(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
+        self.has_run = has_run;
+        self.counted.settle(outcome, has_run);
+    }
+}
+
+/// The responses of one request: to its stream, or the first of them, kept.
+struct GenerateResponses {
+    stream: Option<ReplyStream>,
+    entry: AccessEntry,
+    /// The status of the stream's head.
+    status: Cell<u16>,
+    count: Cell<usize>,
+    first: RefCell<Option<Result<Vec<u8>, Error>>>,
+    /// How the responses of a decoupled model are encoded, and what counts them.
+    request: RefCell<Option<DecoupledRequest>>,
+}
+
+impl GenerateResponses {
+    fn new(stream: Option<ReplyStream>, entry: &AccessEntry) -> Self {
+        Self {
+            stream,
+            entry: entry.clone(),
+            status: Cell::default(),
+            count: Cell::default(),
+            first: RefCell::default(),
+            request: RefCell::default(),
+        }
+    }
+
+    fn begin(&self, stream: &ReplyStream, failure: Option<&Error>) {
+        let head = generate::stream_reply(failure);
+        self.status.set(head.status);
+        stream.begin(head);
+    }
+
+    fn push(&self, response: Result<Vec<u8>, Error>) {
+        let is_first = self.count.replace(self.count.get().saturating_add(1)) == 0;
+        match &self.stream {
+            Some(stream) => {
+                // Later errors cannot change the status.
+                if is_first {
+                    self.begin(stream, response.as_ref().err());
+                }
+                let event = generate::event(response);
+                self.entry.note_sent(event.len());
+                stream.send(event);
+            }
+            None if is_first => *self.first.borrow_mut() = Some(response),
+            None => {}
+        }
+    }
+
+    /// The request has ended. Returns the reply where there is no stream.
+    fn end(&self, outcome: Result<Option<Vec<u8>>, Error>, has_run: bool) -> Result<Option<Reply>, Error> {
+        match outcome {
+            Ok(Some(last)) => self.push(Ok(last)),
+            Ok(None) => {}
+            Err(error) if has_run || self.count.get() > 0 => self.push(Err(error)),
+            // Nothing ran.
+            Err(error) => return Err(error),
+        }
+        match &self.stream {
+            Some(stream) if self.count.get() == 0 => self.begin(stream, None),
+            Some(_) => {}
+            None => {
+                let only = self.first.take().filter(|_| self.count.get() == 1);
+                return only.ok_or_else(generate::not_one)?.map(|only| Some(generate::single_reply(only)));
+            }
+        }
+        self.entry.settle(self.status.get());
+        Ok(None)
+    }
+}
+
+impl PartSink for GenerateResponses {
+    fn has_room(&self) -> bool {
+        self.stream.as_ref().is_none_or(ReplyStream::has_room)
+    }
+
+    fn take(&self, answer: Answer) {
+        let request = self.request.borrow();
+        let Some((model, plan, counter)) = &*request else { return };
+        counter.count_part(&answer.stamps);
+        if self.stream.is_none() && self.count.get() > 0 {
+            // Only their number counts.
+            return self.push(Ok(Vec::new()));
+        }
+        let outputs = answer.outputs.and_then(|outputs| model.served().spec.to_client(outputs));
+        self.push(outputs.and_then(|outputs| encode(model, plan, outputs, answer.parameters.as_deref())));
+    }
+}

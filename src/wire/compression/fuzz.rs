@@ -1,0 +1,67 @@
+//! The fuzz target `inflate` and the tests over its seeds: arbitrary bytes as a compressed body, and as a body that is
+//! compressed and read back.
+
+use bytes::Bytes;
+
+use crate::limits::DEFLATE_SLICE;
+use crate::wire::compression::deflate::{DeflateLevel, Deflation};
+use crate::wire::compression::inflate::{InflateFault, Inflation};
+use crate::wire::compression::{AcceptedCoding, Coding, ContentCoding};
+
+/// Bytes that are read of what a body inflates to: a target runs many thousand times a second.
+const READ_SIZE_MAX: usize = 1024 * 1024;
+
+/// Reads arbitrary bytes as a body: the first says the coding and how small the steps are. Asserts that a result does
+/// not depend on the size of the steps, and that what is compressed is read back as it was.
+pub fn exercise(bytes: &[u8]) {
+    let Some((selector, body)) = bytes.split_first() else { return };
+    let coding = match selector & 3 {
+        0 => Coding::Deflate,
+        1 => Coding::Gzip,
+        2 => Coding::Zstd,
+        _ => {
+            let (content, accepted) = (ContentCoding::default().and(body), AcceptedCoding::from_fields([body]));
+            assert!(content == content.and(b"identity") && (accepted.coding.is_some() || !accepted.is_forced));
+            return;
+        }
+    };
+    let step_size = 1 + usize::from(selector >> 2);
+    let whole = inflate(coding, body, DEFLATE_SLICE);
+    let cut = inflate(coding, body, step_size * 97);
+    // Beyond what is read of it a fault may be seen in one step and not in another.
+    if [&whole, &cut].iter().all(|read| read.as_ref().map_or(0, Vec::len) < READ_SIZE_MAX) {
+        assert_eq!(whole, cut, "however it is cut");
+    }
+    let body = Bytes::copy_from_slice(body);
+    let level = if step_size % 2 == 0 { DeflateLevel::Low } else { DeflateLevel::High };
+    let coded = deflate(coding, level, vec![body.slice(..body.len() / 2), body.slice(body.len() / 2..)]);
+    assert_eq!(inflate(coding, &coded, step_size * 89), Ok(body.to_vec()));
+}
+
+/// The first bytes that a body inflates to, up to `READ_SIZE_MAX`, by steps of this size.
+pub fn inflate(coding: Coding, body: &[u8], step_size: usize) -> Result<Vec<u8>, InflateFault> {
+    let mut inflation = Inflation::new(coding, Bytes::copy_from_slice(body))?;
+    let (mut inflated, mut space) = (Vec::new(), vec![0; step_size]);
+    loop {
+        let room = READ_SIZE_MAX.saturating_sub(inflated.len()).min(step_size);
+        let Some(space) = space.get_mut(..room).filter(|space| !space.is_empty()) else { return Ok(inflated) };
+        let (written, is_done) = inflation.step(space)?;
+        inflated.extend_from_slice(space.get(..written).unwrap_or_default());
+        if is_done {
+            return Ok(inflated);
+        }
+    }
+}
+
+/// Parts, compressed.
+///
+/// # Panics
+/// Where the encoder fails.
+pub fn deflate(coding: Coding, level: DeflateLevel, parts: Vec<Bytes>) -> Vec<u8> {
+    let mut deflation = Deflation::new(coding, level, parts).expect("there is memory for an encoder");
+    while !deflation.step().expect("an encoder takes any bytes") {}
+    let size = deflation.size();
+    let coded = deflation.into_parts().concat();
+    assert_eq!(coded.len(), size, "each byte is counted once");
+    coded
+}

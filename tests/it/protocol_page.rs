@@ -1,0 +1,124 @@
+//! `docs/protocol.md`: the tests that it names are there, and its lines of a shell work, one for each endpoint; the
+//! OpenAPI document is valid by an independent judge; the Python client of `examples` works.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::folder::Folder;
+use crate::support::python::Environment;
+use crate::support::server::Server;
+use crate::support::{http, skipped::skip_unless_ci};
+use serde_json::Value;
+
+/// What no line of a shell can ask: it needs memory of a GPU.
+const WITHOUT_LINE: [&str; 2] =
+    ["/v2/cudasharedmemory/region/{region}/register", "/v2/cudasharedmemory/region/{region}/status"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/protocol.md")).unwrap()
+}
+
+fn server() -> Server {
+    let flags = [
+        "--shards=1",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--allow-client-shm=true",
+        "--allow-log-settings=true",
+    ];
+    Server::deuteron(&root().join("examples/models"), &flags)
+}
+
+fn document(server: &Server) -> Vec<u8> {
+    http::get(server.http(), "/v2/docs/openapi.json").unwrap().body
+}
+
+/// The file of a module: of `tests/it`, or of `src` where its path begins so.
+fn module_file(path: &str) -> PathBuf {
+    let relative = path.replace("::", "/");
+    let base = if path.starts_with("src::") { root() } else { root().join("tests/it") };
+    let file = base.join(&relative).with_extension("rs");
+    if file.exists() { file } else { base.join(relative).join("mod.rs") }
+}
+
+#[test]
+fn the_tests_that_the_page_names_are_there() {
+    let page = page();
+    let cells = page.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('|'));
+    let names: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let tests: Vec<_> = names.iter().filter_map(|name| name.rsplit_once("::")).collect();
+    assert!(tests.len() > 60, "the page names {} tests", tests.len());
+    for (module, test) in tests {
+        let file = module_file(module);
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{module}: {}: {error}", file.display()));
+        assert!(text.contains(&format!("#[test]\n    fn {test}()")) || text.contains(&format!("#[test]\nfn {test}()")));
+    }
+}
+
+/// Whether a path is one of a template with names in braces.
+fn is_of(template: &str, path: &str) -> bool {
+    let (template, path): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
+    let same = |(want, have): (&&str, &&str)| want.starts_with('{') || want == have;
+    template.len() == path.len() && template.iter().zip(&path).all(same)
+}
+
+#[test]
+fn every_line_of_the_page_works_and_every_endpoint_has_one() {
+    let server = server();
+    let document: Value = serde_json::from_slice(&document(&server)).unwrap();
+    let mut templates: Vec<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
+    let page = page();
+    let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    let place = server.http().to_string();
+    for line in &lines {
+        let path = line.split("localhost:8000").nth(1).and_then(|rest| rest.split(' ').next());
+        templates.retain(|template| path.is_none_or(|path| !is_of(template, path)));
+        let line = line.replace("curl -s", "curl --fail-with-body -s").replace("localhost:8000", &place);
+        let output = Command::new("bash").args(["-c", &line]).current_dir(root()).output();
+        let Ok(output) = output else { return skip_unless_ci("bash and curl are needed") };
+        assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert_eq!(templates, WITHOUT_LINE, "endpoints without a line");
+}
+
+#[test]
+fn the_openapi_document_is_valid() {
+    let Some(environment) = Environment::create("openapi", "tests/openapi/requirements.txt", &["python3"]) else {
+        return;
+    };
+    let folder = Folder::new("openapi");
+    let judge = |name: &str, text: &[u8]| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        let output = Command::new(environment.python()).args(["-m", "openapi_spec_validator"]).arg(&file).output();
+        let output = output.unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let text = document(&server());
+    let (is_valid, said) = judge("served.json", &text);
+    assert!(is_valid, "{said}");
+    // What it says of a document without one of its parameters, so that it is known to look.
+    let broken = String::from_utf8(text).unwrap().replacen(r#""in":"path""#, r#""in":"nowhere""#, 1);
+    let (is_valid, said) = judge("broken.json", broken.as_bytes());
+    assert!(!is_valid, "{said}");
+}
+
+#[test]
+fn the_client_in_plain_python_is_right_as_often_as_the_model() {
+    let server = server();
+    let client = Path::new("examples/client.py");
+    let mut command = Command::new("python3");
+    // Neither the packages nor the variables of this machine.
+    command.args(["-I", "-S"]).arg(client).arg(server.http().to_string()).current_dir(root());
+    let Ok(output) = command.output() else { return skip_unless_ci("python3 is needed") };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "right on 525 of 540 scans\n", "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = fs::read_to_string(root().join(client)).unwrap().lines().count();
+    assert!(lines < 100, "it has {lines} lines");
+}
