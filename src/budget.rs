@@ -19,6 +19,9 @@ pub trait ReceiveBudget {
     /// So many bytes that were reserved are free again.
     fn release(&self, size: usize);
 
+    /// So many bytes of the same memory that another thread reserved belong to this budget from here on.
+    fn adopt(&self, size: usize);
+
     /// How many bytes there are when nobody else has any.
     fn size_max(&self) -> usize;
 }
@@ -80,6 +83,20 @@ impl ReceiveReservation {
     /// Nothing yet, of a budget.
     pub const fn new(budget: Option<Rc<dyn ReceiveBudget>>) -> Self {
         Self { budget, size: 0, is_short: false }
+    }
+
+    /// What is taken beside `size` bytes that the same request holds elsewhere.
+    pub const fn beside(size: usize, budget: Option<Rc<dyn ReceiveBudget>>) -> Self {
+        Self { budget, size, is_short: false }
+    }
+
+    /// Takes over so many bytes that another thread reserved, and whether more was asked for there than there was.
+    pub fn adopt(&mut self, size: usize, is_short: bool) {
+        if let Some(budget) = &self.budget {
+            budget.adopt(size);
+        }
+        self.size = self.size.saturating_add(size);
+        self.is_short |= is_short;
     }
 
     /// Bytes that it holds.
@@ -190,6 +207,10 @@ pub(crate) mod testing {
             self.reserved.set(self.reserved.get().checked_sub(size).expect("it was reserved"));
         }
 
+        fn adopt(&self, size: usize) {
+            self.reserved.set(self.reserved.get() + size);
+        }
+
         fn size_max(&self) -> usize {
             self.size_max
         }
@@ -230,6 +251,8 @@ mod tests {
             }
 
             fn release(&self, _: usize) {}
+
+            fn adopt(&self, _: usize) {}
 
             fn size_max(&self) -> usize {
                 10

@@ -49,6 +49,12 @@ pub const JSON_DEPTH_MAX: usize = 100;
 /// Values in one JSON document, tensor data not counted. Each becomes a node in memory, which is much larger than its
 /// text.
 pub const JSON_NODES_MAX: usize = 262_144;
+/// Bytes of JSON up to which a shard reads a body by itself: a millisecond at most. Larger ones are read by the pool's
+/// threads, which costs some microseconds more.
+pub const JSON_INLINE_MAX: usize = 128 * 1024;
+/// Bytes of a tensor up to which a shard writes them as JSON by itself: a millisecond at most, as each byte becomes up to
+/// five.
+pub const JSON_OUTPUT_INLINE_MAX: usize = 32 * 1024;
 /// Inputs, or requested outputs, in one request.
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters of a request, and of each of its inputs and outputs.

@@ -8,6 +8,19 @@ use std::process::ExitCode;
 use deuteron::cli::{self, Command, Environment};
 use deuteron::{loadgen, server};
 
+/// What requests took goes back to the system within seconds, where the C library's allocator keeps it for ever
+/// (`docs/decisions/0031`).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// jemalloc's options. Pages that are free for three seconds are given back, by threads of its own, so that no shard does it
+/// within a request; those of tensors of many megabytes too, which it would give back at once.
+#[expect(unsafe_code, reason = "the name by which jemalloc finds its options")]
+// SAFETY: the symbol is jemalloc's own, and it expects a pointer to a string that ends with a zero.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static ALLOCATOR_OPTIONS: &[u8; 81] =
+    b"background_thread:true,oversize_threshold:0,dirty_decay_ms:3000,muzzy_decay_ms:0\0";
+
 fn main() -> ExitCode {
     deuteron::runtime::clock::now();
     let environment =

@@ -12,12 +12,14 @@ use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
 use crate::control::process_memory;
+use crate::control::spawn::spawn;
 use crate::control::trace::trace_link;
 use crate::error::Error;
 use crate::limits::RECEIVE_MEMORY_PART;
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
+use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::parking::Parking;
@@ -95,6 +97,7 @@ impl ServerPlan {
         Ok(Self {
             server_context: Arc::new(ServerContext {
                 shared_memory,
+                jobs: job_pool(shards)?,
                 ..server_context(settings, shards, control, sources)
             }),
             planned,
@@ -249,6 +252,7 @@ pub fn server_context(
             custom: Arc::clone(custom),
             run_memory: Arc::clone(run_memory),
         },
+        jobs: JobPool::default(),
         lifecycle: Lifecycle::new(shards),
         control_link: ControlLink {
             control: Arc::clone(control),
@@ -260,6 +264,11 @@ pub fn server_context(
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),
     }
+}
+
+/// A thread for each shard: what they read of large bodies together, the pool reads as fast.
+fn job_pool(shards: usize) -> Result<JobPool, Error> {
+    JobPool::new(shards, |body| Ok(spawn("jobs".to_owned(), body)?.thread().clone()))
 }
 
 /// The parking of each worker of a model, in the order of [`instances`]. Only active instances are registered with the

@@ -5,6 +5,7 @@
 
 pub mod completions;
 pub mod given_up;
+pub mod job_pool;
 pub mod model_queue;
 pub mod one_shot;
 pub mod parking;

@@ -45,6 +45,11 @@ impl<T, L: Lease> OneShotSender<T, L> {
         self.lease.as_ref()
     }
 
+    /// Whether somebody still waits for the outcome.
+    pub fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+
     /// Sends the outcome and wakes the receiver.
     pub fn send(self, outcome: Result<T, Error>) {
         self.shared.outcome.push(outcome);

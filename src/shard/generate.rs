@@ -10,7 +10,9 @@ use crate::backend::details::CallChain;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
+use crate::limits::JSON_INLINE_MAX;
 use crate::metrics::Departure;
+use crate::model::ModelSpec;
 use crate::model::parameters::Parameters;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::policy::{self, ForwardedFields};
@@ -22,6 +24,7 @@ use crate::shard::access::AccessEntry;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
 use crate::shard::model_table::LocalModel;
+use crate::shard::offload::{DecodedAhead, decode_ahead};
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::request_slots::PartSink;
 use crate::shard::response_counter::{CountedResponse, ResponseCounter};
@@ -82,17 +85,30 @@ async fn infer(
     message: GenerateMessage<'_>,
     hooks: &mut GenerateHooks,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let GenerateMessage { path, is_coded, body: (body, memory), received, entry, trace, forwarded } = message;
+    let GenerateMessage { path, is_coded, body: (body, mut memory), received, entry, trace, forwarded } = message;
     entry.note_asked(path.name, path.version, "");
     let arrival = Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None };
+    let mut ahead: DecodedAhead = None;
+    if body.len() > JSON_INLINE_MAX && !is_coded {
+        let body = body.clone();
+        let decode = move |spec: &ModelSpec, _: Option<&Regions>, memory: &mut ReceiveReservation| {
+            generate::decode(spec, &body, memory)
+        };
+        ahead = decode_ahead(shard, path, &mut memory, decode).await?;
+    }
     let decode = move |_: Option<&Regions>, memory: &mut ReceiveReservation| {
-        let model = shard.models.find(path.name, path.version)?;
-        if is_coded {
-            return Err(generate::coded());
-        }
-        let spec = &model.served().spec;
-        let mut request = generate::decode(spec, &body, memory)?;
-        policy::forward(forwarded.as_ref(), spec, &mut request)?;
+        let (model, mut request) = match ahead {
+            Some(decoded) => *decoded,
+            None => {
+                let model = shard.models.find(path.name, path.version)?;
+                if is_coded {
+                    return Err(generate::coded());
+                }
+                let request = generate::decode(&model.served().spec, &body, memory)?;
+                (model, request)
+            }
+        };
+        policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
         entry.note_model(&model, &request.plan.id);
         Ok((model, request))
     };

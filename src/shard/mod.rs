@@ -28,6 +28,7 @@ pub mod metrics_endpoint;
 pub mod model_table;
 pub mod nested;
 pub mod nested_queue;
+pub mod offload;
 pub mod readiness;
 pub mod receive_budget;
 mod refusal_run;

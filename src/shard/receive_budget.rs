@@ -5,10 +5,11 @@
 //! What idle shards keep of their leases is missing to the others, so a small budget is leased byte by byte.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::budget::ReceiveBudget;
+use crate::budget::{ReceiveBudget, ReceiveReservation};
 use crate::limits::RECEIVE_LEASE_SIZE;
 use crate::metrics::ShardCells;
 
@@ -99,6 +100,70 @@ impl ReceiveBudget for ShardReceiveBudget {
         }
     }
 
+    fn adopt(&self, size: usize) {
+        self.leased.set(self.leased.get() + size);
+        self.set_reserved(self.reserved.get() + size);
+    }
+
+    fn size_max(&self) -> usize {
+        self.process.size_max
+    }
+}
+
+/// What a job of another thread takes of the process's budget for a request that a shard has begun to reserve for. Given
+/// back when this is dropped, unless the shard adopts it.
+#[derive(Debug)]
+pub struct JobReservation {
+    process: Arc<ProcessReceiveBudget>,
+    size: usize,
+    is_short: bool,
+}
+
+/// The budget of a job while it runs. What the job gives back meanwhile goes back with the rest.
+struct JobBudget {
+    process: Arc<ProcessReceiveBudget>,
+    leased: Cell<usize>,
+}
+
+impl JobReservation {
+    /// Does work that reserves memory beside `size` bytes, which the shard holds.
+    pub fn during<T>(
+        process: &Arc<ProcessReceiveBudget>,
+        size: usize,
+        work: impl FnOnce(&mut ReceiveReservation) -> T,
+    ) -> (T, Self) {
+        let budget = Rc::new(JobBudget { process: Arc::clone(process), leased: Cell::new(0) });
+        let mut memory = ReceiveReservation::beside(size, Some(Rc::clone(&budget) as Rc<dyn ReceiveBudget>));
+        let outcome = work(&mut memory);
+        let (size, is_short) = (budget.leased.get(), memory.is_short());
+        (outcome, Self { process: Arc::clone(process), size, is_short })
+    }
+
+    /// Hands it over to the request's reservation on its shard.
+    pub fn hand_over(mut self, memory: &mut ReceiveReservation) {
+        memory.adopt(std::mem::take(&mut self.size), self.is_short);
+    }
+}
+
+impl Drop for JobReservation {
+    fn drop(&mut self) {
+        self.process.return_lease(self.size);
+    }
+}
+
+impl ReceiveBudget for JobBudget {
+    fn reserve(&self, size: usize) -> bool {
+        let is_granted = self.process.lease(size, size).is_some();
+        self.leased.set(self.leased.get() + if is_granted { size } else { 0 });
+        is_granted
+    }
+
+    fn release(&self, _: usize) {}
+
+    fn adopt(&self, size: usize) {
+        self.leased.set(self.leased.get() + size);
+    }
+
     fn size_max(&self) -> usize {
         self.process.size_max
     }
@@ -153,6 +218,31 @@ mod tests {
         assert_eq!(one.cells.receive_memory.get(), 0);
         assert!(two.reserve(7 * RECEIVE_LEASE_SIZE), "all but what the other keeps");
         assert!(one.reserve(RECEIVE_LEASE_SIZE) && !one.reserve(1) && !two.reserve(1));
+    }
+
+    #[test]
+    fn what_a_job_takes_counts_against_all_and_goes_over_to_its_request() {
+        let process = Arc::new(ProcessReceiveBudget::with_lease_size(100, 0));
+        let shard = Rc::new(shard(&process));
+        let mut memory = ReceiveReservation::new(Some(Rc::clone(&shard) as Rc<dyn ReceiveBudget>));
+        assert_eq!(memory.grow(40), Ok(()));
+        let take = |size| JobReservation::during(&process, 40, move |memory| (memory.grow(size), memory.size()));
+        let ((outcome, size), reservation) = take(30);
+        assert_eq!((outcome, size, process.leased.load(Ordering::Relaxed)), (Ok(()), 70, 70));
+        reservation.hand_over(&mut memory);
+        assert_eq!((memory.size(), shard.cells.receive_memory.get(), memory.is_short()), (70, 70, false));
+        // What nobody awaits any more is given back.
+        drop(take(20));
+        assert_eq!(process.leased.load(Ordering::Relaxed), 70);
+        // Of what can never fit the job says so, and the shard counts that it was short.
+        for (size, is_passing) in [(31, true), (61, false)] {
+            let ((outcome, _), reservation) = take(size);
+            assert_eq!(outcome.unwrap_err().is_passing(), is_passing, "{size}");
+            reservation.hand_over(&mut memory);
+            assert!(memory.is_short() && memory.size() == 70);
+        }
+        drop(memory);
+        assert_eq!((shard.cells.receive_memory.get(), process.leased.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]

@@ -11,7 +11,9 @@ use smallvec::SmallVec;
 use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::error::{Code, Error};
+use crate::limits::{JSON_INLINE_MAX, JSON_OUTPUT_INLINE_MAX};
 use crate::metrics::{Departure, ModelStatistics};
+use crate::model::ModelSpec;
 use crate::model::repository::index::{IndexEntry, LoadProgress};
 use crate::policy::PolicyProtocol;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
@@ -37,6 +39,7 @@ use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
+use crate::shard::offload::{DecodedAhead, decode_ahead};
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::tracing::{FrontTrace, HttpTrace, TraceFront};
 use crate::time::Instant;
@@ -262,27 +265,49 @@ async fn infer(
         body = plain_body(shard, &asked, body, &mut memory).await?;
     }
     let accepted = AcceptedCoding::from_fields(asked.accepts);
+    let policy = &shard.server_context.policy.http;
+    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
+    let mut ahead: DecodedAhead = None;
+    if body.len() > JSON_INLINE_MAX
+        && let Ok(length) = rest::HeaderLength::from_field(asked.header_length)
+        && length.of_body(body.len()).is_ok_and(|size| size > JSON_INLINE_MAX)
+    {
+        let body = std::mem::take(&mut body);
+        let decode = move |spec: &ModelSpec, regions: Option<&Regions>, memory: &mut ReceiveReservation| {
+            rest::decode(spec, length, body, regions, memory)
+        };
+        ahead = Box::pin(decode_ahead(shard, path, &mut memory, decode)).await?;
+    }
     let input = PipelineInput {
         memory,
         arrival: Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None },
         is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
         trace,
     };
-    let policy = &shard.server_context.policy.http;
-    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
-        let model = shard.models.find(path.name, path.version)?;
-        let header_length = rest::HeaderLength::from_field(asked.header_length)?;
-        let spec = &model.served().spec;
-        let mut request = rest::decode(spec, header_length, body, regions, memory)?;
-        policy::forward(forwarded.as_ref(), spec, &mut request)?;
+        let (model, mut request) = match ahead {
+            Some(decoded) => *decoded,
+            None => {
+                let model = shard.models.find(path.name, path.version)?;
+                let header_length = rest::HeaderLength::from_field(asked.header_length)?;
+                let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
+                (model, request)
+            }
+        };
+        policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
         entry.note_model(&model, &request.plan.id);
         Ok((model, request))
     };
     let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
     let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?;
+    let mut reply = if rest::json_output_size(&plan, &outputs) > JSON_OUTPUT_INLINE_MAX {
+        let served = Arc::clone(served);
+        let encode = move || rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref());
+        Box::pin(shard.offload(encode)).await?
+    } else {
+        rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?
+    };
     if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));

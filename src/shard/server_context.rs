@@ -8,6 +8,7 @@ use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
+use crate::queue::job_pool::JobPool;
 use crate::runtime::executor::IoPath;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
@@ -31,6 +32,8 @@ pub struct ServerContext {
     pub memory: MemoryBudgets,
     /// The counters behind the metrics endpoint.
     pub metrics: MetricsSources,
+    /// Threads for work that would hold a shard for long.
+    pub jobs: JobPool,
     /// Starting, serving or draining.
     pub lifecycle: Lifecycle,
     /// The queues between the shards and the control thread.

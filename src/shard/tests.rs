@@ -18,6 +18,7 @@ use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::grpc;
 use crate::queue::completions::Completions;
+use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -139,6 +140,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
             run_memory: Arc::default(),
         },
+        jobs: JobPool::default(),
         lifecycle: Lifecycle::new(1),
         control_link: ControlLink {
             control: no_control(),

@@ -552,12 +552,6 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     assert_eq!(overlays().count(), 0);
 }
 
-fn resident_kib(server: &Server) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_thousand_rounds_of_loads_and_unloads_leave_no_memory_behind() {
     let repository = Folder::new("rounds");
@@ -582,10 +576,10 @@ fn a_thousand_rounds_of_loads_and_unloads_leave_no_memory_behind() {
     };
     (0..100).for_each(|_| round());
     thread::sleep(Duration::from_millis(300));
-    let before = resident_kib(&server);
+    let before = server.resident() / 1024;
     (0..1_000).for_each(|_| round());
     thread::sleep(Duration::from_millis(300));
-    let after = resident_kib(&server);
+    let after = server.resident() / 1024;
     println!("resident: {before} KiB before, {after} KiB after");
     assert!(after <= before + 2 * 1024, "{before} KiB before, {after} KiB after");
     let threads = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();

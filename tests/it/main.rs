@@ -41,6 +41,7 @@ mod http2_peer;
 mod isolation;
 mod keep_alive;
 mod kernels;
+mod large_json;
 mod load_trials;
 mod logging;
 mod metrics;

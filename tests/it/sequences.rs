@@ -254,7 +254,7 @@ fn ten_thousand_idle_sequences_cost_no_processor_time_and_little_memory() {
     let more = "max_sequence_idle_microseconds: 600000000 oldest { max_candidate_sequences: 10000 }";
     let server = Server::deuteron(by_id(16, "TYPE_UINT64", more).path(), &["--shards=1"]);
     assert_eq!(send(&server, "1", "^", 1), Ok(1));
-    let before = resident(&server);
+    let before = server.resident();
     thread::scope(|scope| {
         for lane in 0..8 {
             let server = &server;
@@ -271,7 +271,7 @@ fn ten_thousand_idle_sequences_cost_no_processor_time_and_little_memory() {
         }
     });
     assert_eq!(sequences(&server, "active"), COUNT as u64);
-    let each = resident(&server).saturating_sub(before) / COUNT;
+    let each = server.resident().saturating_sub(before) / COUNT;
     thread::sleep(Duration::from_millis(200));
     let (ticks, start) = (ticks(&server), Instant::now());
     thread::sleep(Duration::from_secs(2));
@@ -407,12 +407,6 @@ fn a_request_that_is_to_run_again_where_it_may_not_is_refused_in_tritons_words()
         assert_eq!(answer(&infer(&server, parameters, "[1,1]", 2)), Err(refused.to_owned()), "{sequence}");
         assert_eq!(answer(&infer(&server, parameters, "[1,1]", 1)), Ok(1), "{sequence}");
     }
-}
-
-/// Bytes that the process holds in memory.
-fn resident(server: &Server) -> usize {
-    let text = std::fs::read_to_string(format!("/proc/{}/statm", server.id())).unwrap();
-    text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 /// Hundredths of a second that the process ran.

@@ -137,6 +137,12 @@ impl Server {
         self.child.id()
     }
 
+    /// Bytes that the process holds in memory.
+    pub fn resident(&self) -> usize {
+        let text = fs::read_to_string(format!("/proc/{}/statm", self.id())).unwrap();
+        text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
     /// What it has written so far, standard output and error in one. A thread of the server writes it, perhaps a moment
     /// after the answer to a client: so it is read until it stays the same for that long.
     pub fn log(&self) -> String {

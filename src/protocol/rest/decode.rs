@@ -54,7 +54,11 @@ impl HeaderLength {
     }
 
     /// Bytes of JSON in a body of `body_size` bytes.
-    fn of_body(self, body_size: usize) -> Result<usize, Error> {
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the body has not so many.
+    pub fn of_body(self, body_size: usize) -> Result<usize, Error> {
         let Self::Size(size) = self else { return Ok(body_size) };
         usize::try_from(size).ok().filter(|size| *size <= body_size).ok_or_else(|| {
             Error::invalid(format!("inference header size should be in range (0, {body_size}), got: {size}"))

@@ -9,8 +9,8 @@ use crate::error::{Code, Error};
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
 use crate::protocol::classification::classify;
-use crate::protocol::infer::ResponsePlan;
 use crate::protocol::infer::SequenceParameters;
+use crate::protocol::infer::{OutputPlan, ResponsePlan};
 use crate::protocol::rest::decode::check_json_output;
 use crate::tensor::strings::Strings;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count};
@@ -73,6 +73,13 @@ pub fn encode(
     reply.fields.push(("Inference-Header-Content-Length", json.split_off(size)));
     reply.body = std::iter::once(json).chain(parts).collect();
     Ok(reply)
+}
+
+/// Bytes of the outputs that [`encode`] writes as JSON.
+pub fn json_output_size(plan: &ResponsePlan, outputs: &[Tensor]) -> usize {
+    let is_json = |output: &&OutputPlan| !output.is_binary && output.class_count == 0;
+    let sent = plan.outputs.iter().filter(is_json).filter_map(|output| outputs.get(output.index));
+    sent.map(|tensor| tensor.contents.len()).sum()
 }
 
 /// Writes the echoed sequence parameters, then the model's own.

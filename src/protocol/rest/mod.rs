@@ -16,7 +16,7 @@ pub mod shared_memory;
 pub mod statistics;
 
 pub use decode::{HeaderLength, decode};
-pub use encode::{encode, error_reply};
+pub use encode::{encode, error_reply, json_output_size};
 
 #[cfg(test)]
 mod tests;

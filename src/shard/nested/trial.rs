@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::ModelSpec;
 use crate::model::repository::index::RepositoryOverview;
+use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -251,6 +252,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             custom: CustomMetrics::new(Vec::new()),
             run_memory: Arc::default(),
         },
+        jobs: JobPool::default(),
         lifecycle: Lifecycle::new(SHARDS),
         control_link: ControlLink {
             control: Arc::clone(control),

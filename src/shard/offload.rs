@@ -1,0 +1,72 @@
+//! Work that takes long, done by another thread while the shard serves its other clients.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::budget::ReceiveReservation;
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::protocol::infer::InferRequest;
+use crate::protocol::route::ModelPath;
+use crate::protocol::shared_memory::Regions;
+use crate::shard::Shard;
+use crate::shard::model_table::LocalModel;
+use crate::shard::receive_budget::JobReservation;
+
+impl Shard {
+    /// Awaits work that one of the pool's threads does.
+    ///
+    /// # Errors
+    /// Those of the work; `Internal` where it panics; `Unavailable` where the server ends.
+    pub async fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.server_context.jobs.run(work).await
+    }
+
+    /// The same of work that reserves memory for its request, which then holds it.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn offload_reserving<T: Send + 'static>(
+        &self,
+        memory: &mut ReceiveReservation,
+        work: impl FnOnce(&mut ReceiveReservation) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (process, size) = (Arc::clone(&self.server_context.memory.receive), memory.size());
+        let (outcome, taken) = self.offload(move || Ok(JobReservation::during(&process, size, work))).await?;
+        taken.hand_over(memory);
+        outcome
+    }
+}
+
+/// A request that was decoded before its stages run, with the model that it was decoded for; none where the shard decodes
+/// it by itself.
+pub type DecodedAhead = Option<Box<(Rc<LocalModel>, InferRequest)>>;
+
+/// Has a large message decoded by one of the pool's threads; once more where another version of the model takes its
+/// place meanwhile.
+///
+/// # Errors
+/// Those of `decode`, and where the model is not served.
+pub async fn decode_ahead<D>(
+    shard: &Shard,
+    path: ModelPath<'_>,
+    memory: &mut ReceiveReservation,
+    decode: D,
+) -> Result<DecodedAhead, Error>
+where
+    D: FnOnce(&ModelSpec, Option<&Regions>, &mut ReceiveReservation) -> Result<InferRequest, Error>,
+    D: Clone + Send + 'static,
+{
+    loop {
+        let model = shard.models.find(path.name, path.version)?;
+        let (served, regions, decode) = (Arc::clone(model.served()), shard.regions.borrow().clone(), decode.clone());
+        let work = move |memory: &mut ReceiveReservation| decode(&served.spec, regions.as_deref(), memory);
+        let request = shard.offload_reserving(memory, work).await.inspect_err(|_| shard.count_shortage(memory))?;
+        if shard.models.find(path.name, path.version).is_ok_and(|found| Rc::ptr_eq(&found, &model)) {
+            return Ok(Some(Box::new((model, request))));
+        }
+    }
+}
