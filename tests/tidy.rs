@@ -360,6 +360,43 @@ fn unsafe_stands_in_named_files_with_its_reason() {
     }
 }
 
+/// The reasons for `unsafe` in a file, each in one line.
+fn safety_reasons(text: &str) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut lines = text.lines().map(str::trim).peekable();
+    while let Some(line) = lines.next() {
+        let Some(begin) = line.strip_prefix("// SAFETY:") else { continue };
+        let mut reason = begin.trim().to_owned();
+        while let Some(more) = lines.peek().and_then(|line| line.strip_prefix("//")) {
+            reason = format!("{reason} {}", more.trim());
+            lines.next();
+        }
+        reasons.push(reason);
+    }
+    reasons
+}
+
+#[test]
+fn the_page_of_unsafe_code_lists_every_reason() {
+    let mut page = "# Unsafe code\n\n\
+        Every block of `unsafe`, by the file that has it, with the reason that stands beside it. All other files have none, which\n\
+        `cargo test --test tidy` holds, as it holds this page; `UPDATE_EXPECT=1 cargo test --test tidy` writes it anew.\n"
+        .to_owned();
+    for source in sources() {
+        let reasons = safety_reasons(&source.text);
+        if !reasons.is_empty() {
+            page.push_str(&format!("\n## {}\n\n", source.name));
+            reasons.iter().for_each(|reason| page.push_str(&format!("- {reason}\n")));
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/unsafe.md");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let have = fs::read_to_string(&path).unwrap_or_default();
+    assert!(have == page, "docs/unsafe.md is not what the source says: UPDATE_EXPECT=1 cargo test --test tidy");
+}
+
 #[test]
 fn files_begin_with_what_they_are_and_stay_short() {
     for source in sources() {

@@ -7,8 +7,8 @@ use crate::tensor::AlignedBuffer;
 use crate::wire::message::BodyBuffer;
 
 impl BodyBuffer for AlignedBuffer {
-    fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
-        Self::with_alignment_at(aligned_at, capacity)
+    fn announced(aligned_at: usize, size: usize) -> Self {
+        Self::announced(aligned_at, size)
     }
 
     fn len(&self) -> usize {

@@ -13,9 +13,11 @@ use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error};
+use crate::limits::TYPED_INLINE_MAX;
 use crate::metrics::Departure;
 use crate::policy::PolicyProtocol;
 use crate::protocol::grpc::encode::FramedParts;
+use crate::protocol::grpc::message::UNREADABLE;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::orca;
@@ -32,6 +34,7 @@ use crate::shard::compression;
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::offload::{DecodedAhead, decode_typed_ahead};
 use crate::shard::stream::{self, StreamFault};
 use crate::shard::tracing::FrontTrace;
 use crate::time::Instant;
@@ -325,16 +328,28 @@ async fn infer(
     (trace, entry): (Option<Rc<FrontTrace>>, &AccessEntry),
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
     let message = compression::plain_message(shard, coding, message, &mut memory).await?;
+    let mut ahead: DecodedAhead = None;
+    if message.len() > TYPED_INLINE_MAX {
+        ahead = Box::pin(decode_typed_ahead(shard, &message, &mut memory, grpc::decode::decode)).await?;
+    }
     let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: CallChain::default(), trace: None };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
-        let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-        entry.note_asked(request.model_name, None, request.id);
-        let version = version_of(request.model_version)?;
-        let model = shard.models.find(request.model_name, version)?;
-        let spec = &model.served().spec;
-        entry.note_model(&model, request.id);
-        let mut request = grpc::decode::decode(spec, &request, regions, memory)?;
-        policy::forward(forwarded.as_ref(), spec, &mut request)?;
+        let (model, mut request) = match ahead {
+            Some(decoded) => {
+                entry.note_model(&decoded.0, &decoded.1.plan.id);
+                *decoded
+            }
+            None => {
+                let request = InferMessage::read(&message).map_err(|_| Error::internal(UNREADABLE))?;
+                entry.note_asked(request.model_name, None, request.id);
+                let version = version_of(request.model_version)?;
+                let model = shard.models.find(request.model_name, version)?;
+                entry.note_model(&model, request.id);
+                let request = grpc::decode::decode(&model.served().spec, &request, regions, memory)?;
+                (model, request)
+            }
+        };
+        policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
         Ok((model, request))
     };
     let input = PipelineInput { memory, arrival, is_timed, trace };

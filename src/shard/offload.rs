@@ -3,11 +3,16 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
+use crate::limits::TYPED_INLINE_MAX;
 use crate::model::ModelSpec;
+use crate::protocol::grpc::InferMessage;
+use crate::protocol::grpc::message::{InferOutline, UNREADABLE};
 use crate::protocol::infer::InferRequest;
-use crate::protocol::route::ModelPath;
+use crate::protocol::route::{ModelPath, version_of};
 use crate::protocol::shared_memory::Regions;
 use crate::shard::Shard;
 use crate::shard::model_table::LocalModel;
@@ -69,4 +74,34 @@ where
             return Ok(Some(Box::new((model, request))));
         }
     }
+}
+
+/// How a message of gRPC is decoded: as a call's only one, or as one of a stream.
+pub type DecodeMessage =
+    fn(&ModelSpec, &InferMessage<'_>, Option<&Regions>, &mut ReceiveReservation) -> Result<InferRequest, Error>;
+
+/// What a message is for, where its typed contents are so large that the shard does not read them by itself.
+pub fn large_typed(message: &Bytes) -> Option<InferOutline<'_>> {
+    let outline = (message.len() > TYPED_INLINE_MAX).then(|| InferOutline::read(message))?.ok()?;
+    (outline.inputs_size > TYPED_INLINE_MAX).then_some(outline)
+}
+
+/// Has such a message decoded ahead; any other is left to the shard.
+///
+/// # Errors
+/// As [`decode_ahead`].
+pub async fn decode_typed_ahead(
+    shard: &Shard,
+    message: &Bytes,
+    memory: &mut ReceiveReservation,
+    decode: DecodeMessage,
+) -> Result<DecodedAhead, Error> {
+    let Some(outline) = large_typed(message) else { return Ok(None) };
+    let path = ModelPath { name: outline.model_name, version: version_of(outline.model_version)? };
+    let message = message.clone();
+    let read = move |spec: &ModelSpec, regions: Option<&Regions>, memory: &mut ReceiveReservation| {
+        let message = InferMessage::read(&message).map_err(|_| Error::internal(UNREADABLE))?;
+        decode(spec, &message, regions, memory)
+    };
+    decode_ahead(shard, path, memory, read).await
 }

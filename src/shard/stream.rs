@@ -22,6 +22,7 @@ use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
 use crate::metrics::Departure;
 use crate::model::{CorrelationId, SequenceMark};
 use crate::protocol::grpc::encode::{self, FramedParts};
+use crate::protocol::grpc::message::{InferOutline, UNREADABLE};
 use crate::protocol::grpc::{self, InferMessage};
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::policy::{self, ForwardedFields};
@@ -30,16 +31,18 @@ use crate::protocol::shared_memory::Regions;
 use crate::queue::model_queue::ModelQueue;
 use crate::runtime::clock;
 use crate::shard::access::AccessEntry;
-use crate::shard::compression::{self, AnswerCompression, InflatedKind};
+use crate::shard::compression::{self, AnswerCompression};
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
 use crate::shard::model_table::LocalModel;
+use crate::shard::offload::{DecodedAhead, decode_typed_ahead, large_typed};
 use crate::shard::refusal_run::RefusalRun;
 use crate::shard::request_slots::PartSink;
 use crate::shard::response_counter::{CountedResponse, ResponseCounter};
 use crate::shard::{Shard, shared_memory};
 use crate::time::Instant;
+use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
 
 /// Answers the requests of a stream until its client ends it and all are answered.
@@ -64,7 +67,7 @@ pub async fn run(
         departure,
         begun,
         compression,
-        inflating: None,
+        preparing: None,
         requests: VecDeque::new(),
         is_half_closed: false,
     };
@@ -90,9 +93,9 @@ struct StreamInfer {
     begun: Rc<BegunSequences>,
     /// How its responses are compressed; none where they are not.
     compression: Option<AnswerCompression>,
-    /// The latest message, where it is compressed. Until it is inflated no other is taken, so that requests keep
-    /// their order.
-    inflating: Option<Pin<Box<dyn Future<Output = Inflated>>>>,
+    /// The latest message, where it is compressed, or too large for the shard to read. Until it is prepared no other is
+    /// taken, so that requests keep their order.
+    preparing: Option<Pin<Box<dyn Future<Output = Result<PreparedMessage, Error>>>>>,
     /// Requests in flight, in the order they arrived.
     requests: VecDeque<StreamRequest>,
     is_half_closed: bool,
@@ -107,8 +110,13 @@ struct StreamRequest {
     is_ordered: bool,
 }
 
-/// A message that was compressed, with its memory.
-type Inflated = Result<(Bytes, ReceiveReservation), Error>;
+/// A message as its request begins.
+struct PreparedMessage {
+    message: Bytes,
+    memory: ReceiveReservation,
+    /// Its request where it was decoded ahead, or why there is none.
+    ahead: Result<DecodedAhead, Error>,
+}
 
 /// A request's last response, none where it was sent already; or the error that ends the stream.
 type Outcome = Result<Option<FramedParts>, Error>;
@@ -138,10 +146,10 @@ impl StreamInfer {
             if let Err(error) = self.send() {
                 return Poll::Ready(Err(StreamFault::Request(error)));
             }
-            if let Some(inflating) = &mut self.inflating {
-                let Poll::Ready(inflated) = inflating.as_mut().poll(context) else { return Poll::Pending };
-                self.inflating = None;
-                if let Err(fault) = inflated.and_then(|(message, memory)| self.begin(message, memory, refused)) {
+            if let Some(preparing) = &mut self.preparing {
+                let Poll::Ready(prepared) = preparing.as_mut().poll(context) else { return Poll::Pending };
+                self.preparing = None;
+                if let Err(fault) = prepared.and_then(|prepared| self.begin(prepared, refused)) {
                     return Poll::Ready(Err(StreamFault::Request(fault)));
                 }
                 continue;
@@ -161,17 +169,15 @@ impl StreamInfer {
                 Ok(NextMessage::Nothing) => return Poll::Pending,
                 Ok(NextMessage::End) => self.is_half_closed = true,
                 Ok(NextMessage::Message(message)) => {
-                    let mut memory = self.link.take_memory(self.stream);
-                    if let Some(coding) = self.link.coding(self.stream) {
+                    let memory = self.link.take_memory(self.stream);
+                    let coding = self.link.coding(self.stream);
+                    if coding.is_some() || large_typed(&message).is_some() {
                         let shard = Rc::clone(&self.shard);
-                        self.inflating = Some(Box::pin(async move {
-                            let kind = InflatedKind::Message;
-                            let message = compression::inflate(&shard, coding, kind, message, &mut memory).await?;
-                            Ok((message, memory))
-                        }));
+                        self.preparing = Some(Box::pin(prepare(shard, coding, message, memory)));
                         continue;
                     }
-                    if let Err(fault) = self.begin(message, memory, refused) {
+                    let prepared = PreparedMessage { message, memory, ahead: Ok(None) };
+                    if let Err(fault) = self.begin(prepared, refused) {
                         return Poll::Ready(Err(StreamFault::Request(fault)));
                     }
                 }
@@ -207,11 +213,31 @@ impl StreamInfer {
     /// cannot be parsed has no id to answer in band with.
     fn begin(
         &mut self,
-        message: Bytes,
-        memory: ReceiveReservation,
+        PreparedMessage { message, memory, ahead }: PreparedMessage,
         refused: &mut Option<RefusalRun>,
     ) -> Result<(), Error> {
         let entry = self.access_entry(&message);
+        match ahead {
+            Ok(None) => {}
+            Ok(Some(decoded)) => {
+                self.send_refusals(refused.as_mut());
+                let (model, id) = (Rc::clone(&decoded.0), decoded.1.plan.id.clone());
+                entry.note_model(&model, &id);
+                self.start(model, id, (message, memory), Some(decoded), entry);
+                return Ok(());
+            }
+            Err(error) if error.code() == Code::Internal => {
+                entry.settle(error.code().on_wire().1.into());
+                return Err(error);
+            }
+            Err(error) => {
+                self.send_refusals(refused.as_mut());
+                let id = InferOutline::read(&message).unwrap_or_default().id;
+                let answer = encode::encode_failure(id, error.text()).unwrap_or_default();
+                self.refuse(refused.insert(RefusalRun::new(message, error.code(), &answer)), &entry);
+                return Ok(());
+            }
+        }
         if let Some(run) = refused.as_mut().filter(|run| run.covers(&message)) {
             note_message(&entry, &message);
             self.refuse(run, &entry);
@@ -219,7 +245,7 @@ impl StreamInfer {
         }
         self.send_refusals(refused.as_mut());
         note_message(&entry, &message);
-        let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
+        let request = InferMessage::read(&message).map_err(|_| Error::internal(UNREADABLE))?;
         let version = version_of(request.model_version);
         let model = match version.and_then(|version| self.shard.models.find(request.model_name, version)) {
             Ok(model) => model,
@@ -235,7 +261,7 @@ impl StreamInfer {
         let id = request.id.to_owned();
         drop(request);
         entry.note_model(&model, &id);
-        self.start(model, id, (message, memory), entry);
+        self.start(model, id, (message, memory), None, entry);
         Ok(())
     }
 
@@ -245,6 +271,7 @@ impl StreamInfer {
         model: Rc<LocalModel>,
         id: String,
         (message, memory): (Bytes, ReceiveReservation),
+        ahead: DecodedAhead,
         entry: AccessEntry,
     ) {
         let is_ordered = !model.served().spec.is_decoupled;
@@ -279,7 +306,7 @@ impl StreamInfer {
                 has_run: false,
             };
             let input = PipelineInput { memory, arrival, is_timed: false, trace: trace.clone() };
-            let mut outcome = answer(&shard, &model, (message, forwarded), input, &mut hooks).await;
+            let mut outcome = answer(&shard, &model, (message, ahead, forwarded), input, &mut hooks).await;
             if let (Ok(Some(response)), true) = (&mut outcome, compression.is_some()) {
                 let whole = std::mem::take(response);
                 *response = Box::pin(compression::deflate_message(&shard, compression, whole)).await;
@@ -328,6 +355,18 @@ impl StreamInfer {
     }
 }
 
+/// Inflates a message that is compressed, and has one decoded that is too large for the shard.
+async fn prepare(
+    shard: Rc<Shard>,
+    coding: Option<Coding>,
+    message: Bytes,
+    mut memory: ReceiveReservation,
+) -> Result<PreparedMessage, Error> {
+    let message = compression::plain_message(&shard, coding, message, &mut memory).await?;
+    let ahead = decode_typed_ahead(&shard, &message, &mut memory, grpc::decode::decode_streamed).await;
+    Ok(PreparedMessage { message, memory, ahead })
+}
+
 /// What is sent of an outcome. As in Triton: an error of the model ends the stream, where the client wants its status, and
 /// a request that was refused before does not; all others are sent as messages.
 fn in_band(
@@ -361,14 +400,19 @@ fn note_message(entry: &AccessEntry, message: &Bytes) {
 async fn answer(
     shard: &Rc<Shard>,
     model: &Rc<LocalModel>,
-    (message, forwarded): (Bytes, Option<Rc<ForwardedFields>>),
+    (message, ahead, forwarded): (Bytes, DecodedAhead, Option<Rc<ForwardedFields>>),
     input: PipelineInput,
     hooks: &mut StreamHooks,
 ) -> Result<Option<FramedParts>, Error> {
     let served = model.served();
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
-        let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-        let mut request = grpc::decode::decode_streamed(&served.spec, &request, regions, memory)?;
+        let mut request = match ahead {
+            Some(decoded) => decoded.1,
+            None => {
+                let request = InferMessage::read(&message).map_err(|_| Error::internal(UNREADABLE))?;
+                grpc::decode::decode_streamed(&served.spec, &request, regions, memory)?
+            }
+        };
         policy::forward(forwarded.as_deref(), &served.spec, &mut request)?;
         if let Some(shared) = &request.plan.shared {
             shared.check_streamed()?;

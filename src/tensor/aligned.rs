@@ -4,7 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 
-use crate::limits::TENSOR_ALIGNMENT;
+use crate::limits::{BODY_CLAIM_MAX, TENSOR_ALIGNMENT};
 
 /// One cache line. A `Vec` of lines is aligned without unsafe code.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -30,6 +30,8 @@ pub struct AlignedBuffer {
     lead: usize,
     /// Bytes in use. `lines` may be longer: shrinking keeps them.
     size: usize,
+    /// Lines that all of it takes, where somebody has said how much comes; else 0.
+    announced: usize,
 }
 
 impl AlignedBuffer {
@@ -38,7 +40,16 @@ impl AlignedBuffer {
         let lead = (TENSOR_ALIGNMENT - aligned_at % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
         let mut lines = Vec::new();
         lines.reserve_exact(lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT));
-        Self { lines, lead, size: 0 }
+        Self { lines, lead, size: 0, announced: 0 }
+    }
+
+    /// The same for `size` bytes that somebody announces. It claims [`BODY_CLAIM_MAX`] of them at most; once these have
+    /// come, room is made for all, which is memory only as it is written. So nothing is copied again and again while it
+    /// grows, and an announcement alone costs little.
+    pub fn announced(aligned_at: usize, size: usize) -> Self {
+        let buffer = Self::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
+        let announced = buffer.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
+        Self { announced, ..buffer }
     }
 
     /// An empty buffer that begins on a boundary.
@@ -49,7 +60,7 @@ impl AlignedBuffer {
     /// A buffer of `size` zeros that begins on a boundary.
     pub fn zeroed(size: usize) -> Self {
         let lines = vec![Line::zeroed(); size.div_ceil(TENSOR_ALIGNMENT)];
-        Self { lines, lead: 0, size }
+        Self { lines, lead: 0, size, announced: 0 }
     }
 
     /// The number of bytes.
@@ -81,6 +92,7 @@ impl AlignedBuffer {
         let (lines, end) = rest.as_chunks();
         // After a `resize` to a smaller size there are stale lines behind the last byte: pushing would leave a gap.
         if (self.lead + self.size).div_ceil(TENSOR_ALIGNMENT) == self.lines.len() {
+            self.make_room(self.lines.len().saturating_add(lines.len()));
             self.lines.extend(lines.iter().copied().map(Line));
             self.size += lines.len() * TENSOR_ALIGNMENT;
             self.append(end);
@@ -101,9 +113,18 @@ impl AlignedBuffer {
     pub fn resize(&mut self, size: usize) {
         let line_count = self.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
         if line_count > self.lines.len() {
+            self.make_room(line_count);
             self.lines.resize(line_count, Line::zeroed());
         }
         self.size = size;
+    }
+
+    /// Makes room for what was announced where `count` lines need more than there is. Where it cannot be had at once, the
+    /// vector grows by itself as the bytes come.
+    fn make_room(&mut self, count: usize) {
+        if count > self.lines.capacity() && count <= self.announced {
+            let _ = self.lines.try_reserve_exact(self.announced - self.lines.len());
+        }
     }
 
     /// Turns the buffer into shared, immutable bytes without a copy; the alignment stays.
@@ -122,6 +143,31 @@ impl AsRef<[u8]> for AlignedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_announcement_claims_little_and_what_comes_is_copied_once() {
+        let size = 40 * BODY_CLAIM_MAX;
+        let mut buffer = AlignedBuffer::announced(5, size);
+        assert!(buffer.lines.capacity() * TENSOR_ALIGNMENT <= BODY_CLAIM_MAX + 2 * TENSOR_ALIGNMENT);
+        let part = vec![7; BODY_CLAIM_MAX / 2 + 3];
+        buffer.extend_from_slice(&part);
+        let few = buffer.lines.capacity();
+        buffer.resize(BODY_CLAIM_MAX + 100);
+        let all = buffer.lines.capacity();
+        assert!(few * 30 < all && all * TENSOR_ALIGNMENT < size + 2 * TENSOR_ALIGNMENT, "{few} {all}");
+        let place = buffer.as_slice().as_ptr();
+        while buffer.len() + part.len() <= size {
+            buffer.extend_from_slice(&part);
+        }
+        assert_eq!((buffer.as_slice().as_ptr(), buffer.lines.capacity()), (place, all));
+        // More than was announced.
+        buffer.resize(size + 100);
+        assert_eq!(buffer.as_slice()[size - part.len()..][..3], [7; 3]);
+        // What no machine has is not asked for before it comes.
+        let mut endless = AlignedBuffer::announced(0, usize::MAX);
+        endless.resize(BODY_CLAIM_MAX + 1);
+        assert_eq!(endless.len(), BODY_CLAIM_MAX + 1);
+    }
 
     #[test]
     fn the_chosen_byte_lies_on_a_boundary_and_stays_there() {

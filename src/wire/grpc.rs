@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::limits::{BODY_CLAIM_MAX, READ_SIZE};
+use crate::limits::READ_SIZE;
 use crate::wire::message::BodyBuffer;
 
 /// Bytes before each message: a compressed flag and the size in four bytes.
@@ -211,8 +211,7 @@ fn take_start<B: BodyBuffer>(
         return None;
     }
     let aligned_at = if let PayloadPlace::At(offset) = place { offset } else { 0 };
-    // At most BODY_CLAIM_MAX at first: a prefix alone must not make us allocate what it announces.
-    let mut buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
+    let mut buffer = B::announced(aligned_at, size);
     buffer.extend_from_slice(start);
     Some(buffer)
 }
@@ -345,7 +344,7 @@ mod tests {
 
     use super::*;
 
-    /// Records the offset it was asked to align, and asserts that no more than BODY_CLAIM_MAX is allocated at first.
+    /// Records the offset it was asked to align.
     #[derive(Debug, Default)]
     struct Noted {
         bytes: Vec<u8>,
@@ -353,8 +352,7 @@ mod tests {
     }
 
     impl BodyBuffer for Noted {
-        fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
-            assert!(capacity <= BODY_CLAIM_MAX);
+        fn announced(aligned_at: usize, _: usize) -> Self {
             Self { bytes: Vec::new(), aligned_at }
         }
 

@@ -137,8 +137,9 @@ impl Reply {
 /// A buffer into which a body is received. A trait, so that this layer need not know which alignment tensors need: the
 /// shard implements it for its buffers.
 pub trait BodyBuffer {
-    /// An empty buffer for `capacity` bytes, in which the byte at offset `aligned_at` will be aligned.
-    fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self;
+    /// An empty buffer for `size` bytes that somebody announces, in which the byte at offset `aligned_at` will be aligned.
+    /// The announcement alone must not take much memory.
+    fn announced(aligned_at: usize, size: usize) -> Self;
 
     /// Number of bytes in it.
     fn len(&self) -> usize;

@@ -1,13 +1,15 @@
-//! Bodies of megabytes in JSON: other threads than the shard's read and write them, so that the shard's other clients
-//! wait for none of it; and the memory of a burst goes back to the system.
+//! Bodies of megabytes in JSON, and messages of megabytes in typed contents: other threads than the shard's read and write
+//! them, so that the shard's other clients wait for none of it; and the memory of a burst goes back to the system.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::grpc::Client;
 use crate::support::http::{self, Connection};
 use crate::support::metrics::metric;
+use crate::support::protobuf::Message;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
@@ -103,6 +105,68 @@ fn a_fault_in_a_large_body_is_told_as_in_a_small_one() {
     assert_eq!(ask(PATH, &large).0, 200);
     assert_eq!(metric(server.metrics(), HELD), 0);
     assert!(metric(server.metrics(), "deuteron_receive_memory_refused_total") >= 1);
+}
+
+const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// A request whose elements are varints of two bytes.
+fn typed(id: &str, count: usize) -> Vec<u8> {
+    let values: Vec<i64> = (0..count).map(|index| i64::try_from(index % 900).unwrap() + 200).collect();
+    let shape = [1, i64::try_from(count).unwrap()];
+    let contents = Message::new().packed(3, &values);
+    let input = Message::new().bytes(1, "INPUT0").bytes(2, "INT64").packed(3, &shape).message(5, contents);
+    Message::new().bytes(1, "identity_int64").bytes(3, id).message(5, input).into_bytes()
+}
+
+/// Whether an answer ends with those values.
+fn holds(answer: &[u8], count: usize) -> bool {
+    let raw = &answer[answer.len() - 8 * count..];
+    let values = raw.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    values.eq((0..count).map(|index| index as u64 % 900 + 200))
+}
+
+#[test]
+fn large_typed_contents_are_answered_whole_while_the_shard_serves_others() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let large = typed("a", 3_000_000);
+    let mut took = Duration::ZERO;
+    let (longest, count) = longest_wait(&server, || {
+        let start = Instant::now();
+        let answer = Client::new(server.grpc()).call(INFER, &large).unwrap();
+        took = start.elapsed();
+        assert!(holds(&answer, 3_000_000));
+    });
+    assert!(longest < took / 3, "waited {longest:?} of {took:?}, {count} requests");
+}
+
+#[test]
+fn large_typed_contents_in_a_stream_keep_their_place_and_are_refused_in_band() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let mut wrong = typed("c", 100_000);
+    let at = wrong.windows(6).position(|bytes| bytes == b"INPUT0").unwrap();
+    wrong[at + 5] = b'7';
+    let requests = vec![typed("a", 1), typed("b", 200_000), wrong, typed("d", 2), typed("e", 300_000), typed("f", 1)];
+    let (came, end) = Client::new(server.grpc()).stream(STREAM, &[], requests);
+    assert!(end.is_ok(), "{end:?}");
+    assert_eq!(came.len(), 6);
+    for (answer, count) in came.iter().zip([1, 200_000, 0, 2, 300_000, 1]) {
+        match count {
+            0 => assert!(String::from_utf8_lossy(answer).contains("INPUT7"), "{}", String::from_utf8_lossy(answer)),
+            count => assert!(holds(answer, count), "{count}"),
+        }
+    }
+    // A message that cannot be read ends the stream, as a small one does; alone it is refused.
+    let mut cut = typed("a", 200_000);
+    let last = cut.len() - 1;
+    cut[last] |= 0x80;
+    let (came, end) = Client::new(server.grpc()).stream(STREAM, &[], vec![cut.clone(), typed("b", 1)]);
+    assert!(came.is_empty(), "{came:?}");
+    assert_eq!(end.unwrap_err().message(), "Unable to parse request");
+    assert_eq!(Client::new(server.grpc()).call(INFER, &cut).unwrap_err().message(), "Unable to parse request");
+    assert_eq!(metric(server.metrics(), HELD), 0);
 }
 
 #[test]

@@ -95,8 +95,8 @@ const fn mix(seed: u64) -> u64 {
 pub(in crate::connection) struct PlainBody(Vec<u8>);
 
 impl BodyBuffer for PlainBody {
-    fn with_alignment_at(_: usize, capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity))
+    fn announced(_: usize, _: usize) -> Self {
+        Self(Vec::new())
     }
 
     fn len(&self) -> usize {

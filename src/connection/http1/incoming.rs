@@ -10,7 +10,7 @@
 
 use crate::budget::{ReceiveReservation, Shortage};
 use crate::connection::input::InputBuffer;
-use crate::limits::{BODY_CLAIM_MAX, INPUT_SIZE_MIN, READ_SIZE};
+use crate::limits::{INPUT_SIZE_MIN, READ_SIZE};
 use crate::wire::http1::HttpRefusal;
 use crate::wire::http1::chunk::{self, Chunks};
 use crate::wire::http1::head::{self, BodyLength, RequestHead};
@@ -51,15 +51,15 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         body_size_max: usize,
         head_size_max: usize,
     ) -> Result<Self, HttpRefusal> {
-        let (part, claim) = match head.length {
+        let (part, size) = match head.length {
             BodyLength::Chunked => (NextPart::ChunkLine { chunks: Chunks::default() }, 0),
             BodyLength::Sized(size) => {
                 let left = fit(0, size, body_size_max)?;
                 memory.check(left).map_err(refusal)?;
-                (NextPart::Sized { left }, left.min(BODY_CLAIM_MAX))
+                (NextPart::Sized { left }, left)
             }
         };
-        let buffer = B::with_alignment_at(head.aligned_at, claim);
+        let buffer = B::announced(head.aligned_at, size);
         Ok(Self { head, buffer, filled: 0, memory, part, body_size_max, head_size_max })
     }
 

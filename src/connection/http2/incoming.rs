@@ -4,7 +4,6 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::budget::{ReceiveReservation, Shortage};
-use crate::limits::BODY_CLAIM_MAX;
 use crate::wire::grpc::{GatherError, Gatherer, PREFIX_SIZE};
 use crate::wire::message::{BodyBuffer, Fields, Message, Method};
 
@@ -275,7 +274,7 @@ pub(super) struct MessageBody<B> {
 impl<B: BodyBuffer> MessageBody<B> {
     /// A body of `size` bytes, as far as is known, whose byte at `aligned_at` will be aligned.
     pub(super) fn new(method: Method, path: Bytes, fields: Fields, aligned_at: usize, size: usize) -> Self {
-        let buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
+        let buffer = B::announced(aligned_at, size);
         Self { method, path, fields, buffer, filled: 0, memory: Memory::default() }
     }
 

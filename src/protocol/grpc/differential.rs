@@ -125,8 +125,8 @@ fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>)
 struct PlainBuffer(Vec<u8>);
 
 impl BodyBuffer for PlainBuffer {
-    fn with_alignment_at(_: usize, capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity))
+    fn announced(_: usize, _: usize) -> Self {
+        Self(Vec::new())
     }
 
     fn len(&self) -> usize {

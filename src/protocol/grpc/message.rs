@@ -124,6 +124,40 @@ pub const UNREADABLE: &str = "Unable to parse request";
 /// Field number of `raw_input_contents`. The first occurrence is aligned in its buffer as the message is received.
 pub const RAW_INPUT_CONTENTS: u32 = 7;
 
+/// What a request is for, and how much of it are inputs, without a look at their contents: cheap, however large they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InferOutline<'a> {
+    /// `model_name`.
+    pub model_name: &'a str,
+    /// `model_version`.
+    pub model_version: &'a str,
+    /// `id`.
+    pub id: &'a str,
+    /// Bytes of `inputs`, which hold typed contents.
+    pub inputs_size: usize,
+}
+
+impl<'a> InferOutline<'a> {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// A [`WireError`] if the bytes are no message, or one of another type.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut outline = Self::default();
+        for field in fields(bytes) {
+            match field? {
+                (1, wire) => outline.model_name = wire.as_str()?,
+                (2, wire) => outline.model_version = wire.as_str()?,
+                (3, wire) => outline.id = wire.as_str()?,
+                (5, wire) => outline.inputs_size = outline.inputs_size.saturating_add(wire.as_bytes()?.len()),
+                _ => {}
+            }
+        }
+        Ok(outline)
+    }
+}
+
 impl<'a> InferMessage<'a> {
     /// Reads a request.
     ///

@@ -206,8 +206,8 @@ fn stored_inputs_of_the_fuzzer_pass() {
 struct Aligned(AlignedBuffer);
 
 impl BodyBuffer for Aligned {
-    fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
-        Self(AlignedBuffer::with_alignment_at(aligned_at, capacity))
+    fn announced(aligned_at: usize, size: usize) -> Self {
+        Self(AlignedBuffer::announced(aligned_at, size))
     }
 
     fn len(&self) -> usize {

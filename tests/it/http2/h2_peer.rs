@@ -117,8 +117,8 @@ impl<'a> Choices<'a> {
 struct Plain(Vec<u8>);
 
 impl BodyBuffer for Plain {
-    fn with_alignment_at(_: usize, capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity))
+    fn announced(_: usize, _: usize) -> Self {
+        Self(Vec::new())
     }
 
     fn len(&self) -> usize {
