@@ -30,7 +30,7 @@ fn value_of(flag: &Flag<Settings>) -> &'static str {
         ("[MODE,]SETTING=VALUE", "rate=7"),
     ];
     let more = [
-        ("local,size=BYTES", "local,size=7"),
+        ("CACHE,SETTING=VALUE_OR_SECRET", "local,size=7"),
         ("SETTING", "default-max-batch-size=7"),
         ("SETTING=VALUE", "summary_latencies=true"),
         ("FILE", "f"),
@@ -258,10 +258,15 @@ fn what_is_wrong_is_said_in_one_line() {
         ("local", "option format is '<cache name>,<setting>=<value>'"),
         ("local,size", "option format is '<cache name>,<setting>=<value>'"),
         ("local,size=x", "expected a whole number"),
-        ("local,length=1", "'length' is no setting of the cache; expected 'size'"),
-        ("redis,host=x", "there is no cache 'redis'; expected 'local'"),
+        ("local,length=1", "'length' is no setting of the cache 'local'; expected 'size'"),
+        (
+            "redis,pasword=x",
+            "'pasword' is no setting of the cache 'redis'; expected host, port, user, password, db, connect_timeout, \
+             socket_timeout, wait_timeout or pool_size",
+        ),
     ] {
-        check(&format!("m --cache-config={cache}"), &format!("--cache-config={cache}: {want}"));
+        // Without the value, which may be a password.
+        check(&format!("m --cache-config={cache}"), &format!("--cache-config: {want}"));
     }
     check("m --cuda-memory-pool-byte-size=7", "--cuda-memory-pool-byte-size=7: expected GPU:BYTES, as in 0:67108864");
     check("m --admission=maybe", "--admission=maybe: expected none or deadline");

@@ -34,6 +34,7 @@ use crate::shard::model_table::{InstanceRoute, LocalModel};
 use crate::shard::request_details::{in_sequence, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
 use crate::shard::response_cache::{CacheKey, EnsembleParts};
+use crate::shard::shared_cache::SharedMiss;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 use crate::trace::ActiveTrace;
@@ -105,11 +106,19 @@ impl Submission {
 }
 
 /// The result of a lookup in the response cache.
-enum CacheLookup {
+pub(super) enum CacheLookup {
     /// The cached outputs.
     Hit(Vec<Tensor>, Stamps),
-    /// Nothing is cached under this key, which has these steps; the lookup took so long.
-    Miss(CacheKey, Vec<Arc<ModelSpec>>, Duration),
+    /// Nothing is cached; the lookup took so long.
+    Miss(MissedKey, Duration),
+}
+
+/// Where the answer to a request that missed is cached.
+pub(super) enum MissedKey {
+    /// In the shard's own cache, with these steps.
+    Own(CacheKey, Vec<Arc<ModelSpec>>),
+    /// In the cache that servers share; `None` where it could not be asked.
+    Shared(Option<SharedMiss>),
 }
 
 /// What a model answered to a request.
@@ -155,13 +164,17 @@ impl Shard {
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
-        let lookup = self.look_up(model, &request, arrival.received);
+        let lookup = if self.shared_cache.is_some() && model.served().spec.is_cached {
+            Box::pin(self.look_up_shared(model, &request, (arrival.received, arrival.deadline))).await
+        } else {
+            self.look_up(model, &request, arrival.received)
+        };
         if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
             return Ok((InferOutcome { outputs, parameters: None, plan: request.plan, stamps }, AnswerPart::Last));
         }
         let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
-        if let Some(CacheLookup::Miss(key, steps, took)) = lookup {
-            self.remember(model, (key, steps), &inferred, took);
+        if let Some(CacheLookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred, took);
         }
         Ok((inferred, part))
     }
@@ -235,37 +248,55 @@ impl Shard {
         let mut cache = cache.borrow_mut();
         let began = clock::now();
         let key = cache.key(&served.spec, &request.inputs, &request.parameters, &parts);
-        let found = cache.find(&key);
+        Some(match cache.find(&key) {
+            Some(outputs) => self.hit(model, outputs, (received, began)),
+            None => CacheLookup::Miss(MissedKey::Own(key, parts.models), self.count_miss(began)),
+        })
+    }
+
+    /// A lookup that began at an instant found an answer.
+    pub(super) fn hit(
+        &self,
+        model: &LocalModel,
+        outputs: Vec<Tensor>,
+        (received, began): (Instant, Instant),
+    ) -> CacheLookup {
         let now = clock::now();
-        let Some(outputs) = found else {
-            self.cells.cache.misses.add(1);
-            self.cells.cache.lookup_duration.add_duration(now.since(began));
-            return Some(CacheLookup::Miss(key, parts.models, now.since(began)));
-        };
-        if let Some(cells) = served.cells.get(self.index) {
+        if let Some(cells) = model.served().cells.get(self.index) {
             cells.count_cache_hit(received, began, now, clock::epoch_millis(now));
         }
         self.cells.cache.hits.add(1);
         self.cells.cache.lookup_duration.add_duration(now.since(began));
         let stamps = Stamps { received, batched: began, input_end: began, infer_end: began, output_end: now };
-        Some(CacheLookup::Hit(outputs, stamps))
+        CacheLookup::Hit(outputs, stamps)
+    }
+
+    /// A lookup in the shared cache that began at an instant found none.
+    pub(super) fn missed(&self, miss: Option<SharedMiss>, began: Instant) -> CacheLookup {
+        CacheLookup::Miss(MissedKey::Shared(miss), self.count_miss(began))
+    }
+
+    fn count_miss(&self, began: Instant) -> Duration {
+        let took = clock::now().since(began);
+        self.cells.cache.misses.add(1);
+        self.cells.cache.lookup_duration.add_duration(took);
+        took
     }
 
     /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion. An answer with
     /// parameters is not cached: they may speak of this one run, and without them (as Triton caches) it would be
     /// another answer.
-    fn remember(
-        &self,
-        model: &LocalModel,
-        (key, steps): (CacheKey, Vec<Arc<ModelSpec>>),
-        inferred: &InferOutcome,
-        looked_up: Duration,
-    ) {
+    fn remember(&self, model: &Rc<LocalModel>, key: MissedKey, inferred: &InferOutcome, looked_up: Duration) {
         let began = clock::now();
-        if let Some(cache) = self.cache.as_ref().filter(|_| inferred.parameters.is_none()) {
-            let mut cache = cache.borrow_mut();
-            cache.insert(key, &model.served().spec, steps, &inferred.outputs);
-            cache.show(&self.cells.cache);
+        match (key, &self.cache) {
+            _ if inferred.parameters.is_some() => {}
+            (MissedKey::Own(key, steps), Some(cache)) => {
+                let mut cache = cache.borrow_mut();
+                cache.insert(key, &model.served().spec, steps, &inferred.outputs);
+                cache.show(&self.cells.cache);
+            }
+            (MissedKey::Shared(Some(miss)), _) => self.store_shared(model, miss, &inferred.outputs),
+            (MissedKey::Own(..) | MissedKey::Shared(None), _) => {}
         }
         let now = clock::now();
         let took = now.since(began);
