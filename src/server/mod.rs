@@ -40,7 +40,7 @@ use crate::log::{self, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::{clock, socket as sockets};
 use crate::server::stand_in::StandIn;
-use crate::settings::{ControlMode, Settings};
+use crate::settings::{ControlMode, LogFormat, Settings};
 use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
@@ -53,10 +53,22 @@ pub fn run(settings: &Settings) -> ExitCode {
     match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings)) {
         Ok(code) => code,
         Err(error) => {
-            log::error(&format!("creating server: {error}"));
-            log::plain(PlainTarget::Error, &format!("error: creating server: {error}\n"));
+            tell_failure(settings, &error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says once why the server did not start: on standard error as tritonserver does. A log in a file has it too, and one in
+/// JSON has only lines of JSON.
+fn tell_failure(settings: &Settings, error: &Error) {
+    let has_file = settings.log_file.is_some();
+    let is_json = !has_file && settings.log.error && settings.log.format == LogFormat::Json;
+    if has_file || is_json {
+        log::error(&format!("creating server: {error}"));
+    }
+    if !is_json {
+        log::plain(PlainTarget::Error, &format!("error: creating server: {error}\n"));
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod backend;
 mod cache;
+pub mod environment;
 mod metrics;
 mod table;
 mod trace;
@@ -64,6 +65,7 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
     settings.warnings.extend(warnings);
     flags::apply(SECTIONS, matches, &mut settings)?;
     cache::check(&mut settings, variables)?;
+    environment::apply(&mut settings, variables)?;
     if !paths.is_empty() {
         settings.repositories = paths;
     }
