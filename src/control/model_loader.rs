@@ -461,7 +461,7 @@ impl ModelLoader {
         pinned: &PinnedFiles,
     ) -> Option<HashedFiles> {
         // A process that tries a load has no use for it.
-        if self.settings.redis.is_none() || self.engine_processes.is_none() {
+        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
             return None;
         }
         let backend_file = spec.python.as_ref().filter(|python| python.is_backend);
@@ -476,7 +476,7 @@ impl ModelLoader {
 
     /// Says what a version is, where a cache is shared with other servers. Without that its answers are not cached.
     fn identify(&self, spec: &mut ModelSpec, identity: impl FnOnce(&ModelSpec) -> Option<ModelIdentity>) {
-        if self.settings.redis.is_none() || self.engine_processes.is_none() {
+        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
             return;
         }
         spec.identity = identity(spec);

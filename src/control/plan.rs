@@ -239,7 +239,7 @@ pub fn server_context(
         },
         memory: MemoryBudgets {
             receive: Arc::new(ProcessReceiveBudget::new(receive_memory(settings), shards)),
-            cache_size: settings.cache_size,
+            cache_size: settings.cache.size,
         },
         metrics: MetricsSources {
             shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),

@@ -6,7 +6,22 @@ use std::time::Duration;
 
 use crate::flags::{Variables, parse};
 use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_CONNECTIONS, REDIS_CONNECTIONS_MAX, REDIS_LOOKUP_TIMEOUT};
-use crate::settings::Settings;
+
+/// The response cache: in this process, in Redis, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Bytes of the cache in this process; 0 for none.
+    pub size: usize,
+    /// The Redis that is the cache instead; `None` for none.
+    pub redis: Option<RedisSettings>,
+}
+
+impl CacheSettings {
+    /// Whether there is a cache.
+    pub const fn is_on(&self) -> bool {
+        self.size > 0 || self.redis.is_some()
+    }
+}
 
 /// How Redis is reached, and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +80,12 @@ impl Default for RedisSettings {
 }
 
 /// `local,size=BYTES` or `redis,SETTING=VALUE`.
-pub(super) fn read(settings: &mut Settings, value: &str) -> Result<(), String> {
+pub(super) fn read(settings: &mut CacheSettings, value: &str) -> Result<(), String> {
     const FORM: &str = "option format is '<cache name>,<setting>=<value>'";
     let (cache, setting) = value.split_once(',').ok_or(FORM)?;
     let (name, value) = setting.split_once('=').ok_or(FORM)?;
     match (cache, name) {
-        ("local", "size") => settings.cache_size = parse(value)?,
+        ("local", "size") => settings.size = parse(value)?,
         ("local", _) => return Err(format!("'{name}' is no setting of the cache 'local'; expected 'size'")),
         ("redis", _) => read_redis(settings.redis.get_or_insert_default(), name, value)?,
         _ => return Err(format!("there is no cache '{cache}'; expected 'local' or 'redis'")),
@@ -119,9 +134,9 @@ fn read_redis(redis: &mut RedisSettings, name: &str, value: &str) -> Result<(), 
 }
 
 /// Once all flags are read: what is missing, and the variables with the login.
-pub(super) fn check(settings: &mut Settings, variables: Variables) -> Result<(), String> {
+pub(super) fn check(settings: &mut CacheSettings, variables: Variables) -> Result<(), String> {
     let Some(redis) = &mut settings.redis else { return Ok(()) };
-    if settings.cache_size > 0 {
+    if settings.size > 0 {
         return Err("--cache-config: there is one cache, and both 'local' and 'redis' are configured".to_owned());
     }
     if redis.host.is_empty() || redis.port == 0 {
@@ -153,7 +168,7 @@ mod tests {
 
     /// Redis after these settings, and variables.
     fn redis(words: &[&str], variables: &[(&str, &str)]) -> Result<RedisSettings, String> {
-        let mut settings = Settings::default();
+        let mut settings = CacheSettings::default();
         words.iter().try_for_each(|word| read(&mut settings, word))?;
         let variable =
             |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| OsString::from(value));

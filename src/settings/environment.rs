@@ -91,7 +91,7 @@ mod tests {
         let variable =
             |name: &str| given.iter().find(|(have, _)| *have == name).map(|(_, value)| OsString::from(value));
         apply(&mut settings, &variable)?;
-        cache::check(&mut settings, &variable)?;
+        cache::check(&mut settings.cache, &variable)?;
         Ok(settings)
     }
 
@@ -105,6 +105,18 @@ mod tests {
         }
         for name in ["TRITON_PARALLEL_INSTANCE_LOADING", "TRITON_SERVER_ESCAPE_LOG_MESSAGES"] {
             assert!(apply_to(Settings::default(), &[(name, "1")]).unwrap().warnings.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_variables_names_each_that_is_read_or_told_of() {
+        let page = include_str!("../../docs/environment.md");
+        let (read, without) = page.split_once("## Of tritonserver, and without effect").unwrap();
+        for name in READ {
+            assert!(read.contains(&format!("`{name}`")) && !without.contains(&format!("`{name}`")), "{name}");
+        }
+        for (name, _) in WITHOUT_EFFECT {
+            assert!(without.contains(&format!("`{name}`")) && !read.contains(&format!("`{name}`")), "{name}");
         }
     }
 

@@ -11,7 +11,7 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
-pub use crate::settings::cache::{RedisSettings, Secret};
+pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
@@ -64,7 +64,7 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
     let warnings = flags::apply_variables(SECTIONS, matches, &left, &mut settings)?;
     settings.warnings.extend(warnings);
     flags::apply(SECTIONS, matches, &mut settings)?;
-    cache::check(&mut settings, variables)?;
+    cache::check(&mut settings.cache, variables)?;
     environment::apply(&mut settings, variables)?;
     if !paths.is_empty() {
         settings.repositories = paths;

@@ -33,8 +33,8 @@ use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel};
 use crate::shard::request_details::{in_sequence, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
-use crate::shard::response_cache::{CacheKey, EnsembleParts};
-use crate::shard::shared_cache::SharedMiss;
+use crate::shard::response_cache::EnsembleParts;
+use crate::shard::shared_cache::{CacheLookup, MissedKey};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 use crate::trace::ActiveTrace;
@@ -103,22 +103,6 @@ impl Submission {
         let (stamps, again) = (Stamps { received: arrival.received, ..Stamps::default() }, None);
         QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, output_needs, details, again }
     }
-}
-
-/// The result of a lookup in the response cache.
-pub(super) enum CacheLookup {
-    /// The cached outputs.
-    Hit(Vec<Tensor>, Stamps),
-    /// Nothing is cached; the lookup took so long.
-    Miss(MissedKey, Duration),
-}
-
-/// Where the answer to a request that missed is cached.
-pub(super) enum MissedKey {
-    /// In the shard's own cache, with these steps.
-    Own(CacheKey, Vec<Arc<ModelSpec>>),
-    /// In the cache that servers share; `None` where it could not be asked.
-    Shared(Option<SharedMiss>),
 }
 
 /// What a model answered to a request.
@@ -252,35 +236,6 @@ impl Shard {
             Some(outputs) => self.hit(model, outputs, (received, began)),
             None => CacheLookup::Miss(MissedKey::Own(key, parts.models), self.count_miss(began)),
         })
-    }
-
-    /// A lookup that began at an instant found an answer.
-    pub(super) fn hit(
-        &self,
-        model: &LocalModel,
-        outputs: Vec<Tensor>,
-        (received, began): (Instant, Instant),
-    ) -> CacheLookup {
-        let now = clock::now();
-        if let Some(cells) = model.served().cells.get(self.index) {
-            cells.count_cache_hit(received, began, now, clock::epoch_millis(now));
-        }
-        self.cells.cache.hits.add(1);
-        self.cells.cache.lookup_duration.add_duration(now.since(began));
-        let stamps = Stamps { received, batched: began, input_end: began, infer_end: began, output_end: now };
-        CacheLookup::Hit(outputs, stamps)
-    }
-
-    /// A lookup in the shared cache that began at an instant found none.
-    pub(super) fn missed(&self, miss: Option<SharedMiss>, began: Instant) -> CacheLookup {
-        CacheLookup::Miss(MissedKey::Shared(miss), self.count_miss(began))
-    }
-
-    fn count_miss(&self, began: Instant) -> Duration {
-        let took = clock::now().since(began);
-        self.cells.cache.misses.add(1);
-        self.cells.cache.lookup_duration.add_duration(took);
-        took
     }
 
     /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion. An answer with

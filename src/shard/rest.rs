@@ -91,24 +91,11 @@ pub async fn handle_message(
             outcome
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
-            let asked = AskedFields::read(&fields);
-            let is_coded = asked.coding != ContentCoding::Identity;
-            let trace = open_trace(shard, http_trace, received, &fields);
-            let body = (body, memory);
-            let policy = &shard.server_context.policy.http;
-            let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(&fields));
-            let (load_format, trace_of) = (asked.load_format_of(shard), trace.clone());
-            let message =
-                GenerateMessage { path, is_coded, body, received, entry, trace: trace_of, forwarded, load_format };
             let stream = (delivery == Delivery::Stream).then_some(stream);
+            let front = (received, departure, entry, http_trace);
             // Boxed: large, and few requests are of this kind.
-            let outcome = Box::pin(generate::run(shard, message, stream, departure)).await;
-            http_trace.handle_sending(trace);
-            match outcome.transpose() {
-                Some(outcome) => outcome.map(|mut reply| {
-                    shard.report_load(&mut reply, load_format);
-                    reply
-                }),
+            match Box::pin(run_generate(shard, path, &fields, (body, memory), stream, front)).await.transpose() {
+                Some(outcome) => outcome,
                 None => return None,
             }
         }
@@ -137,6 +124,32 @@ pub async fn handle_message(
         }
         reply
     }))
+}
+
+/// Runs a generate request; the reply, unless it went to the stream.
+async fn run_generate(
+    shard: &Rc<Shard>,
+    path: ModelPath<'_>,
+    fields: &Fields,
+    body: (Bytes, ReceiveReservation),
+    stream: Option<ReplyStream>,
+    (received, departure, entry, http_trace): (Instant, &Cell<Departure>, &AccessEntry, &HttpTrace),
+) -> Result<Option<Reply>, Error> {
+    let asked = AskedFields::read(fields);
+    let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
+    let trace = open_trace(shard, http_trace, received, fields);
+    let policy = &shard.server_context.policy.http;
+    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
+    let message =
+        GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded, load_format };
+    let outcome = generate::run(shard, message, stream, departure).await;
+    http_trace.handle_sending(trace);
+    outcome.map(|reply| {
+        reply.map(|mut reply| {
+            shard.report_load(&mut reply, load_format);
+            reply
+        })
+    })
 }
 
 /// Prepares for an inference that may be traced.

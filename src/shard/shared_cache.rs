@@ -4,18 +4,20 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_lite::future;
 
+use crate::model::ModelSpec;
 use crate::protocol::infer::InferRequest;
 use crate::queue::cache_link::{AnswerKey, CacheFinding, CacheJob, CacheLink, CacheQuestion, LaneRefusal, LookupLease};
 use crate::queue::one_shot::one_shot;
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
-use crate::shard::infer::CacheLookup;
 use crate::shard::model_table::LocalModel;
+use crate::shard::response_cache::CacheKey;
 use crate::tensor::Tensor;
-use crate::time::Instant;
+use crate::time::{Instant, Stamps};
 
 /// What a shard has of a shared cache.
 pub struct SharedCache {
@@ -43,7 +45,53 @@ pub struct SharedMiss {
     models: Vec<Rc<LocalModel>>,
 }
 
+/// The result of a lookup in the response cache.
+pub enum CacheLookup {
+    /// The cached outputs.
+    Hit(Vec<Tensor>, Stamps),
+    /// Nothing is cached; the lookup took so long.
+    Miss(MissedKey, Duration),
+}
+
+/// Where the answer to a request that missed is cached.
+pub enum MissedKey {
+    /// In the shard's own cache, with these steps.
+    Own(CacheKey, Vec<Arc<ModelSpec>>),
+    /// In the cache that servers share; `None` where it could not be asked.
+    Shared(Option<SharedMiss>),
+}
+
 impl Shard {
+    /// A lookup that began at an instant found an answer.
+    pub(super) fn hit(
+        &self,
+        model: &LocalModel,
+        outputs: Vec<Tensor>,
+        (received, began): (Instant, Instant),
+    ) -> CacheLookup {
+        let now = clock::now();
+        if let Some(cells) = model.served().cells.get(self.index) {
+            cells.count_cache_hit(received, began, now, clock::epoch_millis(now));
+        }
+        self.cells.cache.hits.add(1);
+        self.cells.cache.lookup_duration.add_duration(now.since(began));
+        let stamps = Stamps { received, batched: began, input_end: began, infer_end: began, output_end: now };
+        CacheLookup::Hit(outputs, stamps)
+    }
+
+    /// A lookup in the shared cache that began at an instant found none.
+    fn missed(&self, miss: Option<SharedMiss>, began: Instant) -> CacheLookup {
+        CacheLookup::Miss(MissedKey::Shared(miss), self.count_miss(began))
+    }
+
+    /// Counts a miss of a lookup that began at an instant; how long it took.
+    pub(super) fn count_miss(&self, began: Instant) -> Duration {
+        let took = clock::now().since(began);
+        self.cells.cache.misses.add(1);
+        self.cells.cache.lookup_duration.add_duration(took);
+        took
+    }
+
     /// Looks a request up in the shared cache; `None` where the model's answers are not cached there. Waits for
     /// `lookup_timeout` at most, and not beyond the client's deadline.
     pub(super) async fn look_up_shared(

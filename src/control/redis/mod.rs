@@ -34,7 +34,7 @@ use crate::wire::resp::{self, RespReply};
 /// # Errors
 /// `InvalidArgument` where Redis refuses the login or the database; `Unavailable` when the system refuses a thread.
 pub fn start(settings: &Settings) -> Result<Option<Arc<CacheLink>>, Error> {
-    let Some(redis) = &settings.redis else { return Ok(None) };
+    let Some(redis) = &settings.cache.redis else { return Ok(None) };
     let link = Arc::new(CacheLink::new(redis.connections, redis.lookup_timeout, redis.wait_timeout));
     let (connected, first) = channel();
     for (index, lane) in link.lanes().iter().enumerate() {
@@ -141,7 +141,7 @@ impl RedisThread {
     fn serve(&mut self, connection: &mut RedisConnection) -> io::Result<()> {
         let mut idle_since = clock::now();
         while !self.lane.is_ending() {
-            let exchange = Exchange::gather(&self.lane);
+            let exchange = RedisExchange::gather(&self.lane);
             let now = clock::now();
             if !exchange.replies.is_empty() {
                 self.exchange(connection, exchange, now)?;
@@ -158,7 +158,7 @@ impl RedisThread {
     }
 
     /// Sends commands and hands on their replies, which come in the same order.
-    fn exchange(&self, connection: &mut RedisConnection, exchange: Exchange, now: Instant) -> io::Result<()> {
+    fn exchange(&self, connection: &mut RedisConnection, exchange: RedisExchange, now: Instant) -> io::Result<()> {
         let until = now + REDIS_EXCHANGE_TIMEOUT;
         connection.write(&exchange.commands, until)?;
         let cells = &self.lane.cells;
@@ -195,7 +195,7 @@ impl RedisThread {
 
 /// Commands that go out at once, and what answers each.
 #[derive(Default)]
-struct Exchange {
+struct RedisExchange {
     commands: Vec<u8>,
     replies: Vec<ExpectedReply>,
 }
@@ -207,7 +207,7 @@ enum ExpectedReply {
     Stored,
 }
 
-impl Exchange {
+impl RedisExchange {
     /// What waits in a lane, up to the bounds.
     fn gather(lane: &CacheLane) -> Self {
         let mut exchange = Self::default();

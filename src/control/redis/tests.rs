@@ -175,7 +175,7 @@ fn a_redis_that_falls_silent_answers_no_lookup_and_is_connected_to_again() {
 #[test]
 fn a_value_larger_than_the_bound_is_neither_stored_nor_read() {
     let lane = CacheLane::default();
-    let mut exchange = Exchange::default();
+    let mut exchange = RedisExchange::default();
     let store = |size: usize| CacheJob::Store(key(1), vec![tensor(&[size as i64], &vec![0_u8; size])]);
     exchange.add(store(CACHE_VALUE_SIZE_MAX), &lane);
     assert_eq!((exchange.commands.len(), lane.cells.stores_failed.get()), (0, 1));
@@ -201,17 +201,17 @@ fn an_exchange_takes_so_many_commands_and_bytes_and_no_lookup_that_is_late() {
         link.push(0, job).unwrap();
         kept.push(awaited);
     }
-    assert_eq!(Exchange::gather(lane).replies.len(), REDIS_COMMANDS_MAX);
-    assert_eq!(Exchange::gather(lane).replies.len(), 1);
+    assert_eq!(RedisExchange::gather(lane).replies.len(), REDIS_COMMANDS_MAX);
+    assert_eq!(RedisExchange::gather(lane).replies.len(), 1);
     for _ in 0..3 {
         let value = vec![0_u8; REDIS_COMMANDS_SIZE / 2];
         link.push(0, CacheJob::Store(key(1), vec![tensor(&[value.len() as i64], &value)])).unwrap();
     }
-    assert_eq!(Exchange::gather(lane).replies.len(), 2, "it is full by bytes");
-    assert_eq!(Exchange::gather(lane).replies.len(), 1);
+    assert_eq!(RedisExchange::gather(lane).replies.len(), 2, "it is full by bytes");
+    assert_eq!(RedisExchange::gather(lane).replies.len(), 1);
     let (CacheJob::Look(question, _, reply), awaited) = look(1) else { unreachable!() };
     link.push(0, CacheJob::Look(question, Instant::ZERO, reply)).unwrap();
-    assert!(Exchange::gather(lane).replies.is_empty());
+    assert!(RedisExchange::gather(lane).replies.is_empty());
     assert_eq!(futures_lite::future::block_on(awaited), Ok(CacheFinding::Late));
 }
 

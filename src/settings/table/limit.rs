@@ -69,7 +69,7 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
                each shard with its share; or one Redis for many servers, by redis,host=HOST and redis,port=PORT, with \
                user, password, db, connect_timeout, socket_timeout (how long a request waits for Redis at most), \
                wait_timeout, all in milliseconds, and pool_size",
-        apply: cache::read,
+        apply: |settings, value| cache::read(&mut settings.cache, value),
     },
     Flag {
         names: &["response-cache-byte-size"],
@@ -80,7 +80,7 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
             settings.warnings.push(
                 "--response-cache-byte-size is deprecated; --cache-config=local,size=BYTES says the same".to_owned(),
             );
-            set(&mut settings.cache_size, parse(value))
+            set(&mut settings.cache.size, parse(value))
         },
     },
     Flag {
