@@ -190,7 +190,7 @@ fn what_cannot_be_loaded_at_start_ends_the_server() {
     let file = repository.path().join(".log");
     let text = start(&[&format!("--log-file={}", file.display())]);
     assert_eq!(text.matches(reason).count(), 1, "{text}");
-    assert_eq!(std::fs::read_to_string(file).unwrap().matches(reason).count(), 1, "the log has it too");
+    assert_eq!(fs::read_to_string(file).unwrap().matches(reason).count(), 1, "the log has it too");
 }
 
 #[test]
