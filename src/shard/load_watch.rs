@@ -23,13 +23,19 @@ struct LoadLook {
     busy: HashMap<(usize, usize), Duration>,
 }
 
+/// Looks without a question before it stops to look: who asks now and then is still told what is new.
+const LOOKS_AFTER: u32 = 10;
+
 /// Looks until it is dropped.
 pub async fn run(shard: Rc<Shard>) {
     let mut before: Option<LoadLook> = None;
+    let mut unasked = LOOKS_AFTER;
     loop {
         executor::sleep(shard.server_context.metrics.interval).await;
         let board = &shard.server_context.metrics.load;
-        if !board.take_asked() && !shard.server_context.service.tells_load {
+        let is_asked = board.take_asked() || shard.server_context.service.tells_load;
+        unasked = if is_asked { 0 } else { (unasked + 1).min(LOOKS_AFTER) };
+        if unasked == LOOKS_AFTER {
             before = None;
             // What was seen long ago is nothing to report.
             board.clear();

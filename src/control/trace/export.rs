@@ -253,9 +253,10 @@ mod tests {
     fn endless(bytes: &'static [u8]) -> impl FnOnce(TcpListener) + Send + 'static {
         move |listener| {
             let (mut stream, _) = listener.accept().unwrap();
-            while stream.write_all(bytes).is_ok() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            let mut space = [0; 512];
+            // Until the other end closes.
+            while stream.write_all(bytes).is_ok() && !matches!(stream.read(&mut space), Ok(0)) {}
         }
     }
 
