@@ -193,6 +193,13 @@ impl RedisThread {
     }
 }
 
+/// However the thread ends, nobody waits for it any more.
+impl Drop for RedisThread {
+    fn drop(&mut self) {
+        self.lane.set_open(false);
+    }
+}
+
 /// Commands that go out at once, and what answers each.
 #[derive(Default)]
 struct RedisExchange {

@@ -81,7 +81,7 @@ fn a_peer_that_sends_a_byte_now_and_then_is_given_up_as_one_that_sends_none() {
         let _ = stream.read(&mut space);
         let _ = stream.write_all(b"+PONG\r\n");
         while stream.write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     });
     let mut connection = RedisConnection::open(&settings).map_err(|fault| fault.to_string()).unwrap();
@@ -116,7 +116,7 @@ fn asked(link: &CacheLink, parameter: i64) -> Result<CacheFinding, Error> {
             return futures_lite::future::block_on(awaited);
         }
         assert!(clock::now().since(began) < SOON, "there is no connection");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
 
