@@ -349,6 +349,38 @@ pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
 pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
 /// Changes of trace settings that wait at a time; beyond it clients get 503.
 pub const TRACE_ORDERS_MAX: usize = 256;
+/// Lookups and answers that wait for one connection to a response cache that servers share: what a connection moves in
+/// less than the time that a lookup has. Beyond it a lookup is a miss, and an answer is not stored; both are counted.
+pub const CACHE_JOBS_MAX: usize = 1_024;
+/// Bytes of their tensors, which may keep the buffers of whole batches.
+pub const CACHE_JOBS_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of one answer in such a cache. A larger one is computed again sooner than it is moved, and would hold up all
+/// others on its connection.
+pub const CACHE_VALUE_SIZE_MAX: usize = 16 * 1024 * 1024;
+/// Connections to Redis (`--cache-config=redis,pool_size`), as in Triton: one moves tens of thousands of answers a
+/// second, since lookups share round trips.
+pub const REDIS_CONNECTIONS: usize = 1;
+/// The most of them: each has a thread.
+pub const REDIS_CONNECTIONS_MAX: usize = 64;
+/// How long a request waits for Redis (`socket_timeout`): longer than a look into a healthy one takes by far, and shorter
+/// than most models run.
+pub const REDIS_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long a connection to Redis may take to be made, with the login (`connect_timeout`).
+pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one exchange with Redis may take as a whole: one that sends a byte now and then is given up too.
+pub const REDIS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Commands of one exchange: the first reply waits for no more than these to be sent.
+pub const REDIS_COMMANDS_MAX: usize = 64;
+/// Bytes after which an exchange takes no more commands.
+pub const REDIS_COMMANDS_SIZE: usize = 1024 * 1024;
+/// The first pause before Redis is connected to again; each failure doubles it.
+pub const REDIS_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest: how late a Redis that is back is noticed.
+pub const REDIS_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How often an idle connection is tried: more often than firewalls and Redis itself (`timeout`) close one.
+pub const REDIS_PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Bytes of a line of Redis: a status, a size or an error, which quotes at most some of a command.
+pub const RESP_LINE_SIZE_MAX: usize = 1_024;
 /// Records of traces that wait for the thread that writes them, or for a collector (`bsp_max_queue_size`), as in
 /// OpenTelemetry's batch processor: a tenth of a second of a busy server. More are dropped and counted.
 pub const TRACE_RECORDS_MAX: u32 = 2_048;

@@ -29,7 +29,7 @@ use crate::metrics::latency::{LatencyCells, RequestDurations};
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
-pub use crate::metrics::cache::{CacheCells, encode as encode_cache};
+pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, encode_redis};
 pub use crate::metrics::compression::CompressionCells;
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;

@@ -117,6 +117,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("cudarc", &["backend"]),
     ("std::fs", &["cli", "control", "loadgen", "log"]),
     ("regex_lite::", &["policy"]),
+    ("sha2::", &["control", "protocol"]),
     ("zstd_safe::", &["wire"]),
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];

@@ -39,6 +39,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         metric_labels: String::new(),
         first_response_bounds: None,
         is_cached: false,
+        identity: None,
         is_decoupled: false,
         follows_triton: false,
         config_json: Arc::from(""),

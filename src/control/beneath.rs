@@ -83,6 +83,15 @@ impl RepositoryRoot {
         ListingEntry { name: name.to_owned(), is_directory: true, children, stamp: 0, fault }
     }
 
+    /// Lists a directory as deep as that of a model.
+    ///
+    /// # Errors
+    /// When it cannot be listed, or has too many names.
+    pub fn list_beneath(&self, path: &str) -> io::Result<Vec<ListingEntry>> {
+        let mut count = MODEL_ENTRIES_MAX;
+        self.entries(path, LEVELS, &mut count)
+    }
+
     /// Reads a file of at most `size_max` bytes.
     ///
     /// # Errors

@@ -103,7 +103,7 @@ impl ConfigCompletion<'_> {
         let draft = draft.clone().with_state_files(states);
         let rules = completion_rules(self.settings, draft.backend());
         let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
-        if spec.is_cached && self.settings.cache_size == 0 {
+        if spec.is_cached && !self.settings.cache.is_on() {
             let name = &spec.name;
             log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
             spec.is_cached = false;

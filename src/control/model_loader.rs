@@ -17,6 +17,7 @@ use crate::control::isolation::{self, EngineProcesses, ISOLATION};
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_trial::LoadTrials;
 use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_identity::{self, HashedFiles};
 use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
@@ -37,7 +38,7 @@ use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
-use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
+use crate::model::{InstanceGroup, ModelIdentity, ModelSpec, VersionPolicy};
 use crate::queue::run_limit::RunLimit;
 use crate::runtime::clock;
 use crate::settings::Settings;
@@ -232,7 +233,9 @@ impl ModelLoader {
             let OpenedConfig { draft, labels, .. } = opened;
             let spec = self.completion().complete(location.source, location.directory, *version, draft, labels);
             let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
-            let spec = Arc::new(composing_models.resolve(spec).map_err(LoadFailure::Composition)?);
+            let mut spec = composing_models.resolve(spec).map_err(LoadFailure::Composition)?;
+            self.identify(&mut spec, |spec| Some(model_identity::without_files(spec, *version)));
+            let spec = Arc::new(spec);
             let took = clock::now().since(began);
             log::info(&format!("loaded ensemble '{}' version {version} of {}", spec.name, opened.composing.join(", ")));
             let choice = PlacementChoice::new(InstanceSite::Ensemble, "it is an ensemble");
@@ -397,9 +400,10 @@ impl ModelLoader {
             Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
             Some(GpuEngine::Plan(_)) | None => Some(self.engines.choose(spec)?),
         };
-        let (model, choice) = threads::enter(1, |threads: &Threads| {
+        let (model, choice, hashed) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let pinned = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
+            let hashed = self.hash_files((source, directory), (spec, version), &pinned);
             let model = match (gpu_engine, backend) {
                 (Some(GpuEngine::Plan(plan)), backend) => {
                     let on_cpu = backend.map(|backend| pinned.load(backend, spec, &path)).transpose()?;
@@ -424,7 +428,7 @@ impl ModelLoader {
             }
             let bound_by = placement::bound_by(spec, &self.settings);
             let choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
-            Ok::<_, Error>((model, choice))
+            Ok::<_, Error>((model, choice, hashed))
         })?;
         let took = clock::now().since(began);
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
@@ -441,12 +445,50 @@ impl ModelLoader {
         if choice.runs_apart {
             spec.batching = None;
         }
+        self.identify(&mut spec, |spec| hashed.and_then(|hashed| hashed.identity(source, spec, version, &with)));
         let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);
         Ok(LoadedVersion { spec, configured, version, model, choice, took, registration, run_limit })
     }
 }
 
 impl ModelLoader {
+    /// Hashes the files of a version before they are loaded, where a cache is shared with other servers; `None` without
+    /// one, and where a file cannot be read.
+    fn hash_files(
+        &self,
+        (source, directory): (&ModelSource, &ModelDirectory),
+        (spec, version): (&ModelSpec, u64),
+        pinned: &PinnedFiles,
+    ) -> Option<HashedFiles> {
+        // A process that tries a load has no use for it.
+        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
+            return None;
+        }
+        let backend_file = spec.python.as_ref().filter(|python| python.is_backend);
+        let backend_file =
+            backend_file.map(|python| self.settings.backend_directory.join(&spec.backend).join(&python.file));
+        let outside = backend_file.map(std::fs::File::open).transpose();
+        let hashed = outside.and_then(|outside| HashedFiles::new(source, directory, version, pinned.paths(), outside));
+        let warn =
+            |error: &std::io::Error| log::warning(&format!("the files of '{}' cannot be hashed: {error}", spec.name));
+        hashed.inspect_err(warn).ok()
+    }
+
+    /// Says what a version is, where a cache is shared with other servers. Without that its answers are not cached.
+    fn identify(&self, spec: &mut ModelSpec, identity: impl FnOnce(&ModelSpec) -> Option<ModelIdentity>) {
+        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
+            return;
+        }
+        spec.identity = identity(spec);
+        if spec.identity.is_none() && spec.is_cached {
+            let name = &spec.name;
+            log::warning(&format!(
+                "answers of '{name}' are not cached: its files changed while they were loaded, or cannot be read"
+            ));
+            spec.is_cached = false;
+        }
+    }
+
     /// What starts the processes of a model that runs in such; none for others.
     fn processes(&self, spec: &ModelSpec) -> Result<Option<&EngineProcesses>, Error> {
         let is_isolated = isolation::is_isolated(spec, &self.settings)?;

@@ -391,7 +391,7 @@ mod tests {
         let ignored: ControlSender = Arc::new(|_| {});
         let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
         let ServerPlan { server_context, cores, .. } =
-            ServerPlan::new(&settings, Vec::new(), &ignored, sources, None).unwrap();
+            ServerPlan::new(&settings, Vec::new(), &ignored, sources, (None, None)).unwrap();
         let context = LoadContext {
             repositories: Arc::new(Repositories::open(&settings).unwrap()),
             settings,

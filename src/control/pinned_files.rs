@@ -78,6 +78,11 @@ impl PinnedFiles {
         Self { file: None, depends_on_values: true, stamps: Vec::new() }
     }
 
+    /// The paths of the files.
+    pub fn paths(&self) -> impl Iterator<Item = String> {
+        self.stamps.iter().map(|(path, _)| path.clone())
+    }
+
     /// Called after the load: checks that the files did not change meanwhile.
     ///
     /// # Errors

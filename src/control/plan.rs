@@ -19,6 +19,7 @@ use crate::limits::RECEIVE_MEMORY_PART;
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
+use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
@@ -85,7 +86,7 @@ impl ServerPlan {
         models: Vec<LoadedVersion>,
         control: &ControlSender,
         sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
-        shared_memory: Option<SharedMemoryClient>,
+        (shared_memory, redis): (Option<SharedMemoryClient>, Option<Arc<CacheLink>>),
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
@@ -98,6 +99,7 @@ impl ServerPlan {
             server_context: Arc::new(ServerContext {
                 shared_memory,
                 jobs: job_pool(shards)?,
+                redis,
                 ..server_context(settings, shards, control, sources)
             }),
             planned,
@@ -194,7 +196,7 @@ fn receive_memory(settings: &Settings) -> usize {
     settings.receive_memory_bytes_max.unwrap_or_else(|| process_memory::limit() / RECEIVE_MEMORY_PART)
 }
 
-/// What all threads of a server with so many shards share, which has no shared memory and has not started.
+/// What all threads of a server with so many shards share, which has no shared memory and no Redis and has not started.
 pub fn server_context(
     settings: &Settings,
     shards: usize,
@@ -240,7 +242,7 @@ pub fn server_context(
         },
         memory: MemoryBudgets {
             receive: Arc::new(ProcessReceiveBudget::new(receive_memory(settings), shards)),
-            cache_size: settings.cache_size,
+            cache_size: settings.cache.size,
         },
         metrics: MetricsSources {
             shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
@@ -260,6 +262,7 @@ pub fn server_context(
             mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         },
         shared_memory: None,
+        redis: None,
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),

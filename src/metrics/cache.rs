@@ -21,6 +21,34 @@ pub struct CacheCells {
     pub lookup_duration: Counter,
     /// Time of all insertions.
     pub insertion_duration: Counter,
+    /// What concerns a cache that servers share.
+    pub shared: SharedCacheCells,
+}
+
+/// What one shard counts of a cache that servers share. A lookup that failed is a miss, too.
+#[derive(Debug, Default)]
+pub struct SharedCacheCells {
+    /// Lookups for which too many others waited.
+    pub lookups_full: Counter,
+    /// Lookups that were not answered in time.
+    pub lookups_late: Counter,
+    /// Lookups without a connection.
+    pub lookups_unconnected: Counter,
+    /// Answers that were not stored for want of a connection, or because too much waited.
+    pub stores_dropped: Counter,
+}
+
+/// What one thread with a connection to Redis counts.
+#[derive(Debug, Default)]
+pub struct RedisCells {
+    /// Whether it is connected (a gauge).
+    pub connections: Counter,
+    /// How often it has connected.
+    pub connects: Counter,
+    /// Values that are no answer: of another program, cut or changed.
+    pub damaged: Counter,
+    /// Answers that Redis did not take, or that are too large.
+    pub stores_failed: Counter,
 }
 
 /// One family: name, help, and the value.
@@ -44,9 +72,55 @@ const FAMILIES: [CacheFamily; 7] = [
 
 const UTILIZATION: &str = "nv_cache_util";
 
+/// The families that only a cache in this process has: what is in Redis, Redis tells.
+const LOCAL: [&str; 2] = ["nv_cache_num_entries", "nv_cache_num_evictions"];
+
+const LOOKUPS_FAILED: &str = "deuteron_redis_lookups_failed_total";
+const STORES_FAILED: &str = "deuteron_redis_stores_failed_total";
+const CONNECTIONS: &str = "deuteron_redis_connections";
+const CONNECTS: &str = "deuteron_redis_connects_total";
+
 /// The names of all families.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    FAMILIES.iter().map(|family| family.0).chain([UTILIZATION])
+    let redis = [LOOKUPS_FAILED, STORES_FAILED, CONNECTIONS, CONNECTS];
+    FAMILIES.iter().map(|family| family.0).chain([UTILIZATION]).chain(redis)
+}
+
+/// Appends the metrics of a cache in Redis, by the shards and the threads with connections to it.
+pub fn encode_redis<'a>(
+    out: &mut String,
+    shards: &[&ShardCells],
+    threads: impl Iterator<Item = &'a RedisCells> + Clone,
+) {
+    for (name, help, value) in FAMILIES.iter().filter(|family| !LOCAL.contains(&family.0)) {
+        head(out, name, "gauge", help);
+        let total: u64 = shards.iter().map(|cells| value(&cells.cache)).sum();
+        let _ = writeln!(out, "{name} {total}");
+    }
+    let of_shards = |counter: fn(&SharedCacheCells) -> &Counter| -> u64 {
+        shards.iter().map(|cells| counter(&cells.cache.shared).get()).sum()
+    };
+    let of_threads =
+        |counter: fn(&RedisCells) -> &Counter| -> u64 { threads.clone().map(|cells| counter(cells).get()).sum() };
+    head(out, LOOKUPS_FAILED, "counter", "Lookups in Redis that are misses because it did not answer, by reason");
+    for (reason, count) in [
+        ("damaged", of_threads(|cells| &cells.damaged)),
+        ("full", of_shards(|cells| &cells.lookups_full)),
+        ("late", of_shards(|cells| &cells.lookups_late)),
+        ("unconnected", of_shards(|cells| &cells.lookups_unconnected)),
+    ] {
+        let _ = writeln!(out, "{LOOKUPS_FAILED}{{reason=\"{reason}\"}} {count}");
+    }
+    head(out, STORES_FAILED, "counter", "Answers that were not stored in Redis, by reason");
+    for (reason, count) in
+        [("dropped", of_shards(|cells| &cells.stores_dropped)), ("refused", of_threads(|cells| &cells.stores_failed))]
+    {
+        let _ = writeln!(out, "{STORES_FAILED}{{reason=\"{reason}\"}} {count}");
+    }
+    head(out, CONNECTIONS, "gauge", "Connections to Redis");
+    let _ = writeln!(out, "{CONNECTIONS} {}", of_threads(|cells| &cells.connections));
+    head(out, CONNECTS, "counter", "How often Redis was connected to");
+    let _ = writeln!(out, "{CONNECTS} {}", of_threads(|cells| &cells.connects));
 }
 
 /// Appends the metrics of a cache of so many bytes over all shards; nothing without one.
@@ -92,6 +166,42 @@ mod tests {
             "nv_cache_num_evictions 0",
             "nv_cache_lookup_duration 4",
             "nv_cache_insertion_duration 0",
+        ];
+        assert_eq!(rows, want);
+    }
+
+    #[test]
+    fn a_cache_in_redis_tells_what_failed_and_not_what_redis_knows() {
+        let (shard, threads, mut out) =
+            (ShardCells::default(), [RedisCells::default(), RedisCells::default()], String::new());
+        shard.cache.hits.add(3);
+        shard.cache.misses.add(5);
+        shard.cache.shared.lookups_full.add(1);
+        shard.cache.shared.lookups_late.add(2);
+        shard.cache.shared.lookups_unconnected.add(3);
+        shard.cache.shared.stores_dropped.add(4);
+        for cells in &threads {
+            cells.connections.set(1);
+            cells.connects.add(2);
+            cells.damaged.add(3);
+            cells.stores_failed.add(4);
+        }
+        encode_redis(&mut out, &[&shard], threads.iter());
+        let rows: Vec<_> = out.lines().filter(|line| !line.starts_with('#')).collect();
+        let want = [
+            "nv_cache_num_hits 3",
+            "nv_cache_num_misses 5",
+            "nv_cache_num_lookups 8",
+            "nv_cache_lookup_duration 0",
+            "nv_cache_insertion_duration 0",
+            "deuteron_redis_lookups_failed_total{reason=\"damaged\"} 6",
+            "deuteron_redis_lookups_failed_total{reason=\"full\"} 1",
+            "deuteron_redis_lookups_failed_total{reason=\"late\"} 2",
+            "deuteron_redis_lookups_failed_total{reason=\"unconnected\"} 3",
+            "deuteron_redis_stores_failed_total{reason=\"dropped\"} 4",
+            "deuteron_redis_stores_failed_total{reason=\"refused\"} 8",
+            "deuteron_redis_connections 2",
+            "deuteron_redis_connects_total 4",
         ];
         assert_eq!(rows, want);
     }

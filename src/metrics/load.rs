@@ -12,7 +12,7 @@ use crate::metrics::{BatchFigures, ModelFigures, nanos_of};
 #[derive(Debug, Default)]
 pub struct LoadBoard {
     is_asked: AtomicBool,
-    /// Millionths of their time that the instances of the busiest model ran.
+    /// Millionths of their time that the instances of the busiest group ran.
     pub utilization: Gauge,
     /// Requests in a thousand seconds.
     pub requests_per_1000s: Gauge,
@@ -26,6 +26,13 @@ impl LoadBoard {
         // A load first: the line stays shared among the shards.
         if !self.is_asked.load(Ordering::Relaxed) {
             self.is_asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is known.
+    pub fn clear(&self) {
+        for gauge in [&self.utilization, &self.requests_per_1000s, &self.queue] {
+            gauge.set(None);
         }
     }
 
@@ -70,5 +77,8 @@ mod tests {
         board.ask();
         board.ask();
         assert!(board.take_asked() && !board.take_asked());
+        board.queue.set(Some(1));
+        board.clear();
+        assert_eq!(board.queue.get(), None);
     }
 }

@@ -6,6 +6,7 @@ pub mod config;
 pub mod datatype;
 pub mod ensemble;
 pub mod fuzz;
+pub mod identity;
 pub mod labels;
 pub mod name;
 pub mod onnx;
@@ -15,6 +16,7 @@ pub mod platform;
 pub mod repository;
 pub mod spec;
 
+pub use identity::ModelIdentity;
 pub use spec::ensemble::Ensemble;
 pub use spec::python::PythonModel;
 pub use spec::sequence::{

@@ -1,6 +1,7 @@
 //! The KServe v2 protocol with Triton's extensions, over REST and gRPC: paths to routes, bodies to checked requests,
 //! results to responses. Pure functions of their arguments: no I/O, no clock. Called by the shard.
 
+pub mod cache_entry;
 pub mod check;
 pub mod classification;
 pub mod grpc;

@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use prost::Message;
 
+use crate::wire::base64;
+
 /// The header field, or gRPC metadata, with which a client asks for the load: `text` or `json`.
 pub const ASK: &str = "endpoint-load-metrics-format";
 /// The header field of the answer.
@@ -35,7 +37,7 @@ impl LoadFormat {
 /// The load of this server, as shares of what it can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EndpointLoad {
-    /// How busy the instances of the busiest model are.
+    /// How busy the busiest instance group is.
     pub instances: f64,
     /// How much of the machine's memory is in use; `None` where it is not looked at.
     pub memory: Option<f64>,
@@ -93,21 +95,9 @@ impl EndpointLoad {
             rps_fractional: self.requests_per_second,
             named_metrics: [(QUEUE.to_owned(), self.queue)].into(),
         };
-        base64(&report.encode_to_vec())
+        // gRPC over HTTP/2, "Binary-Header": without padding.
+        base64::encode(&report.encode_to_vec())
     }
-}
-
-/// Without padding, as gRPC sends binary metadata (gRPC over HTTP/2, "Binary-Header").
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        let digit = |shift: u32| DIGITS.get((bits >> shift & 63) as usize).map_or('A', |digit| char::from(*digit));
-        text.extend([18, 12, 6, 0].into_iter().map(digit).take(group.len() + 1));
-    }
-    text
 }
 
 #[cfg(test)]
@@ -137,18 +127,7 @@ mod tests {
             &b"\x09\0\0\0\0\0\0\xe0\x3f\x11\0\0\0\0\0\0\xd0\x3f\x31\0\0\0\0\0\0\x29\x40"[..],
             &b"\x42\x10\x0a\x05queue\x11\0\0\0\0\0\0\xc0\x3f"[..],
         ];
-        assert_eq!(REPORT.base64(), base64(&want.concat()));
-    }
-
-    #[test]
-    fn binary_metadata_has_no_padding() {
-        let check = |bytes: &[u8], want: &str| assert_eq!(base64(bytes), want);
-        check(b"", "");
-        check(b"f", "Zg");
-        check(b"fo", "Zm8");
-        check(b"foo", "Zm9v");
-        check(b"foob", "Zm9vYg");
-        check(&[0xfb, 0xff], "+/8");
+        assert_eq!(base64::decode(&REPORT.base64()), Some(want.concat()));
     }
 
     #[test]

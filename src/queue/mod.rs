@@ -3,6 +3,7 @@
 //! that loom can run this code in every order of its steps (`.ci/run interleave`). A shard never waits for a lock in
 //! here.
 
+pub mod cache_link;
 pub mod completions;
 pub mod given_up;
 pub mod job_pool;

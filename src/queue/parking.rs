@@ -31,6 +31,10 @@ pub struct Parking {
     rows: AtomicU32,
     /// When that batch began, in nanoseconds.
     began: AtomicU64,
+    /// Nanoseconds that its instance had batches for, up to `busy_since`.
+    busy: AtomicU64,
+    /// When it last took a batch after it had none, in nanoseconds; 0 while it has none.
+    busy_since: AtomicU64,
     /// Set by the thread itself before it first sleeps.
     thread: OnceLock<Thread>,
     /// What wakes the thread instead where it sleeps on a file as well. Set before it first sleeps.
@@ -89,6 +93,9 @@ impl Parking {
     /// Its instance begins to run a batch.
     pub(super) fn set_run(&self, rows: u32, now: Instant) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
+        if self.busy_since.load(Ordering::Relaxed) == 0 {
+            self.busy_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+        }
         let before = self.rows.swap(rows.max(1), Ordering::Relaxed);
         debug_assert_eq!(before, 0, "the run before was taken when its instance came back");
     }
@@ -97,6 +104,27 @@ impl Parking {
     pub(super) fn take_run(&self) -> Option<(u32, Instant)> {
         let rows = self.rows.swap(0, Ordering::Relaxed);
         (rows > 0).then(|| (rows, Instant::from_nanos(self.began.load(Ordering::Relaxed))))
+    }
+
+    /// Its instance has no batch any more.
+    pub(super) fn handle_idle(&self, now: Instant) {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        if since > 0 {
+            let took = now.as_nanos().saturating_sub(since);
+            // Before the time is added: who reads in between misses this time until the next look, and counts none twice.
+            self.busy_since.store(0, Ordering::Relaxed);
+            self.busy.store(self.busy.load(Ordering::Relaxed).saturating_add(took), Ordering::Release);
+        }
+    }
+
+    /// How long its instance had batches, with those that it has now.
+    pub fn busy(&self, now: Instant) -> Duration {
+        let ended = self.busy.load(Ordering::Acquire);
+        let running = match self.busy_since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => now.as_nanos().saturating_sub(since),
+        };
+        Duration::from_nanos(ended.saturating_add(running))
     }
 
     /// Sets its turn: of the idle instances, the one with the lowest is woken.
@@ -221,5 +249,31 @@ impl Wake for Parking {
         // sees the thread parked.
         fence(Ordering::SeqCst);
         self.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_busy_from_its_first_batch_until_it_has_none() {
+        let (parking, at) = (Parking::default(), Instant::from_micros);
+        let busy = |now: u64| parking.busy(at(now)).as_micros();
+        assert_eq!(busy(5), 0);
+        parking.set_run(1, at(10));
+        assert_eq!(busy(13), 3, "while it runs");
+        parking.take_run();
+        // Another, while the one before is in flight.
+        parking.set_run(1, at(20));
+        parking.take_run();
+        parking.handle_idle(at(30));
+        assert_eq!((busy(30), busy(99)), (20, 20));
+        parking.handle_idle(at(40));
+        assert_eq!(busy(99), 20, "it had none");
+        parking.set_run(1, at(100));
+        parking.take_run();
+        parking.handle_idle(at(101));
+        assert_eq!(busy(200), 21);
     }
 }

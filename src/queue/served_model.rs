@@ -10,8 +10,8 @@ use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel};
 use crate::error::Error;
 use crate::metrics::{FIRST_RESPONSE_BOUNDS, GpuFigures, LatencyOptions, ModelCells, ModelFigures, SequenceFigures};
-use crate::model::ModelSpec;
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
+use crate::model::{InstanceGroup, ModelSpec};
 use crate::queue::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
 use crate::queue::one_shot::OneShotReceiver;
 use crate::queue::readiness::Readiness;
@@ -19,6 +19,7 @@ use crate::queue::run_limit::RunLimit;
 use crate::queue::semaphore::Semaphore;
 use crate::scheduler::ReleaseReason;
 use crate::scheduler::sequence::SequenceEnd;
+use crate::time::Instant;
 
 /// One served model version.
 pub struct ServedModel {
@@ -133,6 +134,26 @@ impl ServedModel {
         debug_assert!(before > 0, "an instance is restored after it was lost");
     }
 
+    /// How busy each of its instance groups has been so far; empty for an ensemble. Passive groups do nothing. What runs
+    /// inline has an instance in each shard, as one group.
+    pub fn group_loads(&self, now: Instant) -> Vec<GroupLoad> {
+        let model_queue = match &self.placement {
+            Placement::Ensemble(_) => return Vec::new(),
+            Placement::Inline => return vec![GroupLoad { busy: self.figures().busy(), instances: self.cells.len() }],
+            Placement::Worker(model_queue) => model_queue,
+        };
+        // In the order of the groups.
+        let mut parkings = model_queue.parkings().iter().filter(|parking| !parking.is_passive());
+        let groups = self.spec.instance_groups.iter().filter(|group| !group.is_passive);
+        let load = |group: &InstanceGroup| {
+            let count = usize::try_from(group.instance_count()).unwrap_or(usize::MAX);
+            let busy = parkings.by_ref().take(count).map(|parking| parking.busy(now));
+            let (instances, busy) = busy.fold((0, Duration::ZERO), |(count, sum), busy| (count + 1, sum + busy));
+            GroupLoad { busy, instances }
+        };
+        groups.map(load).collect()
+    }
+
     /// Its figures, for metrics and statistics. Runs inside shards never wait in a queue, so they count as released
     /// because an instance was idle.
     pub fn figures(&self) -> ModelFigures<'_> {
@@ -171,6 +192,15 @@ impl ServedModel {
             gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),
         }
     }
+}
+
+/// How busy an instance group has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLoad {
+    /// The time that its instances had batches, together.
+    pub busy: Duration,
+    /// The number of its instances.
+    pub instances: usize,
 }
 
 fn gpu_figures(figures: &GpuInstanceFigures) -> GpuFigures {

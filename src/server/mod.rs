@@ -32,7 +32,7 @@ use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, st
 use crate::control::trace::TraceThread;
 use crate::control::{
     ControlMessage, ControlThread, cores, host_watch, initial_load, isolated_engine, process_memory, python,
-    rate_limit, shared_memory, trial_process, uploaded_files,
+    rate_limit, redis, shared_memory, trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
@@ -40,7 +40,7 @@ use crate::log::{self, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::{clock, socket as sockets};
 use crate::server::stand_in::StandIn;
-use crate::settings::{ControlMode, Settings};
+use crate::settings::{ControlMode, LogFormat, Settings};
 use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
@@ -53,10 +53,22 @@ pub fn run(settings: &Settings) -> ExitCode {
     match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings)) {
         Ok(code) => code,
         Err(error) => {
-            log::error(&format!("creating server: {error}"));
-            log::plain(PlainTarget::Error, &format!("error: creating server: {error}\n"));
+            tell_failure(settings, &error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says once why the server did not start: on standard error as tritonserver does. A log in a file has it too, and one in
+/// JSON has only lines of JSON.
+fn tell_failure(settings: &Settings, error: &Error) {
+    let has_file = settings.log_file.is_some();
+    let is_json = !has_file && settings.log.error && settings.log.format == LogFormat::Json;
+    if has_file || is_json {
+        log::error(&format!("creating server: {error}"));
+    }
+    if !is_json {
+        log::plain(PlainTarget::Error, &format!("error: creating server: {error}\n"));
     }
 }
 
@@ -88,6 +100,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Tried before the models load, so that a port in use is reported at once.
     let addresses = claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
+    // Before the models load, so that a login that Redis refuses is told at once.
+    let redis = redis::start(&settings)?;
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
@@ -108,7 +122,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
-    let plan = ServerPlan::new(&settings, loaded, &control, sources, shared_memory_client)?;
+    let plan = ServerPlan::new(&settings, loaded, &control, sources, (shared_memory_client, redis))?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     loader.services().gateway.connect(&server_context);
@@ -135,6 +149,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // A panic was logged when it happened.
     shards.into_iter().for_each(|shard| drop(shard.join()));
     traces.into_iter().for_each(TraceThread::end);
+    server_context.redis.iter().for_each(|link| link.end());
     let have_ended = wait_for_workers(&ended, &loader);
     log::info("ended");
     if !have_ended {

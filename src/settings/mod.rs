@@ -2,6 +2,8 @@
 //! flag.
 
 mod backend;
+mod cache;
+pub mod environment;
 mod metrics;
 mod table;
 mod trace;
@@ -9,6 +11,7 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
+pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
@@ -61,6 +64,8 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
     let warnings = flags::apply_variables(SECTIONS, matches, &left, &mut settings)?;
     settings.warnings.extend(warnings);
     flags::apply(SECTIONS, matches, &mut settings)?;
+    cache::check(&mut settings.cache, variables)?;
+    environment::apply(&mut settings, variables)?;
     if !paths.is_empty() {
         settings.repositories = paths;
     }

@@ -177,6 +177,52 @@ fn read_opentelemetry(trace: &mut TraceSettings, name: &str, value: &str) -> Res
     Ok(true)
 }
 
+impl TraceSettings {
+    /// OpenTelemetry's variables of a collector: the size of the queue, the delay and the size of a batch, where no flag
+    /// says otherwise.
+    pub(super) fn apply_variables(
+        &mut self,
+        records: Option<u32>,
+        delay: Option<Duration>,
+        spans: Option<u32>,
+    ) -> Result<(), String> {
+        let positive =
+            |name: &str, value: u32| positive(&value.to_string()).map_err(|why| format!("{name}={value}: {why}"));
+        if let Some(records) = records.filter(|_| !self.is_given.bsp[0]) {
+            self.records_max = positive("OTEL_BSP_MAX_QUEUE_SIZE", records)?;
+        }
+        if let Some(delay) = delay.filter(|_| !self.is_given.bsp[1]) {
+            self.batch_delay = delay;
+        }
+        if let Some(spans) = spans.filter(|_| !self.is_given.bsp[2]) {
+            self.batch_spans = positive("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", spans)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what `OTEL_RESOURCE_ATTRIBUTES` says, `KEY=VALUE,…` with percent-encoded values, of keys that are not there.
+    pub(super) fn add_resource(&mut self, text: &str) {
+        for (key, value) in text.split(',').filter_map(|pair| pair.trim().split_once('=')) {
+            if !key.is_empty() && !self.resource.iter().any(|(have, _)| have == key) {
+                self.resource.push((key.to_owned(), percent_decoded(value)));
+            }
+        }
+    }
+}
+
+/// A text whose `%2C` stand for their bytes; what is not in this form stays.
+fn percent_decoded(text: &str) -> String {
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
+        let byte =
+            digits.filter(|digits| !digits.starts_with('+')).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 fn parse_count(value: &str) -> Result<i64, String> {
     let count = parse::<i32>(value)?;
     if count < -1 { Err("expected -1 or more".to_owned()) } else { Ok(i64::from(count)) }

@@ -24,16 +24,6 @@ pub(super) fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores.into_iter().collect())
 }
 
-/// `local,size=BYTES`.
-pub(super) fn parse_cache(value: &str) -> Result<usize, String> {
-    match value.split_once(',').map(|(name, setting)| (name, setting.split_once('='))) {
-        Some(("local", Some(("size", size)))) => parse(size),
-        Some(("local", Some((setting, _)))) => Err(format!("'{setting}' is no setting of the cache; expected 'size'")),
-        Some((name, Some(_))) if name != "local" => Err(format!("there is no cache '{name}'; expected 'local'")),
-        _ => Err("option format is '<cache name>,<setting>=<value>'".to_owned()),
-    }
-}
-
 /// `NAME,cpu-cores=2-5`.
 pub(super) fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
     let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
-use crate::settings::{BackendConfig, MetricsConfig, TraceSettings};
+use crate::settings::{BackendConfig, CacheSettings, MetricsConfig, TraceSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,8 +73,8 @@ pub struct Settings {
     pub allows_model_code_upload: bool,
     /// What the metrics show.
     pub metrics_config: MetricsConfig,
-    /// Bytes of the response cache; 0 for none.
-    pub cache_size: usize,
+    /// The response cache.
+    pub cache: CacheSettings,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
     /// How long a run of a model may take; zero for any time.
@@ -328,7 +328,7 @@ impl Default for Settings {
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
             allows_model_code_upload: false,
             metrics_config: MetricsConfig::default(),
-            cache_size: 0,
+            cache: CacheSettings::default(),
             exit_timeout: limits::EXIT_TIMEOUT,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,

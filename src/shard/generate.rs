@@ -15,6 +15,7 @@ use crate::metrics::Departure;
 use crate::model::ModelSpec;
 use crate::model::parameters::Parameters;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::orca::LoadFormat;
 use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::rest::generate;
 use crate::protocol::route::ModelPath;
@@ -27,8 +28,7 @@ use crate::shard::model_table::LocalModel;
 use crate::shard::offload::{DecodedAhead, decode_ahead};
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::request_slots::PartSink;
-use crate::shard::response_counter::{CountedResponse, ResponseCounter};
-use crate::shard::stream::DecoupledRequest;
+use crate::shard::response_counter::{CountedResponse, DecoupledRequest};
 use crate::shard::tracing::FrontTrace;
 use crate::tensor::Tensor;
 use crate::time::Instant;
@@ -50,6 +50,8 @@ pub struct GenerateMessage<'a> {
     pub trace: Option<Rc<FrontTrace>>,
     /// The header fields that go on to the model.
     pub forwarded: Option<ForwardedFields>,
+    /// The form in which the head of a stream reports the load, where it does.
+    pub load_format: Option<LoadFormat>,
 }
 
 /// Runs a request. Its responses go to `stream` as events, and nothing is returned; without a stream, or where nothing
@@ -64,16 +66,16 @@ pub async fn run(
     departure: &Cell<Departure>,
 ) -> Result<Option<Reply>, Error> {
     let request_metrics = RequestMetrics::open(&shard.cells, departure);
-    let responses = Rc::new(GenerateResponses::new(stream, message.entry));
+    let load = message.load_format.map(|format| (Rc::clone(shard), format));
+    let responses = Rc::new(GenerateResponses::new(stream, message.entry, load));
     let mut hooks = GenerateHooks {
         shard: Rc::clone(shard),
         responses: Rc::clone(&responses),
-        counted: CountedResponse(None),
-        has_run: false,
+        counted: CountedResponse::default(),
     };
     let outcome = infer(shard, message, &mut hooks).await;
     let failed = outcome.as_ref().err().cloned();
-    let ended = responses.end(outcome, hooks.has_run);
+    let ended = responses.end(outcome, hooks.counted.has_run);
     // An error that became an event is one all the same.
     request_metrics.settle(&failed.or_else(|| ended.as_ref().err().cloned()).map_or(Ok(()), Err));
     ended
@@ -85,7 +87,7 @@ async fn infer(
     message: GenerateMessage<'_>,
     hooks: &mut GenerateHooks,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let GenerateMessage { path, is_coded, body: (body, mut memory), received, entry, trace, forwarded } = message;
+    let GenerateMessage { path, is_coded, body: (body, mut memory), received, entry, trace, forwarded, .. } = message;
     entry.note_asked(path.name, path.version, "");
     let arrival = Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None };
     let mut ahead: DecodedAhead = None;
@@ -139,22 +141,16 @@ struct GenerateHooks {
     responses: Rc<GenerateResponses>,
     /// Counts the last response of a decoupled model, also where this is dropped because the client left.
     counted: CountedResponse,
-    has_run: bool,
 }
 
 impl PipelineHooks for GenerateHooks {
     fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
-        if !model.served().spec.is_decoupled {
-            return None;
-        }
-        let counter = ResponseCounter::new(model, self.shard.index);
-        *self.responses.request.borrow_mut() = Some((Rc::clone(model), request.plan.clone(), Rc::clone(&counter)));
-        self.counted = CountedResponse(Some(counter));
+        let request = self.counted.begin(model, &request.plan, self.shard.index)?;
+        *self.responses.request.borrow_mut() = Some(request);
         Some(Rc::clone(&self.responses) as Rc<dyn PartSink>)
     }
 
     fn handle_outcome(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
-        self.has_run = has_run;
         self.counted.settle(outcome, has_run);
     }
 }
@@ -162,6 +158,8 @@ impl PipelineHooks for GenerateHooks {
 /// The responses of one request: to its stream, or the first of them, kept.
 struct GenerateResponses {
     stream: Option<ReplyStream>,
+    /// What the head reports the load of, and in which form.
+    load: Option<(Rc<Shard>, LoadFormat)>,
     entry: AccessEntry,
     /// The status of the stream's head.
     status: Cell<u16>,
@@ -172,9 +170,10 @@ struct GenerateResponses {
 }
 
 impl GenerateResponses {
-    fn new(stream: Option<ReplyStream>, entry: &AccessEntry) -> Self {
+    fn new(stream: Option<ReplyStream>, entry: &AccessEntry, load: Option<(Rc<Shard>, LoadFormat)>) -> Self {
         Self {
             stream,
+            load,
             entry: entry.clone(),
             status: Cell::default(),
             count: Cell::default(),
@@ -184,8 +183,11 @@ impl GenerateResponses {
     }
 
     fn begin(&self, stream: &ReplyStream, failure: Option<&Error>) {
-        let head = generate::stream_reply(failure);
+        let mut head = generate::stream_reply(failure);
         self.status.set(head.status);
+        if let Some((shard, format)) = &self.load {
+            shard.report_load(&mut head, Some(*format));
+        }
         stream.begin(head);
     }
 

@@ -129,7 +129,16 @@ pub async fn stream_infer(
     (deadline, forwarded): (Option<Instant>, Option<ForwardedFields>),
     departure: Rc<Cell<Departure>>,
 ) {
-    let outcome = stream::run(shard, &link, stream, (deadline, forwarded), departure).await;
+    let reports_load = shard.server_context.service.tells_load || link.with(|connection| connection.asked(stream)).load;
+    let served = stream::run(Rc::clone(&shard), &link, stream, (deadline, forwarded), departure, reports_load);
+    let outcome = served.await;
+    if outcome.is_ok()
+        && reports_load
+        && let Some(trailer) = load_trailer(&shard)
+    {
+        let status = CallStatus { fields: SmallVec::from_iter([trailer]), ..ok() };
+        return link.with(|connection| connection.end_call(stream, Some(status), clock::now()));
+    }
     let fault = outcome.err().map(|fault| match fault {
         StreamFault::Call(fault) => fault_error(fault),
         StreamFault::Request(error) => error,
@@ -364,15 +373,24 @@ async fn infer(
 /// Adds the load to the trailers of a successful call, where it is known.
 fn report_load(shard: &Shard, outcome: &mut Result<(FramedParts, Option<CallStatus>), Error>) {
     if let Ok((_, end)) = outcome
-        && let Some(report) = shard.load_report()
+        && let Some(trailer) = load_trailer(shard)
     {
-        let ok = || CallStatus { code: 0, text: String::new(), fields: SmallVec::new() };
-        end.get_or_insert_with(ok).fields.push((orca::TRAILER, Cow::Owned(report.base64())));
+        end.get_or_insert_with(ok).fields.push(trailer);
     }
+}
+
+/// The load as a trailer, where it is known.
+fn load_trailer(shard: &Shard) -> Option<(&'static str, Cow<'static, str>)> {
+    shard.load_report().map(|report| (orca::TRAILER, Cow::Owned(report.base64())))
+}
+
+/// The status of a successful call.
+const fn ok() -> CallStatus {
+    CallStatus { code: 0, text: String::new(), fields: SmallVec::new_const() }
 }
 
 /// The trailers of a successful call with the times of its stages.
 fn timed_end(timing: &Timing) -> CallStatus {
     let fields = SmallVec::from_iter([("server-timing", Cow::Owned(timing.text()))]);
-    CallStatus { code: 0, text: String::new(), fields }
+    CallStatus { fields, ..ok() }
 }

@@ -33,7 +33,8 @@ use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel};
 use crate::shard::request_details::{in_sequence, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
-use crate::shard::response_cache::{CacheKey, EnsembleParts};
+use crate::shard::response_cache::EnsembleParts;
+use crate::shard::shared_cache::{CacheLookup, MissedKey};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 use crate::trace::ActiveTrace;
@@ -104,14 +105,6 @@ impl Submission {
     }
 }
 
-/// The result of a lookup in the response cache.
-enum CacheLookup {
-    /// The cached outputs.
-    Hit(Vec<Tensor>, Stamps),
-    /// Nothing is cached under this key, which has these steps; the lookup took so long.
-    Miss(CacheKey, Vec<Arc<ModelSpec>>, Duration),
-}
-
 /// What a model answered to a request.
 pub struct InferOutcome {
     /// In the order of the model's outputs.
@@ -155,13 +148,17 @@ impl Shard {
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
-        let lookup = self.look_up(model, &request, arrival.received);
+        let lookup = if self.shared_cache.is_some() && model.served().spec.is_cached {
+            Box::pin(self.look_up_shared(model, &request, (arrival.received, arrival.deadline))).await
+        } else {
+            self.look_up(model, &request, arrival.received)
+        };
         if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
             return Ok((InferOutcome { outputs, parameters: None, plan: request.plan, stamps }, AnswerPart::Last));
         }
         let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
-        if let Some(CacheLookup::Miss(key, steps, took)) = lookup {
-            self.remember(model, (key, steps), &inferred, took);
+        if let Some(CacheLookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred, took);
         }
         Ok((inferred, part))
     }
@@ -235,37 +232,26 @@ impl Shard {
         let mut cache = cache.borrow_mut();
         let began = clock::now();
         let key = cache.key(&served.spec, &request.inputs, &request.parameters, &parts);
-        let found = cache.find(&key);
-        let now = clock::now();
-        let Some(outputs) = found else {
-            self.cells.cache.misses.add(1);
-            self.cells.cache.lookup_duration.add_duration(now.since(began));
-            return Some(CacheLookup::Miss(key, parts.models, now.since(began)));
-        };
-        if let Some(cells) = served.cells.get(self.index) {
-            cells.count_cache_hit(received, began, now, clock::epoch_millis(now));
-        }
-        self.cells.cache.hits.add(1);
-        self.cells.cache.lookup_duration.add_duration(now.since(began));
-        let stamps = Stamps { received, batched: began, input_end: began, infer_end: began, output_end: now };
-        Some(CacheLookup::Hit(outputs, stamps))
+        Some(match cache.find(&key) {
+            Some(outputs) => self.hit(model, outputs, (received, began)),
+            None => CacheLookup::Miss(MissedKey::Own(key, parts.models), self.count_miss(began)),
+        })
     }
 
     /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion. An answer with
     /// parameters is not cached: they may speak of this one run, and without them (as Triton caches) it would be
     /// another answer.
-    fn remember(
-        &self,
-        model: &LocalModel,
-        (key, steps): (CacheKey, Vec<Arc<ModelSpec>>),
-        inferred: &InferOutcome,
-        looked_up: Duration,
-    ) {
+    fn remember(&self, model: &Rc<LocalModel>, key: MissedKey, inferred: &InferOutcome, looked_up: Duration) {
         let began = clock::now();
-        if let Some(cache) = self.cache.as_ref().filter(|_| inferred.parameters.is_none()) {
-            let mut cache = cache.borrow_mut();
-            cache.insert(key, &model.served().spec, steps, &inferred.outputs);
-            cache.show(&self.cells.cache);
+        match (key, &self.cache) {
+            _ if inferred.parameters.is_some() => {}
+            (MissedKey::Own(key, steps), Some(cache)) => {
+                let mut cache = cache.borrow_mut();
+                cache.insert(key, &model.served().spec, steps, &inferred.outputs);
+                cache.show(&self.cells.cache);
+            }
+            (MissedKey::Shared(Some(miss)), _) => self.store_shared(model, miss, &inferred.outputs),
+            (MissedKey::Own(..) | MissedKey::Shared(None), _) => {}
         }
         let now = clock::now();
         let took = now.since(began);

@@ -5,29 +5,40 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::metrics::utilization;
-use crate::protocol::orca::EndpointLoad;
+use crate::protocol::orca::{self, EndpointLoad, LoadFormat};
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
 use crate::time::Instant;
+use crate::wire::message::Reply;
 
 /// What was counted at a look: the load is what came since.
 struct LoadLook {
     at: Instant,
     received: u64,
-    /// By the address of the model version, which is compared only.
-    busy: HashMap<usize, Duration>,
+    /// By the address of the model version, which is compared only, and its instance group.
+    busy: HashMap<(usize, usize), Duration>,
 }
+
+/// Looks without a question before it stops to look: who asks now and then is still told what is new.
+const LOOKS_AFTER: u32 = 10;
 
 /// Looks until it is dropped.
 pub async fn run(shard: Rc<Shard>) {
     let mut before: Option<LoadLook> = None;
+    let mut unasked = LOOKS_AFTER;
     loop {
         executor::sleep(shard.server_context.metrics.interval).await;
         let board = &shard.server_context.metrics.load;
-        if !board.take_asked() && !shard.server_context.service.tells_load {
+        let is_asked = board.take_asked() || shard.server_context.service.tells_load;
+        unasked = if is_asked { 0 } else { (unasked + 1).min(LOOKS_AFTER) };
+        if unasked == LOOKS_AFTER {
             before = None;
+            // What was seen long ago is nothing to report.
+            board.clear();
             continue;
         }
         before = Some(shard.look_at_load(before.as_ref()));
@@ -37,11 +48,15 @@ pub async fn run(shard: Rc<Shard>) {
 impl Shard {
     /// Counts, and writes down the load since the look before.
     fn look_at_load(&self, before: Option<&LoadLook>) -> LoadLook {
-        let (served, sources) = (self.models.served(), &self.server_context.metrics);
-        let key = |served: &ServedModel| std::ptr::from_ref(served).addr();
+        let (served, sources, now) = (self.models.served(), &self.server_context.metrics, clock::now());
         let received = sources.shard_cells.iter().map(|cells| cells.received.get()).sum();
-        let busy = served.iter().map(|served| (key(served), served.figures().busy())).collect();
-        let look = LoadLook { at: clock::now(), received, busy };
+        let groups = served.iter().flat_map(|served| {
+            let model = std::ptr::from_ref::<ServedModel>(served).addr();
+            served.group_loads(now).into_iter().enumerate().map(move |(index, group)| ((model, index), group))
+        });
+        let groups: Vec<_> = groups.collect();
+        let busy = groups.iter().map(|(key, group)| (*key, group.busy)).collect();
+        let look = LoadLook { at: now, received, busy };
         let full = served.iter().filter_map(|served| match &served.placement {
             Placement::Worker(model_queue) => Some(model_queue.fill()),
             Placement::Ensemble(_) | Placement::Inline => None,
@@ -49,20 +64,24 @@ impl Shard {
         sources.load.queue.set(Some(full.max().unwrap_or(0)));
         let Some(before) = before else { return look };
         let elapsed = look.at.since(before.at);
-        let of_model = |served: &ServedModel| {
-            let (now, then) = (look.busy.get(&key(served))?, before.busy.get(&key(served))?);
-            let instances = match &served.placement {
-                Placement::Ensemble(_) => return None,
-                Placement::Inline => served.cells.len(),
-                Placement::Worker(model_queue) => model_queue.parkings().len(),
-            };
-            Some(utilization(now.saturating_sub(*then), instances, elapsed))
-        };
-        sources.load.utilization.set(Some(served.iter().filter_map(|served| of_model(served)).max().unwrap_or(0)));
+        let shares = groups.iter().filter_map(|(key, group)| {
+            let then = before.busy.get(key)?;
+            Some(utilization(group.busy.saturating_sub(*then), group.instances, elapsed))
+        });
+        sources.load.utilization.set(Some(shares.max().unwrap_or(0)));
         let requests = u128::from(look.received.saturating_sub(before.received)) * 1_000_000;
         let rate = requests.checked_div(elapsed.as_millis()).unwrap_or(0);
         sources.load.requests_per_1000s.set(u64::try_from(rate).ok());
         look
+    }
+
+    /// Adds the load to a reply, where it is asked for and known.
+    pub fn report_load(&self, reply: &mut Reply, format: Option<LoadFormat>) {
+        if let Some(format) = format
+            && let Some(report) = self.load_report()
+        {
+            reply.fields.push((orca::FIELD, Bytes::from(report.text(format))));
+        }
     }
 
     /// The load as it was last looked at; `None` before two looks. Keeps the looks going.

@@ -64,6 +64,9 @@ async fn text(shard: &Shard) -> String {
     let mut text = metrics::encode(&models, &shards, &loads, gpus);
     metrics::encode_latencies(&mut text, &models, &sources.latencies, clock::epoch_millis(clock::now()));
     metrics::encode_cache(&mut text, &shards, shard.server_context.memory.cache_size);
+    if let Some(link) = &shard.server_context.redis {
+        metrics::encode_redis(&mut text, &shards, link.lanes().iter().map(|lane| &lane.cells));
+    }
     sources.host.encode(&mut text);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());

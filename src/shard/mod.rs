@@ -40,6 +40,7 @@ pub mod response_counter;
 pub mod rest;
 pub mod server_context;
 pub mod session;
+pub mod shared_cache;
 pub mod shared_memory;
 pub mod stream;
 pub mod supervisor;
@@ -78,6 +79,7 @@ use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
+use crate::shard::shared_cache::SharedCache;
 use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
@@ -121,6 +123,8 @@ pub struct Shard {
     pub deferred_wakes: DeferredWakes,
     /// Its part of the response cache, where the server has one.
     pub cache: Option<RefCell<ResponseCache>>,
+    /// The response cache that it shares with other servers, where there is one.
+    pub shared_cache: Option<SharedCache>,
     /// The registered shared memory regions; none where shared memory is disabled.
     pub regions: RefCell<Option<Arc<Regions>>>,
     /// Memory for requests while they are received.

@@ -89,7 +89,7 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
         .map_err(|error| error.with_prefix(&format!("Model {} - Error when running inference: ", call.model)))?;
     let spec = Arc::clone(&model.served().spec);
     let counter = spec.is_decoupled.then(|| ResponseCounter::new(&model, shard.index));
-    let mut counted = CountedResponse(counter.clone());
+    let mut counted = CountedResponse::of(counter.clone());
     let sink = counter.map(|counter| {
         let (replies, state) = (Arc::clone(&call.replies), Arc::clone(&call.state));
         let (spec, plan) = (Arc::clone(&spec), request.plan.clone());

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::backend::AnswerPart;
 use crate::error::Error;
 use crate::metrics::ResponseOutcome;
+use crate::protocol::infer::ResponsePlan;
 use crate::runtime::clock;
 use crate::shard::infer::InferOutcome;
 use crate::shard::model_table::LocalModel;
@@ -54,14 +55,38 @@ impl ResponseCounter {
     }
 }
 
+/// The model of a request, how its responses are encoded, and what counts them.
+pub type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
+
 /// Counts the last response of a request to a decoupled model, however it ends. Dropped before it is settled, it counts
 /// as cancelled. Without a counter it counts nothing: other models have no such statistics.
-pub struct CountedResponse(pub Option<Rc<ResponseCounter>>);
+#[derive(Default)]
+pub struct CountedResponse {
+    counter: Option<Rc<ResponseCounter>>,
+    /// Whether an instance ran the request, once that is known.
+    pub has_run: bool,
+}
 
 impl CountedResponse {
+    /// For the responses that a counter counts, if there is one.
+    pub fn of(counter: Option<Rc<ResponseCounter>>) -> Self {
+        Self { counter, has_run: false }
+    }
+
+    /// Begins to count the responses of a request that is about to be queued; `None` for a model that is not decoupled.
+    pub fn begin(&mut self, model: &Rc<LocalModel>, plan: &ResponsePlan, shard: usize) -> Option<DecoupledRequest> {
+        if !model.served().spec.is_decoupled {
+            return None;
+        }
+        let counter = ResponseCounter::new(model, shard);
+        self.counter = Some(Rc::clone(&counter));
+        Some((Rc::clone(model), plan.clone(), counter))
+    }
+
     /// The request has ended; `has_run` is false where no instance ran it.
     pub fn settle(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
-        let Some(counter) = self.0.take() else { return };
+        self.has_run = has_run;
+        let Some(counter) = self.counter.take() else { return };
         let now = clock::now();
         match outcome {
             Ok((inferred, part)) => {
@@ -81,7 +106,7 @@ impl CountedResponse {
 
 impl Drop for CountedResponse {
     fn drop(&mut self) {
-        if let Some(counter) = self.0.take() {
+        if let Some(counter) = self.counter.take() {
             let now = clock::now();
             counter.count(ResponseOutcome::Cancelled, now, now, now);
         }

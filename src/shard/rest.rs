@@ -94,17 +94,10 @@ pub async fn handle_message(
             outcome
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
-            let is_coded = AskedFields::read(&fields).coding != ContentCoding::Identity;
-            let trace = open_trace(shard, http_trace, received, &fields);
-            let body = (body, memory);
-            let policy = &shard.server_context.policy.http;
-            let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(&fields));
-            let message = GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded };
             let stream = (delivery == Delivery::Stream).then_some(stream);
+            let front = (received, departure, entry, http_trace);
             // Boxed: large, and few requests are of this kind.
-            let outcome = Box::pin(generate::run(shard, message, stream, departure)).await;
-            http_trace.handle_sending(trace);
-            match outcome.transpose() {
+            match Box::pin(run_generate(shard, path, &fields, (body, memory), stream, front)).await.transpose() {
                 Some(outcome) => outcome,
                 None => return None,
             }
@@ -127,13 +120,39 @@ pub async fn handle_message(
             let allow = find(&path).map(|endpoint| endpoint.allow()).unwrap_or_default();
             reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
         }
-        report_load(shard, &mut reply, AskedFields::read(&fields).load_format);
+        shard.report_load(&mut reply, AskedFields::read(&fields).load_format);
         if error.code() == Code::UnsupportedMedia {
             // Lists the codings that a body may have (RFC 9110 §15.5.16).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
         }
         reply
     }))
+}
+
+/// Runs a generate request; the reply, unless it went to the stream.
+async fn run_generate(
+    shard: &Rc<Shard>,
+    path: ModelPath<'_>,
+    fields: &Fields,
+    body: (Bytes, ReceiveReservation),
+    stream: Option<ReplyStream>,
+    (received, departure, entry, http_trace): (Instant, &Cell<Departure>, &AccessEntry, &HttpTrace),
+) -> Result<Option<Reply>, Error> {
+    let asked = AskedFields::read(fields);
+    let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
+    let trace = open_trace(shard, http_trace, received, fields);
+    let policy = &shard.server_context.policy.http;
+    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
+    let message =
+        GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded, load_format };
+    let outcome = generate::run(shard, message, stream, departure).await;
+    http_trace.handle_sending(trace);
+    outcome.map(|reply| {
+        reply.map(|mut reply| {
+            shard.report_load(&mut reply, load_format);
+            reply
+        })
+    })
 }
 
 /// Prepares for an inference that may be traced.
@@ -184,6 +203,11 @@ impl<'a> AskedFields<'a> {
             }
         }
         asked
+    }
+
+    /// The form in which the answer reports the load: to this client, or to all.
+    fn load_format_of(&self, shard: &Shard) -> Option<LoadFormat> {
+        self.load_format.or(shard.server_context.service.tells_load.then_some(LoadFormat::Text))
     }
 }
 
@@ -264,6 +288,7 @@ async fn infer(
         shard.models.find(path.name, path.version)?;
         body = plain_body(shard, &asked, body, &mut memory).await?;
     }
+    let load_format = asked.load_format_of(shard);
     let accepted = AcceptedCoding::from_fields(asked.accepts);
     let policy = &shard.server_context.policy.http;
     let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
@@ -312,8 +337,7 @@ async fn infer(
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }
-    let tells_load = shard.server_context.service.tells_load;
-    report_load(shard, &mut reply, asked.load_format.or(tells_load.then_some(LoadFormat::Text)));
+    shard.report_load(&mut reply, load_format);
     if accepted.coding.is_none() {
         return Ok(reply);
     }
@@ -338,15 +362,6 @@ async fn trace_setting(
         shard.send_trace_order(trace::rest::order(name, body)?).await?;
     }
     Ok(trace::rest::reply(&shard.traces.table(), name))
-}
-
-/// Adds the load, where it is asked for and known.
-fn report_load(shard: &Shard, reply: &mut Reply, format: Option<LoadFormat>) {
-    if let Some(format) = format
-        && let Some(report) = shard.load_report()
-    {
-        reply.fields.push((orca::FIELD, Bytes::from(report.text(format))));
-    }
 }
 
 async fn regions(

@@ -8,6 +8,7 @@ use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
+use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::runtime::executor::IoPath;
 use crate::shard::control_request::ControlRequests;
@@ -40,6 +41,8 @@ pub struct ServerContext {
     pub control_link: ControlLink,
     /// The thread that owns the shared memory regions; none where the server has shared memory disabled.
     pub shared_memory: Option<SharedMemoryClient>,
+    /// The way to the Redis that is the response cache; none without one.
+    pub redis: Option<Arc<CacheLink>>,
     /// The trace settings, and the queue to the thread that writes traces.
     pub traces: TraceLink,
     /// Logs a warning.

@@ -24,7 +24,7 @@ use crate::model::{CorrelationId, SequenceMark};
 use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::message::{InferOutline, UNREADABLE};
 use crate::protocol::grpc::{self, InferMessage};
-use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::infer::InferRequest;
 use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::route::version_of;
 use crate::protocol::shared_memory::Regions;
@@ -39,7 +39,7 @@ use crate::shard::model_table::LocalModel;
 use crate::shard::offload::{DecodedAhead, decode_typed_ahead, large_typed};
 use crate::shard::refusal_run::RefusalRun;
 use crate::shard::request_slots::PartSink;
-use crate::shard::response_counter::{CountedResponse, ResponseCounter};
+use crate::shard::response_counter::{CountedResponse, DecoupledRequest};
 use crate::shard::{Shard, shared_memory};
 use crate::time::Instant;
 use crate::wire::compression::Coding;
@@ -55,6 +55,7 @@ pub async fn run(
     stream: StreamId,
     (deadline, forwarded): (Option<Instant>, Option<ForwardedFields>),
     departure: Rc<Cell<Departure>>,
+    reports_load: bool,
 ) -> Result<(), StreamFault> {
     let begun = Rc::new(BegunSequences::default());
     let compression = compression::answer_compression(&shard, link, stream);
@@ -67,6 +68,7 @@ pub async fn run(
         departure,
         begun,
         compression,
+        reports_load,
         preparing: None,
         requests: VecDeque::new(),
         is_half_closed: false,
@@ -93,6 +95,8 @@ struct StreamInfer {
     begun: Rc<BegunSequences>,
     /// How its responses are compressed; none where they are not.
     compression: Option<AnswerCompression>,
+    /// Whether its end reports the load: then each request keeps the looks at it going.
+    reports_load: bool,
     /// The latest message, where it is compressed, or too large for the shard to read. Until it is prepared no other is
     /// taken, so that requests keep their order.
     preparing: Option<Pin<Box<dyn Future<Output = Result<PreparedMessage, Error>>>>>,
@@ -216,6 +220,9 @@ impl StreamInfer {
         PreparedMessage { message, memory, ahead }: PreparedMessage,
         refused: &mut Option<RefusalRun>,
     ) -> Result<(), Error> {
+        if self.reports_load {
+            self.shard.server_context.metrics.load.ask();
+        }
         let entry = self.access_entry(&message);
         match ahead {
             Ok(None) => {}
@@ -302,8 +309,7 @@ impl StreamInfer {
                 responses,
                 begun,
                 sequence: None,
-                counted: CountedResponse(None),
-                has_run: false,
+                counted: CountedResponse::default(),
             };
             let input = PipelineInput { memory, arrival, is_timed: false, trace: trace.clone() };
             let mut outcome = answer(&shard, &model, (message, ahead, forwarded), input, &mut hooks).await;
@@ -317,7 +323,7 @@ impl StreamInfer {
                 trace.handle_sending(clock::now());
             }
             let status = outcome.as_ref().err().map_or(0, |error| error.code().on_wire().1);
-            let outcome = in_band(outcome, (&model, &id), hooks.has_run, wants_status);
+            let outcome = in_band(outcome, (&model, &id), hooks.counted.has_run, wants_status);
             if let Ok(Some(parts)) = &outcome {
                 entry.note_sent(parts.iter().map(Bytes::len).sum());
             }
@@ -446,7 +452,6 @@ struct StreamHooks {
     sequence: Option<(Vec<Arc<ModelQueue>>, SequenceMark)>,
     /// Counts the last response of a decoupled model, also where this is dropped because the client left.
     counted: CountedResponse,
-    has_run: bool,
 }
 
 impl StreamHooks {
@@ -461,23 +466,15 @@ impl PipelineHooks for StreamHooks {
     fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
         self.sequence = request.sequence.mark().map(|mark| (self.shard.sequence_queues(model), mark));
         self.track_sequence();
-        if !model.served().spec.is_decoupled {
-            return None;
-        }
-        let counter = ResponseCounter::new(model, self.shard.index);
-        *self.responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone(), Rc::clone(&counter)));
-        self.counted = CountedResponse(Some(counter));
+        let request = self.counted.begin(model, &request.plan, self.shard.index)?;
+        *self.responses.model.borrow_mut() = Some(request);
         Some(Rc::clone(&self.responses) as Rc<dyn PartSink>)
     }
 
     fn handle_outcome(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
-        self.has_run = has_run;
         self.counted.settle(outcome, has_run);
     }
 }
-
-/// The model of a request, how its responses are encoded, and what counts them.
-pub(super) type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
 
 /// Sends all but the last response of a request to a decoupled model.
 struct StreamResponses {

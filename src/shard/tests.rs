@@ -148,6 +148,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             mailboxes: [ShardMailbox::default()].into(),
         },
         shared_memory: None,
+        redis: None,
         traces: TraceLink::default(),
         warn: |_| (),
     })
@@ -168,6 +169,7 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         threads: threads.clone(),
         deferred_wakes: DeferredWakes::default(),
         cache: Some(RefCell::new(ResponseCache::new(context.memory.cache_size))),
+        shared_cache: None,
         regions: RefCell::new(None),
         receive_budget: Rc::new(ShardReceiveBudget::new(Arc::clone(&context.memory.receive), Arc::clone(&cells))),
         compression: CompressionShare::default(),

@@ -21,6 +21,7 @@ use crate::shard::model_table::{LocalModel, ModelTable};
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
+use crate::shard::shared_cache::SharedCache;
 use crate::shard::trace_settings::ShardTraces;
 use crate::shard::{Addresses, ServerContext, Shard};
 
@@ -102,6 +103,7 @@ impl Shard {
             threads: threads.clone(),
             deferred_wakes: DeferredWakes::default(),
             cache: cache(&server_context),
+            shared_cache: server_context.redis.clone().map(|link| SharedCache::new(link, index)),
             regions: RefCell::new(
                 server_context
                     .shared_memory

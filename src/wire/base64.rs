@@ -1,4 +1,5 @@
-//! Base64 decoding (RFC 4648 §4), for bytes inside of JSON: uploaded files and GPU memory handles.
+//! Base64 (RFC 4648 §4): decoding for bytes inside of JSON, such as uploaded files and GPU memory handles, encoding for
+//! gRPC's binary metadata.
 
 /// Decodes a text; white space is skipped and the padding may be missing. `None` if it is not base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
@@ -22,6 +23,20 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Encodes bytes, without padding.
+pub fn encode(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let digit = |shift: u32| DIGITS.get((bits >> shift & 63) as usize).map_or('A', |digit| char::from(*digit));
+        // A group of one or two bytes has two or three digits.
+        text.extend([18, 12, 6, 0].into_iter().map(digit).take(group.len() + 1));
+    }
+    text
+}
+
 fn value(digit: u8) -> Option<u32> {
     Some(u32::from(match digit {
         b'A'..=b'Z' => digit - b'A',
@@ -36,6 +51,22 @@ fn value(digit: u8) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_encoded_has_no_padding_and_reads_back() {
+        let check = |bytes: &[u8], want: &str| {
+            assert_eq!(encode(bytes), want);
+            assert_eq!(decode(want).as_deref(), Some(bytes));
+        };
+        check(b"", "");
+        check(b"f", "Zg");
+        check(b"fo", "Zm8");
+        check(b"foo", "Zm9v");
+        check(b"foob", "Zm9vYg");
+        check(&[0xfb, 0xff], "+/8");
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(decode(&encode(&all)), Some(all));
+    }
 
     #[test]
     fn the_rfcs_examples_are_decoded_and_other_texts_refused() {

@@ -12,5 +12,6 @@ pub mod message;
 pub mod placed;
 pub mod proto;
 pub mod protobuf;
+pub mod resp;
 pub mod toml;
 pub mod trace_context;

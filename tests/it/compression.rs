@@ -13,6 +13,7 @@ use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
+use crate::support::folder::Folder;
 use crate::support::h2::{self, call_framed, framed};
 use crate::support::http::{self, Connection, Response};
 use crate::support::metrics::metric;
@@ -66,6 +67,47 @@ fn decode(coding: &str, body: &[u8]) -> Vec<u8> {
         _ => out.extend_from_slice(body),
     }
     out
+}
+
+/// Answers that a shard compresses at a time (`COMPRESSIONS_MAX`).
+const ANSWERS_MAX: u64 = 64;
+
+#[test]
+fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
+    const ANSWERS: u64 = ANSWERS_MAX + 16;
+    let folder = Folder::new("compressions");
+    // All requests are answered by one batch, so all answers begin to be compressed in one turn of the shard.
+    let config = format!(
+        "backend: 'identity' max_batch_size: {ANSWERS}
+         dynamic_batching {{ preferred_batch_size: {ANSWERS} max_queue_delay_microseconds: 20000000 }}
+         input {{ name: 'INPUT0' data_type: TYPE_FP32 dims: -1 }} output {{ name: 'OUTPUT0' data_type: TYPE_FP32 dims: -1 }}"
+    );
+    repository::add(folder.path(), "identity_fp32", &config, None);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    // Several slices each: no answer is done before all have begun.
+    let (body, length) = binary(200_000);
+    let fields = [("Accept-Encoding", "gzip"), (LENGTH, &length)];
+    let request = http::request("POST", PATH, &fields, &body);
+    let codings: Vec<bool> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..ANSWERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let answer = http::exchange(server.http(), &request).unwrap();
+                    assert_eq!(answer.status, 200);
+                    let coding = answer.header("Content-Encoding");
+                    let plain = decode(coding.unwrap_or_default(), &answer.body);
+                    assert!(plain.ends_with(&body[body.len() - 800_000..]), "{coding:?}");
+                    coding.is_some()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let compressed = codings.iter().filter(|is_coded| **is_coded).count() as u64;
+    assert_eq!((compressed, codings.len() as u64 - compressed), (ANSWERS_MAX, ANSWERS - ANSWERS_MAX));
+    let count = |name: &str| metric(server.metrics(), name);
+    assert_eq!(count("deuteron_responses_compressed_total"), ANSWERS_MAX);
+    assert_eq!(count("deuteron_responses_compression_skipped_total"), ANSWERS - ANSWERS_MAX);
 }
 
 /// A request for so many numbers as JSON.
@@ -312,7 +354,7 @@ fn curl_asks_for_compression_and_understands_it() {
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
     let body = json(5_000);
     let want = post(server.http(), PATH, &[], &body);
-    let file = crate::support::folder::Folder::new("curl");
+    let file = Folder::new("curl");
     std::fs::write(file.path().join("body"), encode("gzip", &body)).unwrap();
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--noproxy", "*", "--compressed", "--header", "Content-Encoding: gzip"])

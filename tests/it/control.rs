@@ -173,13 +173,24 @@ fn flags_name_what_is_loaded_at_start() {
 fn what_cannot_be_loaded_at_start_ends_the_server() {
     let repository = Folder::new("absent");
     identity(repository.path(), "a", &["1"], "");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_deuteron"));
-    command.arg("serve").arg(repository.path()).args([EXPLICIT, "--load-model=a", "--load-model=b"]);
-    let output = command.args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"]).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let start = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_deuteron"));
+        command.arg("serve").arg(repository.path()).args([EXPLICIT, "--load-model=a", "--load-model=b"]);
+        let output = command.args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"]).args(more).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        text
+    };
+    let reason = "creating server: Internal - failed to load all models";
+    let text = start(&[]);
     assert!(text.contains("failed to poll model 'b': model not found in any model repository."), "{text}");
-    assert!(text.contains("creating server: Internal - failed to load all models"), "{text}");
+    assert!(text.contains(&format!("\nerror: {reason}")) && text.matches(reason).count() == 1, "said once: {text}");
+    let text = start(&["--log-format=json"]);
+    assert!(text.lines().all(|line| line.starts_with('{')) && text.matches(reason).count() == 1, "{text}");
+    let file = repository.path().join(".log");
+    let text = start(&[&format!("--log-file={}", file.display())]);
+    assert_eq!(text.matches(reason).count(), 1, "{text}");
+    assert_eq!(fs::read_to_string(file).unwrap().matches(reason).count(), 1, "the log has it too");
 }
 
 #[test]

@@ -59,6 +59,7 @@ mod queue;
 mod ragged;
 mod receive_memory;
 mod recorded;
+mod redis;
 mod replay_config;
 mod repository;
 mod reshape;

@@ -304,6 +304,75 @@ fn who_asks_is_told_the_load() {
     assert!(["C", "E", "M"].iter().any(|start| report.starts_with(start)) && report.len() > 30, "{report}");
 }
 
+/// Asks until there is a report.
+fn until_reported<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(report) = ask() {
+            return report;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "no report comes");
+    }
+}
+
+#[test]
+fn streams_report_the_load_at_their_end_over_grpc_and_in_their_head_over_http() {
+    let folder = Folder::new("metrics-load-streams");
+    let server = server(&folder, &["--metrics-interval-ms=50"]);
+    let input = Message::new().bytes(1, "IN").bytes(2, "FP32").packed(3, &[1, 2]);
+    let request = Message::new().bytes(1, "ident").message(5, input).bytes(7, [0; 8]).into_bytes();
+    let method = "/inference.GRPCInferenceService/ModelStreamInfer";
+    let asking = [("endpoint-load-metrics-format", "text")];
+    let report = until_reported(|| h2::call(server.grpc(), method, &asking, &request).remove(LOAD_TRAILER));
+    assert!(["C", "E", "M"].iter().any(|start| report.starts_with(start)) && report.len() > 30, "{report}");
+    let trailers = h2::call(server.grpc(), method, &[], &request);
+    assert_eq!((trailers.get(LOAD_TRAILER), trailers["grpc-status"].as_str()), (None, "0"));
+    for (delivery, kind) in [("generate", "application/json"), ("generate_stream", "text/event-stream; charset=utf-8")]
+    {
+        let path = format!("/v2/models/ident/{delivery}");
+        let ask = |fields: &[(&str, &str)]| {
+            let answer =
+                http::exchange(server.http(), &http::request("POST", &path, fields, br#"{"IN":[1,2]}"#)).unwrap();
+            assert_eq!((answer.status, answer.header("Content-Type")), (200, Some(kind)));
+            answer.header(LOAD).map(str::to_owned)
+        };
+        let report = until_reported(|| ask(&asking));
+        assert!(report.starts_with("TEXT cpu_utilization="), "{report}");
+        assert_eq!(ask(&[]), None, "{delivery}");
+    }
+}
+
+#[test]
+fn the_load_is_that_of_the_busiest_group_while_it_runs() {
+    let folder = Folder::new("metrics-load-groups");
+    let slow = format!(
+        "{IDENTITY} instance_group [ {{ name: 'active' count: 1 }}, {{ name: 'idle' count: 3 passive: true }} ]
+         parameters {{ key: 'execute_delay_ms' value {{ string_value: '1500' }} }}"
+    );
+    repository::add(folder.path(), "slow", &slow, None);
+    repository::add(folder.path(), "ident", IDENTITY, None);
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--metrics-interval-ms=50"]);
+    let input = json!({"name": "IN", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]});
+    let body = json!({ "inputs": [input] }).to_string();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| http::post(server.http(), "/v2/models/slow/infer", body.as_bytes()).unwrap());
+        // One run that has not ended, on the only instance that is given work.
+        let full = until_reported(|| {
+            let report = infer_asking(&server, Some("json")).header(LOAD)?.to_owned();
+            let value: Value = serde_json::from_str(report.strip_prefix("JSON ").unwrap()).unwrap();
+            value["cpu_utilization"].as_f64().filter(|share| *share > 0.95 || running.is_finished())
+        });
+        assert!(full > 0.95, "{full}");
+        assert_eq!(running.join().unwrap().status, 200);
+    });
+    // And nothing once it has ended.
+    until_reported(|| {
+        let report = infer_asking(&server, Some("json")).header(LOAD)?.to_owned();
+        let value: Value = serde_json::from_str(report.strip_prefix("JSON ").unwrap()).unwrap();
+        value["cpu_utilization"].as_f64().filter(|share| *share < 0.05)
+    });
+}
+
 #[test]
 fn by_a_flag_every_answer_reports_the_load() {
     let folder = Folder::new("metrics-reports");

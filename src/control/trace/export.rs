@@ -31,6 +31,24 @@ pub struct TraceExporter {
     batch_delay: Duration,
     /// Whether the last batch failed, which was logged.
     has_failed: bool,
+    timeouts: ExportTimeouts,
+}
+
+/// How long a collector may take.
+#[derive(Clone, Copy)]
+struct ExportTimeouts {
+    /// To accept a connection.
+    connect: Duration,
+    /// To answer, with the connection.
+    exchange: Duration,
+    /// To answer while the server ends.
+    ending: Duration,
+}
+
+impl Default for ExportTimeouts {
+    fn default() -> Self {
+        Self { connect: TRACE_CONNECT_TIMEOUT, exchange: TRACE_EXPORT_TIMEOUT, ending: TRACE_END_TIMEOUT / 2 }
+    }
 }
 
 impl TraceExporter {
@@ -45,6 +63,7 @@ impl TraceExporter {
             batch_spans: usize::try_from(settings.batch_spans).unwrap_or(usize::MAX),
             batch_delay: settings.batch_delay,
             has_failed: false,
+            timeouts: ExportTimeouts::default(),
         }
     }
 
@@ -102,8 +121,9 @@ impl TraceExporter {
     fn post(&self, body: &[u8], queue: &TraceQueue) -> io::Result<()> {
         let began = clock::now();
         let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(LOOK_PAUSE))?;
-        stream.set_write_timeout(Some(LOOK_PAUSE))?;
+        let pause = LOOK_PAUSE.min(self.timeouts.exchange);
+        stream.set_read_timeout(Some(pause))?;
+        stream.set_write_timeout(Some(pause))?;
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: {host}:{}\r\nContent-Type: application/x-protobuf\r\nContent-Length: {}\r\n\
@@ -114,7 +134,7 @@ impl TraceExporter {
         );
         let message = [head.as_bytes(), body].concat();
         let mut rest = &message[..];
-        let wait = ExportWait { began, queue };
+        let wait = ExportWait { began, timeouts: self.timeouts, queue };
         while !rest.is_empty() {
             let count = wait.until(|| stream.write(rest))?;
             rest = rest.get(count.max(1)..).unwrap_or_default();
@@ -138,7 +158,7 @@ impl TraceExporter {
     fn connect(&self) -> io::Result<TcpStream> {
         let mut failure = io::Error::new(ErrorKind::NotFound, "its name has no address");
         for address in (self.host.as_str(), self.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, TRACE_CONNECT_TIMEOUT) {
+            match TcpStream::connect_timeout(&address, self.timeouts.connect) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failure = error,
             }
@@ -147,24 +167,27 @@ impl TraceExporter {
     }
 }
 
-/// How long a request to the collector goes on: [`TRACE_EXPORT_TIMEOUT`], and less where the server ends.
+/// How long a request to the collector goes on: less where the server ends.
 struct ExportWait<'a> {
     began: Instant,
+    timeouts: ExportTimeouts,
     queue: &'a TraceQueue,
 }
 
 impl ExportWait<'_> {
-    /// Tries until something other than a timeout of the socket comes out.
+    /// Tries until something other than a timeout of the socket comes out. A collector that sends or takes a byte now and
+    /// then is as late as one that is silent.
     fn until<T>(&self, mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
-            match step() {
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                outcome => return outcome,
-            }
+            let outcome = step();
             let took = clock::now().since(self.began);
-            if took > TRACE_EXPORT_TIMEOUT || (self.queue.is_ending() && took > TRACE_END_TIMEOUT / 2) {
+            if took > self.timeouts.exchange || (self.queue.is_ending() && took > self.timeouts.ending) {
                 return Err(io::Error::new(ErrorKind::TimedOut, "it did not answer in time"));
+            }
+            match outcome {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                outcome => return outcome,
             }
         }
     }
@@ -201,5 +224,81 @@ mod tests {
         assert_eq!(answered(b"SSH-2.0\r\n"), r"it answered 'SSH-2.0\r'");
         let endless = answered(b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
         assert!(endless.starts_with("it answered 'xxx"), "{endless}");
+    }
+
+    /// What comes of a request within these times, and how long it took. `serve` is the collector, which listens.
+    fn timed(
+        timeouts: ExportTimeouts,
+        is_ending: bool,
+        serve: impl FnOnce(TcpListener) + Send + 'static,
+    ) -> (String, Duration) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || serve(listener));
+        let host = "127.0.0.1".to_owned();
+        let exporter = TraceExporter { host, port, timeouts, ..TraceExporter::new(&TraceSettings::default()) };
+        let queue = TraceQueue::new(1);
+        if is_ending {
+            queue.end();
+        }
+        let began = clock::now();
+        let outcome = exporter.post(b"body", &queue);
+        (outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned()), clock::now().since(began))
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(30);
+
+    /// A collector that takes a connection, writes `bytes` every few milliseconds, and never ends its answer.
+    fn endless(bytes: &'static [u8]) -> impl FnOnce(TcpListener) + Send + 'static {
+        move |listener| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            let mut space = [0; 512];
+            // Until the other end closes.
+            while stream.write_all(bytes).is_ok() && !matches!(stream.read(&mut space), Ok(0)) {}
+        }
+    }
+
+    #[test]
+    fn a_collector_that_never_answers_is_given_up_after_the_time_for_the_exchange() {
+        for (name, bytes) in [("silent", &b""[..]), ("a byte now and then", b"x")] {
+            let timeouts = ExportTimeouts { connect: LONG, exchange: SHORT, ending: LONG };
+            let (outcome, took) = timed(timeouts, false, endless(bytes));
+            assert_eq!(outcome, "it did not answer in time", "{name}");
+            assert!(took >= SHORT && took < LONG / 10, "{name}: {took:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_waits_less_for_its_collector() {
+        let timeouts = ExportTimeouts { connect: LONG, exchange: LONG, ending: SHORT };
+        let (outcome, took) = timed(timeouts, true, endless(b"x"));
+        assert_eq!(outcome, "it did not answer in time");
+        assert!(took >= SHORT && took < LONG / 10, "{took:?}");
+    }
+
+    #[test]
+    fn a_collector_that_accepts_no_connection_is_given_up_after_the_time_for_that() {
+        let timeouts = ExportTimeouts { connect: SHORT, exchange: LONG, ending: LONG };
+        // With its queue of connections full, the kernel answers no further one.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        for _ in 0..4 {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            let _ = socket.connect_timeout(&address, Duration::from_millis(20));
+            sender.send(socket).unwrap();
+        }
+        let (host, port) = ("127.0.0.1".to_owned(), address.as_socket().unwrap().port());
+        let exporter = TraceExporter { host, port, timeouts, ..TraceExporter::new(&TraceSettings::default()) };
+        let began = clock::now();
+        let error = exporter.post(b"body", &TraceQueue::new(1)).unwrap_err();
+        let took = clock::now().since(began);
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(took >= SHORT && took < LONG / 10, "{took:?}");
+        drop(receiver);
     }
 }

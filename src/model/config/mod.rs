@@ -438,6 +438,7 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
         metric_labels: metric_labels(config),
         first_response_bounds: metrics::first_response_bounds(config),
         is_cached: config.response_cache.is_some_and(|cache| cache.enable),
+        identity: None,
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         follows_triton: false,
         config_json: json::encode(config).into(),

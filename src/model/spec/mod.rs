@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::classes::ScoreText;
+use crate::model::identity::ModelIdentity;
 use crate::model::labels::Labels;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::spec::python::PythonModel;
@@ -66,6 +67,8 @@ pub struct ModelSpec {
     pub first_response_bounds: Option<Vec<f64>>,
     /// `response_cache { enable: true }`. The server clears it if it has no cache.
     pub is_cached: bool,
+    /// What it is by its contents; `None` unless the server shares a cache with others.
+    pub identity: Option<ModelIdentity>,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// Whether its answers are tritonserver's where the protocol has others (`--compat=triton`). Set by the server.

@@ -94,6 +94,7 @@ fn model() -> ModelSpec {
         metric_labels: String::new(),
         first_response_bounds: None,
         is_cached: false,
+        identity: None,
         is_decoupled: false,
         follows_triton: false,
         config_json: Arc::from("{}"),

@@ -99,6 +99,9 @@ impl ModelQueue {
     /// says how long it took.
     fn handle_run(&self, instance_index: usize, batcher: &mut Batcher, now: Instant, flight: &InFlightState) {
         let Some(parking) = self.parkings.get(instance_index) else { return };
+        if flight.batches == 0 {
+            parking.handle_idle(now);
+        }
         let ran = parking.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
         let Some((rows, took)) = flight.ended_batch.or(ran) else { return };
         batcher.handle_run(instance_index, rows, took, now);

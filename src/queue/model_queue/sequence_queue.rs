@@ -56,6 +56,7 @@ impl ModelQueue {
     pub fn handle_instance_lost(&self, instance_index: usize, is_renewed: bool, now: Instant) {
         if let Some(parking) = self.parkings.get(instance_index) {
             parking.take_run();
+            parking.handle_idle(now);
         }
         if self.sequences.is_some() {
             let mut queue = self.lock();

@@ -2,10 +2,11 @@
 //! beyond it.
 
 use crate::flags::Fallback::{Text, Value};
-use crate::flags::Takes::One;
+use crate::flags::Takes::{Many, One};
 use crate::flags::{Flag, parse, parse_bool, set, set_one_of};
+use crate::settings::cache;
 use crate::settings::table::BOOL;
-use crate::settings::value::{parse_cache, set_count};
+use crate::settings::value::set_count;
 use crate::settings::{ResponseCompression, Settings};
 
 pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
@@ -62,11 +63,13 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
     },
     Flag {
         names: &["cache-config"],
-        takes: One("local,size=BYTES"),
+        takes: Many("CACHE,SETTING=VALUE_OR_SECRET"),
         default: Value("local,size=0"),
-        help: "Bytes of the response cache, for models with response_cache { enable: true }; each shard has its \
-               share",
-        apply: |settings, value| set(&mut settings.cache_size, parse_cache(value)),
+        help: "The response cache, for models with response_cache { enable: true }: local,size=BYTES in this process, \
+               each shard with its share; or one Redis for many servers, by redis,host=HOST and redis,port=PORT, with \
+               user, password, db, connect_timeout, socket_timeout (how long a request waits for Redis at most), \
+               wait_timeout, all in milliseconds, and pool_size",
+        apply: |settings, value| cache::read(&mut settings.cache, value),
     },
     Flag {
         names: &["response-cache-byte-size"],
@@ -77,7 +80,7 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
             settings.warnings.push(
                 "--response-cache-byte-size is deprecated; --cache-config=local,size=BYTES says the same".to_owned(),
             );
-            set(&mut settings.cache_size, parse(value))
+            set(&mut settings.cache.size, parse(value))
         },
     },
     Flag {

@@ -260,6 +260,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             mailboxes: (0..SHARDS).map(|_| Default::default()).collect(),
         },
         shared_memory: None,
+        redis: None,
         traces: TraceLink::default(),
         warn: |_| {},
     }
