@@ -5,7 +5,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
+use crate::limits::INPUT_SIZE_MIN;
+use crate::metrics::ClientTimer;
 use crate::runtime::clock;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -14,8 +15,9 @@ use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &ConnectionGuard) {
-    connection_guard.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
-    let Some(first) = read_first(&mut socket, connection_guard).await else { return };
+    let head_timeout = shard.server_context.connection_limits.timeouts.head;
+    connection_guard.watch().set_deadline(Some(clock::now() + head_timeout));
+    let Some(first) = read_first(shard, &mut socket, connection_guard).await else { return };
     // Boxed: the futures are large, and a connection that has sent nothing yet should not take their memory.
     if first.starts_with(PREFACE) {
         Box::pin(http2::run(shard, socket, first, connection_guard)).await;
@@ -25,7 +27,7 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &Conne
 }
 
 /// Reads until the bytes are a preface or cannot become one; `None` when the peer left or the timeout passed before.
-async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> Option<Vec<u8>> {
+async fn read_first(shard: &Shard, socket: &mut Socket, connection_guard: &ConnectionGuard) -> Option<Vec<u8>> {
     let mut first = vec![0; INPUT_SIZE_MIN];
     let mut size = 0;
     let watch = connection_guard.watch();
@@ -42,7 +44,11 @@ async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> 
                     watch.set_deadline(Some(watch.quiet_at()));
                     Poll::Pending
                 }
-                Some(WakeReason::Drain | WakeReason::Timeout) => Poll::Ready(0),
+                Some(WakeReason::Drain | WakeReason::Evicted) => Poll::Ready(0),
+                Some(WakeReason::Timeout) => {
+                    shard.cells.count_timeouts(ClientTimer::Head, 1);
+                    Poll::Ready(0)
+                }
             }
         })
         .await;
