@@ -163,7 +163,7 @@ pub const TRANSMIT_SIZE_MAX: usize = 256 * 1024;
 pub const SEND_QUANTUM: usize = 64 * 1024;
 /// Closed streams that a connection remembers, to tell late frames, which are allowed, from illegal ones.
 pub const CLOSED_STREAMS_MAX: usize = 256;
-/// Time without a stream after which a connection frees its buffers.
+/// Time without a stream, or between requests, after which a connection frees its buffers.
 pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of zeros that take the place of an optional input left out of a request: no more than a request could bring.
 pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http1::{AwaitedPart, Http1Connection, Http1Settings};
-use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE};
+use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, REST_TIMEOUT};
 use crate::metrics::{ClientTimer, Departure};
 use crate::runtime::socket::Socket;
 use crate::runtime::{clock, executor};
@@ -41,8 +41,14 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
-/// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
+/// Serves the protocol on a connection whose first bytes were read already. Returns the socket of a connection that is
+/// between two requests and has been idle for [`REST_TIMEOUT`]; none at its end.
+pub async fn run(
+    shard: &Rc<Shard>,
+    socket: Socket,
+    first: Vec<u8>,
+    connection_guard: &ConnectionGuard,
+) -> Option<Socket> {
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
     let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
@@ -60,18 +66,20 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
             reply
         }
     };
-    serve(shard, socket, first, (connection_guard, http_trace), parts, answer).await;
+    serve(shard, (socket, true), first, (connection_guard, http_trace), parts, answer).await
 }
 
-/// Serves requests by `answer` until the connection ends. An answer is a reply, or nothing where it went to `parts`.
+/// Serves requests by `answer` until the connection ends, or rests where it may. An answer is a reply, or nothing where it
+/// went to `parts`.
 pub async fn serve<A, F>(
     shard: &Rc<Shard>,
-    socket: Socket,
+    (socket, may_rest): (Socket, bool),
     first: Vec<u8>,
     (connection_guard, http_trace): (&ConnectionGuard, Rc<HttpTrace>),
     parts: Rc<Http1Parts>,
     answer: A,
-) where
+) -> Option<Socket>
+where
     A: Fn(Message, ReceiveReservation) -> F,
     F: Future<Output = Option<Reply>>,
 {
@@ -96,12 +104,15 @@ pub async fn serve<A, F>(
         write_timeout: limits.timeouts.write,
         delivery: DeliveryWatch::default(),
         is_input_ended: false,
+        may_rest,
+        is_resting: false,
         probe: DepartureProbe::default(),
     };
     session.take_first(&first);
     drop(first);
     // A socket error ends the connection; no peer is left to report it to.
     let _ = session.run(answer).await;
+    session.is_resting.then_some(session.socket)
 }
 
 struct Http1Session<'a> {
@@ -121,6 +132,9 @@ struct Http1Session<'a> {
     /// Whether it takes what the kernel has.
     delivery: DeliveryWatch,
     is_input_ended: bool,
+    /// Whether it may end for a while when it is idle, and whether it does.
+    may_rest: bool,
+    is_resting: bool,
     probe: DepartureProbe,
 }
 
@@ -212,6 +226,7 @@ impl Http1Session<'_> {
                     }
                     match self.read().await? {
                         Some(reply) => return self.refuse(&reply).await,
+                        None if self.is_resting => return Ok(()),
                         None if self.connection.is_closing() => return self.end(false).await,
                         None => {}
                     }
@@ -231,7 +246,9 @@ impl Http1Session<'_> {
     async fn read(&mut self) -> std::io::Result<Option<Reply>> {
         let watch = self.connection_guard.watch();
         watch.set_idle(self.connection.waits_since(watch.active_at()));
-        let timers = [self.connection.poll_timeout(), self.delivery.poll_timeout()];
+        let is_idle = self.connection.awaited() == AwaitedPart::Request;
+        let rest_at = (self.may_rest && is_idle).then(|| watch.active_at().max(clock::turn()) + REST_TIMEOUT);
+        let timers = [self.connection.poll_timeout(), self.delivery.poll_timeout(), rest_at];
         watch.set_deadline(timers.into_iter().flatten().min());
         let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
         let event = poll_fn(|context| {
@@ -279,6 +296,11 @@ impl Http1Session<'_> {
             return outcome.map(|()| None);
         }
         let awaited = self.connection.awaited();
+        let is_quiet = now.since(self.connection_guard.watch().active_at()) >= REST_TIMEOUT;
+        if self.may_rest && is_quiet && awaited == AwaitedPart::Request && self.socket.unacknowledged() == 0 {
+            self.is_resting = true;
+            return Ok(None);
+        }
         let refusal = self.connection.handle_timeout(now);
         if refusal.as_ref().is_some_and(HttpRefusal::is_of_memory) {
             self.shard.cells.receive_memory_refused.add(1);

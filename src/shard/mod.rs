@@ -366,7 +366,8 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
         let session = async {
             match kind {
                 ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
-                ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &connection_guard).await,
+                // Boxed: all tasks of connections are as large as the largest of the two.
+                ListenerKind::Metrics => Box::pin(metrics_endpoint::run(&shard, socket, &connection_guard)).await,
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.
