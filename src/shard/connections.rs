@@ -561,12 +561,12 @@ mod tests {
         let connections = table(count, 0);
         let held: Vec<_> = (0..count as u64).map(|index| client(&connections, index).unwrap().0).collect();
         let mut new = Vec::new();
-        for index in 0..CONNECTIONS_LEAVING_MAX {
+        for (index, oldest) in held.iter().enumerate().take(CONNECTIONS_LEAVING_MAX) {
             let (guard, admission) = client(&connections, 1_000_000).unwrap();
             guard.watch().set_idle(None);
             new.push(guard);
             assert!(matches!(admission, SlotGrant::Evicted(_)), "{index}");
-            assert!(held[index].watch().evicted_at().is_some(), "{index}");
+            assert!(oldest.watch().evicted_at().is_some(), "{index}");
         }
         drop(new);
         drop(held);

@@ -273,7 +273,9 @@ impl Http1Session<'_> {
             watch.set_deadline(Some(watch.quiet_at()));
             Poll::Pending
         });
-        match event.await? {
+        // The kernel's timer may be before ours.
+        let event = event.await.inspect_err(|error| self.count_timeout(&Err(error.kind().into())));
+        match event? {
             Some(0) => {
                 self.is_input_ended = true;
                 self.connection.handle_end();

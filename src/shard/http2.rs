@@ -81,6 +81,10 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
     let outcome = poll_fn(|context| session.poll(context)).await;
     session.link.end();
     session.count_end();
+    // The kernel's timer may be before ours.
+    if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+        shard.cells.count_timeouts(ClientTimer::Write, 1);
+    }
     if outcome.is_ok() {
         let has_failed = session.link.connection.borrow().has_failed();
         let timeout = if has_failed { LINGER_TIMEOUT } else { DRAIN_GRACE };
@@ -156,7 +160,11 @@ impl Http2Session<'_> {
         let give_up_at = *self.give_up_at.get_or_insert(now + LINGER_TIMEOUT);
         self.connection_guard.watch().set_deadline(Some(give_up_at));
         let polled = self.socket.poll_written(context);
-        if polled.is_pending() && now >= give_up_at { Poll::Ready(Err(ErrorKind::TimedOut.into())) } else { polled }
+        if polled.is_pending() && now >= give_up_at {
+            Poll::Ready(Err(ErrorKind::ConnectionAborted.into()))
+        } else {
+            polled
+        }
     }
 
     /// Nothing is left to do for now: sets when the connection is to be looked at again, and whether it may be closed for
@@ -199,11 +207,11 @@ impl Http2Session<'_> {
             if self.delivery.is_stalled(now, timeout, || self.socket.unacknowledged()) {
                 self.shard.cells.count_timeouts(ClientTimer::Write, 1);
                 self.socket.reset_at_close();
-                return Err(ErrorKind::TimedOut.into());
+                return Err(ErrorKind::ConnectionReset.into());
             }
             let is_left = watch.evicted_at().is_some_and(|at| at + EVICTION_GRACE <= now);
             if is_left && connection.stream_count() == 0 {
-                return Err(ErrorKind::TimedOut.into());
+                return Err(ErrorKind::ConnectionAborted.into());
             }
         }
         if watch.evicted_at().is_some() {

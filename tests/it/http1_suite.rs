@@ -100,7 +100,7 @@ fn attempt(mut stream: Box<dyn RawStream>, case: &Case, piece_size: usize) -> Re
     if case.want.ends_with("waits") {
         stream.set_wait(SILENCE);
         let read = stream.read(&mut [0; 100]);
-        let is_silent = read.as_ref().is_err_and(|error| is_timeout(error));
+        let is_silent = read.as_ref().err().is_some_and(is_timeout);
         return if is_silent { Ok("waits".to_owned()) } else { Err(format!("it does not wait: {read:?}")) };
     }
     let is_open = case.want.ends_with("open");

@@ -172,16 +172,18 @@ fn an_address_has_as_many_connections_as_the_flag_says() {
     });
 }
 
+/// What it is, where, what is sent at first, which timer ends it, after how many milliseconds, and what comes.
+type SilentCase<'a> = (&'a str, SocketAddr, &'a [u8], &'a str, u64, &'a str);
+
 #[test]
 fn every_timer_keeps_to_its_flag_whatever_the_protocol() {
     let flags =
         ["--http-head-timeout=0.6", "--http-body-timeout=1.2", "--http-idle-timeout=1.8", "--http-write-timeout=9"];
     let (_folder, server) = server(&flags);
-    // What is sent at first, which timer it is, after how many milliseconds, and what comes.
     let body = b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{";
     let get = http::request("GET", LIVE, &[], b"");
     let half_frame = [PREFACE, b"\0\0\x08\x06\0\0"].concat();
-    let cases: [(&str, SocketAddr, &[u8], &str, u64, &str); 9] = [
+    let cases: [SilentCase<'_>; 9] = [
         ("nothing", server.http(), b"", "head", 600, ""),
         ("half a preface", server.grpc(), b"PRI * HTTP/2.0", "head", 600, ""),
         ("half a head", server.http(), b"GET /v2 HTTP/1.1\r\nHo", "head", 600, "408"),
