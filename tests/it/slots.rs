@@ -337,3 +337,38 @@ fn frames_of_padding_alone_are_frames_that_move_nothing() {
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(!has_goaway(&rest(&mut stream)));
 }
+
+fn resident_kib(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn connections_that_rest_give_the_memory_of_their_requests_back() {
+    const SLICE: u64 = 200;
+    let (_folder, server) = server(&[]);
+    let mut held = Vec::new();
+    // One slice after the other: what the requests of the last one took serves the next.
+    let mut slice = || {
+        for _ in 0..SLICE {
+            let mut connection = Connection::open(server.http()).unwrap();
+            connection.send(&http::request("POST", "/v2/models/identity_fp32/infer", &[], BODY)).unwrap();
+            assert_eq!(connection.receive().unwrap().status, 200);
+            held.push(connection);
+        }
+        thread::sleep(Duration::from_millis(1_600));
+        resident_kib(&server)
+    };
+    slice();
+    let before = slice();
+    let after = (0..4).map(|_| slice()).last().unwrap();
+    let each = after.saturating_sub(before) * 1024 / (4 * SLICE);
+    println!("{each} bytes for each connection that rests");
+    assert!(each < 6 * 1024, "{each} bytes for each connection that rests");
+    // And they serve on.
+    for connection in held.iter_mut().step_by(50) {
+        connection.send(&http::request("GET", LIVE, &[], b"")).unwrap();
+        assert_eq!(connection.receive().unwrap().status, 200);
+    }
+}
