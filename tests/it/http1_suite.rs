@@ -144,6 +144,8 @@ fn read_until(
         match stream.read(&mut piece) {
             Ok(0) => return Ok(()),
             Ok(count) => input.extend_from_slice(&piece[..count]),
+            // Who still sends behind the last request may be reset, once it has the answers.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(format!("{error} after {:?}", input.escape_ascii().to_string())),
         }
     }
