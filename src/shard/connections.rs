@@ -74,6 +74,8 @@ pub enum SlotGrant {
 /// What is said in the log, each at most once in [`CONNECTION_NOTICE_PAUSE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
+    /// The system gives no descriptor for a new connection.
+    Accept,
     /// A connection was refused for its client's address.
     Address,
     /// An idle connection was closed for a new one.
@@ -199,7 +201,7 @@ pub struct Connections {
     few: RefCell<VecDeque<usize>>,
     /// Connections by client address, where they are bounded.
     addresses: RefCell<HashMap<IpAddr, usize>>,
-    told_at: [Cell<Option<Instant>>; 4],
+    told_at: [Cell<Option<Instant>>; 5],
     is_draining: Cell<bool>,
 }
 

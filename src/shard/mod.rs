@@ -333,20 +333,15 @@ async fn sweep(shard: Rc<Shard>) {
 }
 
 async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
-    let mut failures = 0_u64;
     loop {
         match listener.accept().await {
-            Ok(socket) => {
-                failures = 0;
-                admit(&shard, socket, kind);
-            }
+            Ok(socket) => admit(&shard, socket, kind),
             // The listener was stopped.
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
-                if failures == 0 {
+                if shard.connections.is_notice_due(Notice::Accept, clock::now()) {
                     (shard.server_context.warn)(&format!("cannot accept connections for now: {error}"));
                 }
-                failures += 1;
                 // The usual reason is that all descriptors are in use: an idle connection may hold one.
                 if shard.connections.evict(clock::now()) {
                     shard.cells.connections_evicted.add(1);
