@@ -117,8 +117,26 @@ pub const ENSEMBLE_DEPTH_MAX: usize = 8;
 pub const ENSEMBLE_FRAMES_MAX: usize = 64;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.
 pub const IN_FLIGHT_MAX: usize = 16_384;
-/// Connections of one shard; beyond it a new one is closed at once.
+/// Connections of one shard (`--connections-max`); beyond it the one that is idle for longest is closed for a new one.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// Connections beyond [`CONNECTIONS_MAX`] of one shard where none is idle, in which all but inference is answered: a
+/// probe, a scrape and an operator at a time, and some to spare. The oldest gives its place up for a new one.
+pub const CONNECTIONS_RESERVED: usize = 64;
+/// Connections to the metrics port: a few systems that scrape.
+pub const METRICS_CONNECTIONS_MAX: usize = 64;
+/// Connections of one shard from one client address (`--connections-per-address-max`): any number, since a proxy before
+/// the server is one address.
+pub const ADDRESS_CONNECTIONS_MAX: usize = 0;
+/// Connections of one shard that were told to give their place up and have not closed yet: what they hold is beyond
+/// the bound.
+pub const CONNECTIONS_LEAVING_MAX: usize = 256;
+/// Idle connections that one scan of a shard's connections finds: a scan takes some tens of microseconds, and a flood
+/// must not cost one for each connection.
+pub const EVICTION_CANDIDATES_MAX: usize = 256;
+/// Time in which a connection without streams that was told to give its place up must have closed.
+pub const EVICTION_GRACE: Duration = Duration::from_secs(1);
+/// Time in which a shard says only once that connections are closed or refused for their number.
+pub const CONNECTION_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 /// Streams of one HTTP/2 connection (`--http2-streams-max`). A stream that the client reset counts until its work has
 /// ended: otherwise resets would be a way around the limit.
 pub const STREAMS_MAX: u32 = 128;
@@ -153,7 +171,7 @@ pub const TRANSMIT_SIZE_MAX: usize = 256 * 1024;
 pub const SEND_QUANTUM: usize = 64 * 1024;
 /// Closed streams that a connection remembers, to tell late frames, which are allowed, from illegal ones.
 pub const CLOSED_STREAMS_MAX: usize = 256;
-/// Time without a stream after which a connection frees its buffers.
+/// Time without a stream, or between requests, after which a connection frees its buffers.
 pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of zeros that take the place of an optional input left out of a request: no more than a request could bring.
 pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
@@ -182,11 +200,13 @@ pub const INLINE_LONGEST_MAX: Duration = Duration::from_millis(1);
 /// Run time of one row from which a model's workers share the cores of the shards. A server that spends most of its
 /// time in such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
 pub const HEAVY_RUN_MIN: Duration = Duration::from_millis(2);
-/// Time from the first byte of a head until it must be complete.
+/// Time from the first byte of a head, of a frame, or from the start of a connection until it must be complete
+/// (`--http-head-timeout`).
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time within which a body must make progress ([`BODY_STEP_SIZE`]).
+/// Time within which a body must make progress ([`BODY_STEP_SIZE`]) (`--http-body-timeout`).
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time within which the client must take `BODY_STEP_SIZE` bytes of a reply, or the rest of it.
+/// Time within which the client must take `BODY_STEP_SIZE` bytes of a reply, or the rest of it, from the kernel too
+/// (`--http-write-timeout`).
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time that a client with calls may be silent until it gets a PING (`--grpc-keepalive-time`), as in tritonserver.
 pub const KEEP_ALIVE_TIME: Duration = Duration::from_secs(7_200);
@@ -201,7 +221,7 @@ pub const PING_INTERVAL_MIN: Duration = Duration::from_secs(300);
 pub const IDLE_PING_INTERVAL_MIN: Duration = Duration::from_secs(7_200);
 /// PINGs that may come earlier (`--grpc-http2-max-ping-strikes`), as in tritonserver.
 pub const PING_STRIKES_MAX: u32 = 2;
-/// Time that a connection may be idle between requests.
+/// Time that a connection may be idle between requests, and one of HTTP/2 without streams (`--http-idle-timeout`).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// Time that a connection is still read after a refusal: closing with unread input would send a reset, and the client
 /// would lose the refusal.
@@ -543,6 +563,8 @@ const _: () = assert!(
     "the deepest chain fits on one shard, beside clients"
 );
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () =
+    assert!(CONNECTIONS_LEAVING_MAX <= EVICTION_CANDIDATES_MAX, "one scan finds as many as may leave at a time");
 const _: () = assert!(RING_DRAIN_MAX.as_millis() < END_MARGIN.as_millis(), "a shard that ends by itself may do so");
 const _: () = assert!(LOAD_PLACE_MAX.as_millis() < LOAD_TIMEOUT.as_millis(), "a load gives its place up before it is");
 const _: () = assert!(

@@ -5,6 +5,7 @@
 mod batches;
 mod cache;
 mod compression;
+mod connections;
 mod custom;
 mod duration_total;
 mod ensemble;
@@ -31,6 +32,7 @@ use crate::time::{Instant, Stamps};
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, encode_redis};
 pub use crate::metrics::compression::CompressionCells;
+pub use crate::metrics::connections::ClientTimer;
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
@@ -237,10 +239,16 @@ pub struct ShardCells {
     pub connections_closed: Counter,
     /// Connections closed at once because there were too many.
     pub connections_refused: Counter,
+    /// Connections closed at once because their client's address had too many.
+    pub connections_refused_by_address: Counter,
+    /// Idle connections closed to make room for new ones.
+    pub connections_evicted: Counter,
+    /// Connections beyond the bound that got a reserved slot.
+    pub connections_reserved: Counter,
     /// HTTP messages with a framing error; the connection is closed after the answer.
     pub framing_errors: Counter,
-    /// Connections closed by one of their timers.
-    pub timeouts: Counter,
+    /// Connections, requests and answers ended by a timer, by [`ClientTimer`].
+    pub timeouts: [Counter; ClientTimer::ALL.len()],
     /// Panics that ended one connection or restarted a task of the shard.
     pub panics: Counter,
     /// Times a worker woke the shard.
@@ -280,6 +288,13 @@ impl ShardCells {
             && let Some(counter) = self.calmed.get(index)
         {
             counter.add(1);
+        }
+    }
+
+    /// Counts what a timer ended.
+    pub fn count_timeouts(&self, timer: ClientTimer, count: u64) {
+        if let Some(counter) = self.timeouts.get(timer as usize) {
+            counter.add(count);
         }
     }
 
@@ -682,16 +697,8 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     // while we sum: an answer may be counted here whose request was not yet, hence the saturation.
     let in_flight = received.saturating_sub(succeeded + cancelled_total + refused_total);
     single("deuteron_requests_in_flight", "gauge", "Inference requests not answered yet", in_flight);
-    let opened = sum(|cells| &cells.connections_opened);
-    let open = opened.saturating_sub(sum(|cells| &cells.connections_closed));
-    single("deuteron_connections_open", "gauge", "Connections that are open", open);
-    single("deuteron_connections_total", "counter", "Connections accepted", opened);
-    let refused = sum(|cells| &cells.connections_refused);
-    single("deuteron_connections_refused_total", "counter", "Connections closed because there were too many", refused);
     let framing = sum(|cells| &cells.framing_errors);
     single("deuteron_framing_errors_total", "counter", "Messages with a framing fault", framing);
-    let timeouts = sum(|cells| &cells.timeouts);
-    single("deuteron_timeouts_total", "counter", "Connections closed by a timer", timeouts);
     single("deuteron_panics_total", "counter", "Panics that a shard survived", sum(|cells| &cells.panics));
     let held = sum(|cells| &cells.receive_memory);
     single("deuteron_receive_memory_bytes", "gauge", "Bytes that requests hold while they are received", held);
@@ -702,6 +709,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_http2_client_resets_total", "counter", "HTTP/2 streams reset by their client", client);
     single("deuteron_http2_server_resets_total", "counter", "HTTP/2 streams reset by the server", server);
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
+    connections::encode(out, shards);
     compression::encode(out, shards);
 }
 

@@ -10,9 +10,28 @@ use std::time::Duration;
 use regex_lite::{Regex, RegexBuilder};
 
 use crate::limits::{
-    HEADER_PATTERN_SIZE_MAX, KEEP_ALIVE_TIME, KEEP_ALIVE_TIMEOUT, PING_INTERVAL_MIN, PING_STRIKES_MAX,
-    PINGS_WITHOUT_DATA_MAX,
+    BODY_TIMEOUT, HEAD_TIMEOUT, HEADER_PATTERN_SIZE_MAX, IDLE_TIMEOUT, KEEP_ALIVE_TIME, KEEP_ALIVE_TIMEOUT,
+    PING_INTERVAL_MIN, PING_STRIKES_MAX, PINGS_WITHOUT_DATA_MAX, WRITE_TIMEOUT,
 };
+
+/// How long a connection waits for its client, whatever the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionTimeouts {
+    /// From the first byte of a head or frame until it must be complete (`--http-head-timeout`).
+    pub head: Duration,
+    /// Until a body must have brought `BODY_STEP_SIZE` bytes, or its end (`--http-body-timeout`).
+    pub body: Duration,
+    /// Until the client must have taken `BODY_STEP_SIZE` bytes of an answer, or all of it (`--http-write-timeout`).
+    pub write: Duration,
+    /// Between two requests (`--http-idle-timeout`).
+    pub idle: Duration,
+}
+
+impl Default for ConnectionTimeouts {
+    fn default() -> Self {
+        Self { head: HEAD_TIMEOUT, body: BODY_TIMEOUT, write: WRITE_TIMEOUT, idle: IDLE_TIMEOUT }
+    }
+}
 
 /// A part of the interface that can be restricted, as tritonserver divides it. Every endpoint and RPC belongs to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

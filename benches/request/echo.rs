@@ -90,7 +90,7 @@ pub fn run_if_asked() {
 }
 
 async fn serve(address: SocketAddr, head: Vec<u8>, tail: usize) -> io::Result<()> {
-    let listener = Listener::bind(address)?;
+    let listener = Listener::bind(address, deuteron::limits::WRITE_TIMEOUT)?;
     loop {
         let socket = listener.accept().await?;
         let head = head.clone();

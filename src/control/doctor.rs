@@ -165,7 +165,7 @@ impl Diagnosis {
         let files = getrlimit(Resource::Nofile);
         let bound = |bound: Option<u64>| bound.map_or_else(|| "any number".to_owned(), |bound| bound.to_string());
         let (soft, hard) = (bound(files.current), bound(files.maximum));
-        let connections = settings.connections_max;
+        let connections = settings.connections.count_max;
         self.line(&format!("  open files: {soft} (at most {hard}); connections of a shard: {connections}"));
         let policies = settings.host_policies.iter().map(|(name, cores)| (name.clone(), cores.clone()));
         let request = CoreRequest {

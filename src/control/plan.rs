@@ -221,15 +221,7 @@ pub fn server_context(
             },
         },
         policy: RequestPolicy { http: settings.http_policy.clone(), grpc: settings.grpc_policy.clone() },
-        connection_limits: ConnectionLimits {
-            connections_max: settings.connections_max,
-            http_input_size_max: settings.http_input_size_max,
-            grpc_message_size_max: settings.grpc_message_size_max,
-            http2_streams_max: settings.http2_streams_max,
-            http2_resets_max: settings.http2_resets_max,
-            http2_control_frames_max: settings.http2_control_frames_max,
-            keep_alive: settings.grpc_keep_alive,
-        },
+        connection_limits: connection_limits(settings),
         runtime: RuntimeOptions {
             io: match settings.io {
                 Io::Auto => IoPath::Auto,
@@ -272,6 +264,20 @@ pub fn server_context(
 /// A thread for each shard: what they read of large bodies together, the pool reads as fast.
 fn job_pool(shards: usize) -> Result<JobPool, Error> {
     JobPool::new(shards, |body| Ok(spawn("jobs".to_owned(), body)?.thread().clone()))
+}
+
+fn connection_limits(settings: &Settings) -> ConnectionLimits {
+    ConnectionLimits {
+        connections_max: settings.connections.count_max,
+        address_connections_max: settings.connections.address_count_max,
+        timeouts: settings.connections.timeouts,
+        http_input_size_max: settings.http_input_size_max,
+        grpc_message_size_max: settings.grpc_message_size_max,
+        http2_streams_max: settings.http2_streams_max,
+        http2_resets_max: settings.http2_resets_max,
+        http2_control_frames_max: settings.http2_control_frames_max,
+        keep_alive: settings.grpc_keep_alive,
+    }
 }
 
 /// The parking of each worker of a model, in the order of [`instances`]. Only active instances are registered with the

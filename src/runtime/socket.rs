@@ -14,12 +14,11 @@ use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 
-use crate::limits::WRITE_TIMEOUT;
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
 
 /// Connections that may wait in the kernel to be accepted.
 const BACKLOG: i32 = 1024;
-/// Silence after which the kernel probes whether a peer is still there: HTTP/2 connections may be idle without limit.
+/// Silence after which the kernel probes whether a peer is still there: streams of HTTP/2 may be quiet without limit.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send; the rest goes into the next.
 pub const PARTS_MAX: usize = 64;
@@ -48,19 +47,19 @@ enum AcceptFuture {
 }
 
 impl Listener {
-    /// Listens on an address. Called inside the shard's executor.
+    /// Listens on an address, with the time that a peer has to take what it is sent. Called inside the shard's executor.
     ///
     /// # Errors
     /// Where the address is not available or an option cannot be set.
     #[expect(unsafe_code, reason = "glommio takes a configured socket only by its descriptor")]
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr, write_timeout: Duration) -> io::Result<Self> {
         let socket = bind(address, true)?;
         socket.set_nonblocking(true)?;
         // Accepted sockets inherit all three options on Linux.
         socket.set_tcp_nodelay(true)?;
         // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
         // does not show that the peer reads (RFC 5482, "User Timeout").
-        socket.set_tcp_user_timeout(Some(WRITE_TIMEOUT))?;
+        socket.set_tcp_user_timeout(Some(write_timeout))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         socket.listen(BACKLOG)?;
         let raw = socket.try_clone()?;
@@ -221,6 +220,30 @@ impl Socket {
     /// that.
     pub fn is_reset(&self) -> bool {
         SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
+    }
+
+    /// Whether the peer has closed its side or reset the connection, also where input is unread before that.
+    pub fn is_hung_up(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let descriptor = self.descriptor();
+        let mut polled = [PollFd::new(&descriptor, PollFlags::RDHUP)];
+        let is_ready = poll(&mut polled, Some(&Timespec::default())).is_ok_and(|count| count > 0);
+        is_ready && polled.iter().any(|one| !one.revents().is_empty())
+    }
+
+    /// Bytes that were sent and that the peer's machine has not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        let mut count: libc::c_int = 0;
+        #[expect(unsafe_code, reason = "rustix has no function for this ioctl")]
+        // SAFETY: SIOCOUTQ writes one int, to a place that lives for the call; the descriptor is borrowed and open.
+        let outcome = unsafe { libc::ioctl(self.descriptor().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+        if outcome == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
+    }
+
+    /// Lets the connection end by a reset when it is closed, so that the kernel does not keep what the peer never takes.
+    pub fn reset_at_close(&self) {
+        // It fails only on a socket that is not connected any more.
+        let _ = SockRef::from(&self.descriptor()).set_linger(Some(Duration::ZERO));
     }
 
     /// The address at the other end, where it is still connected.

@@ -15,8 +15,8 @@ pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
-    Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,
-    Settings, TrialLoads,
+    Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource,
+    ResponseCompression, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;

@@ -1,6 +1,7 @@
 //! The values of flags: what is read from their text, and what is said of one that cannot be.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::flags::{parse, parse_bool};
 use crate::limits;
@@ -48,6 +49,12 @@ pub(super) fn parse_rate(value: &str) -> Result<u32, String> {
     let parts = (rate * 1e6).ceil();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to a million")]
     Ok(parts as u32)
+}
+
+/// Seconds, of which parts are taken too.
+pub(super) fn parse_timeout(value: &str) -> Result<Duration, String> {
+    let seconds = value.parse::<f64>().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.001 to 1e9, as 10 or 0.5".to_owned())
 }
 
 /// `NAME:COUNT` or `NAME:COUNT:DEVICE`.

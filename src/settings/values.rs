@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits;
-use crate::policy::{ClientPolicy, KeepAlivePolicy};
+use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
 use crate::settings::{BackendConfig, CacheSettings, MetricsConfig, TraceSettings};
 
 /// How a server was asked to run.
@@ -118,8 +118,8 @@ pub struct Settings {
     pub http_policy: ClientPolicy,
     /// What they may do over gRPC.
     pub grpc_policy: ClientPolicy,
-    /// Connections of one shard.
-    pub connections_max: usize,
+    /// How many connections there may be, and how long they wait.
+    pub connections: ConnectionSettings,
     /// Streams of one HTTP/2 connection.
     pub http2_streams_max: u32,
     /// Streams that its client may reset in a while.
@@ -146,6 +146,27 @@ pub struct Settings {
     pub allows_log_settings: Option<bool>,
     /// Which requests are traced, and where traces go.
     pub trace: TraceSettings,
+}
+
+/// The bounds of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionSettings {
+    /// Connections of one shard.
+    pub count_max: usize,
+    /// Connections of one shard from one client address; 0 for any number.
+    pub address_count_max: usize,
+    /// How long they wait for their clients.
+    pub timeouts: ConnectionTimeouts,
+}
+
+impl Default for ConnectionSettings {
+    fn default() -> Self {
+        Self {
+            count_max: limits::CONNECTIONS_MAX,
+            address_count_max: limits::ADDRESS_CONNECTIONS_MAX,
+            timeouts: ConnectionTimeouts::default(),
+        }
+    }
 }
 
 /// How much there is of a resource.
@@ -350,7 +371,7 @@ impl Default for Settings {
             refuses_late: false,
             http_policy: ClientPolicy::default(),
             grpc_policy: ClientPolicy::default(),
-            connections_max: limits::CONNECTIONS_MAX,
+            connections: ConnectionSettings::default(),
             http2_streams_max: limits::STREAMS_MAX,
             http2_resets_max: limits::CLIENT_RESETS_MAX,
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,

@@ -1,13 +1,23 @@
-//! The open connections of one shard, their deadlines and their wakers. One periodic sweep checks all deadlines: they
+//! The open connections of one shard: their slots, deadlines and wakers. One periodic sweep checks all deadlines: they
 //! are moved with every request, and a timer per connection would cost more than it is worth for timeouts of seconds.
+//!
+//! At the bound a new connection takes the place of the one that has been idle longest. Where none is idle it gets one of
+//! a few reserved slots, in which everything but inference is answered, so that probes of liveness get through.
+//! `docs/decisions/0028-slots-of-connections.md` has the reasons.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use slab::Slab;
 
-use crate::limits::DRAIN_GRACE;
+use crate::limits::{
+    CONNECTION_NOTICE_PAUSE, CONNECTIONS_LEAVING_MAX, CONNECTIONS_RESERVED, DRAIN_GRACE, EVICTION_CANDIDATES_MAX,
+    METRICS_CONNECTIONS_MAX,
+};
 use crate::time::Instant;
 
 /// Why a connection was woken although its socket has no event.
@@ -15,28 +25,126 @@ use crate::time::Instant;
 pub enum WakeReason {
     /// The server drains: finish and accept no more requests.
     Drain,
+    /// A new connection takes its place: close, unless a request has come.
+    Evicted,
     /// Its deadline has passed.
     Timeout,
 }
 
-/// One connection's deadline, waker and last wake reason, shared by the connection and the sweep.
-#[derive(Default)]
+/// Who asks for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotKind {
+    /// A client of the HTTP or gRPC port.
+    Client,
+    /// A client of the metrics port, which has slots of its own.
+    Metrics,
+}
+
+/// The slot of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// One of the metrics port.
+    Metrics,
+    /// One that is for any request.
+    Open,
+    /// One beyond the bound, for everything but inference.
+    Reserved,
+}
+
+/// Why a connection gets no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotRefusal {
+    /// Its client's address has as many as it may have.
+    Address,
+    /// All are taken, the reserved ones too.
+    Full,
+}
+
+/// What happened to make room, for the counters and the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotGrant {
+    /// There was room.
+    Free,
+    /// The connection that was idle for so long gives its place up.
+    Evicted(Duration),
+    /// The connection has a reserved slot.
+    Reserved,
+}
+
+/// What is said in the log, each at most once in [`CONNECTION_NOTICE_PAUSE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The system gives no descriptor for a new connection.
+    Accept,
+    /// A connection was refused for its client's address.
+    Address,
+    /// An idle connection was closed for a new one.
+    Evicted,
+    /// A connection was refused.
+    Full,
+    /// A connection got a reserved slot.
+    Reserved,
+}
+
+/// One connection's slot, deadline, waker and last wake reason, shared by the connection and the sweep.
 pub struct ConnectionWatch {
+    slot: Slot,
     active_at: Cell<Instant>,
+    /// Since when it waits for a request; none while it has one.
+    idle_since: Cell<Option<Instant>>,
+    /// When it was told to give its slot up.
+    evicted_at: Cell<Option<Instant>>,
     deadline: Cell<Option<Instant>>,
     wake_reason: Cell<Option<WakeReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl ConnectionWatch {
-    /// The connection was opened or answered: its client may be about to send a request.
+    fn new(slot: Slot, now: Instant) -> Self {
+        Self {
+            slot,
+            active_at: Cell::new(now),
+            idle_since: Cell::new(Some(now)),
+            evicted_at: Cell::new(None),
+            deadline: Cell::new(None),
+            wake_reason: Cell::new(None),
+            waker: RefCell::default(),
+        }
+    }
+
+    /// The connection was answered: its client may be about to send a request.
     pub fn set_active(&self, now: Instant) {
         self.active_at.set(now);
+    }
+
+    /// When the connection was opened or answered last.
+    pub fn active_at(&self) -> Instant {
+        self.active_at.get()
     }
 
     /// From when on a drain may close it silently: right after an answer the next request may already be on its way.
     pub fn quiet_at(&self) -> Instant {
         self.active_at.get() + DRAIN_GRACE
+    }
+
+    /// Since when the connection waits for a request, or none while it has one and must not be closed for another.
+    pub fn set_idle(&self, since: Option<Instant>) {
+        self.idle_since.set(since);
+    }
+
+    /// When the connection was told to give its place to a new one.
+    pub fn evicted_at(&self) -> Option<Instant> {
+        self.evicted_at.get()
+    }
+
+    /// Whether it has a reserved slot, for everything but inference.
+    pub fn is_reserved(&self) -> bool {
+        self.slot == Slot::Reserved
+    }
+
+    /// Whether it ends with its next answer: it has a reserved slot, or another waits for its place.
+    pub fn is_last_answer(&self) -> bool {
+        self.is_reserved() || self.evicted_at.get().is_some()
     }
 
     /// When to wake the connection if nothing happens. Discards a timeout of the previous deadline.
@@ -47,7 +155,7 @@ impl ConnectionWatch {
         self.deadline.set(deadline);
     }
 
-    /// Why the connection was woken, if by the sweep or the drain; returned once.
+    /// Why the connection was woken, if by the sweep, the drain or an eviction; returned once.
     pub fn take_wake_reason(&self) -> Option<WakeReason> {
         self.wake_reason.take()
     }
@@ -68,10 +176,32 @@ impl ConnectionWatch {
     }
 }
 
+/// How many connections a shard has at most.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionBounds {
+    /// For any request (`--connections-max`).
+    pub count_max: usize,
+    /// Of one client address (`--connections-per-address-max`); 0 for any number.
+    pub address_count_max: usize,
+}
+
 /// The connections of one shard.
 pub struct Connections {
     watches: RefCell<Slab<Rc<ConnectionWatch>>>,
-    count_max: usize,
+    bounds: ConnectionBounds,
+    /// Connections by slot that were not told to give it up, and those that were.
+    taken: [Cell<usize>; 3],
+    leaving: Cell<usize>,
+    /// The longest idle, by a scan: when each began to be idle, and its key. One that has had a request meanwhile is
+    /// known by the other instant.
+    candidates: RefCell<VecDeque<(Instant, usize)>>,
+    /// When a scan found fewer than it looks for: the next one waits a little.
+    scanned_at: Cell<Option<Instant>>,
+    /// The keys of reserved and metrics slots, the oldest first.
+    few: RefCell<VecDeque<usize>>,
+    /// Connections by client address, where they are bounded.
+    addresses: RefCell<HashMap<IpAddr, usize>>,
+    told_at: [Cell<Option<Instant>>; 5],
     is_draining: Cell<bool>,
 }
 
@@ -80,27 +210,76 @@ pub struct ConnectionGuard {
     connections: Rc<Connections>,
     key: usize,
     watch: Rc<ConnectionWatch>,
+    address: Option<IpAddr>,
 }
 
+/// The pause after a scan that found little, for each connection that it looked at: twenty times what it took.
+const SCAN_PAUSE: Duration = Duration::from_nanos(200);
+
 impl Connections {
-    /// A table for at most `count_max` connections.
-    pub fn new(count_max: usize) -> Self {
-        Self { watches: RefCell::default(), count_max, is_draining: Cell::new(false) }
+    /// A table with these bounds.
+    pub fn new(bounds: ConnectionBounds) -> Self {
+        Self {
+            watches: RefCell::default(),
+            bounds,
+            taken: Default::default(),
+            leaving: Cell::new(0),
+            candidates: RefCell::default(),
+            scanned_at: Cell::new(None),
+            few: RefCell::default(),
+            addresses: RefCell::default(),
+            told_at: Default::default(),
+            is_draining: Cell::new(false),
+        }
     }
 
-    /// Enters a connection that was opened just now; `None` when there are too many.
-    pub fn enter(self: &Rc<Self>, now: Instant) -> Option<ConnectionGuard> {
-        let mut watches = self.watches.borrow_mut();
-        if watches.len() >= self.count_max {
-            return None;
+    /// Enters a connection that was opened just now, from the address that `peer` looks up, and says how it got its slot.
+    ///
+    /// # Errors
+    /// Why it gets none.
+    pub fn enter(
+        self: &Rc<Self>,
+        kind: SlotKind,
+        peer: impl FnOnce() -> Option<IpAddr>,
+        now: Instant,
+    ) -> Result<(ConnectionGuard, SlotGrant), SlotRefusal> {
+        let is_bounded = kind == SlotKind::Client && self.bounds.address_count_max > 0;
+        let address = if is_bounded { peer().map(client_of) } else { None };
+        if let Some(address) = &address
+            && self.addresses.borrow().get(address).is_some_and(|count| *count >= self.bounds.address_count_max)
+        {
+            return Err(SlotRefusal::Address);
         }
-        let watch = Rc::new(ConnectionWatch::default());
-        watch.set_active(now);
+        let (slot, admission) = self.find_slot(kind, now).ok_or(SlotRefusal::Full)?;
+        let watch = Rc::new(ConnectionWatch::new(slot, now));
         if self.is_draining() {
             watch.wake(WakeReason::Drain);
         }
-        let key = watches.insert(Rc::clone(&watch));
-        Some(ConnectionGuard { connections: Rc::clone(self), key, watch })
+        let key = self.watches.borrow_mut().insert(Rc::clone(&watch));
+        self.count(slot, 1);
+        if slot != Slot::Open {
+            self.few.borrow_mut().push_back(key);
+        }
+        if let Some(address) = address {
+            *self.addresses.borrow_mut().entry(address).or_default() += 1;
+        }
+        Ok((ConnectionGuard { connections: Rc::clone(self), key, watch, address }, admission))
+    }
+
+    /// Makes the connection that is idle for longest close, where the process has no descriptors left. Whether there is
+    /// one.
+    pub fn evict(&self, now: Instant) -> bool {
+        self.evict_idle(now).is_some()
+    }
+
+    /// Whether something of this kind is to be said now; then it is not to be said again for a while.
+    pub fn is_notice_due(&self, notice: Notice, now: Instant) -> bool {
+        let Some(told_at) = self.told_at.get(notice as usize) else { return false };
+        let is_due = told_at.get().is_none_or(|at| now.since(at) >= CONNECTION_NOTICE_PAUSE);
+        if is_due {
+            told_at.set(Some(now));
+        }
+        is_due
     }
 
     /// How many are open.
@@ -135,6 +314,114 @@ impl Connections {
             watch.wake(WakeReason::Drain);
         }
     }
+
+    fn find_slot(&self, kind: SlotKind, now: Instant) -> Option<(Slot, SlotGrant)> {
+        if kind == SlotKind::Metrics {
+            let has_room = self.taken_of(Slot::Metrics) < METRICS_CONNECTIONS_MAX;
+            let evicted = if has_room { None } else { Some(self.evict_oldest(Slot::Metrics, now)?) };
+            return Some((Slot::Metrics, evicted.map_or(SlotGrant::Free, SlotGrant::Evicted)));
+        }
+        if self.taken_of(Slot::Open) < self.bounds.count_max {
+            return Some((Slot::Open, SlotGrant::Free));
+        }
+        if let Some(idle) = self.evict_idle(now) {
+            return Some((Slot::Open, SlotGrant::Evicted(idle)));
+        }
+        if self.taken_of(Slot::Reserved) >= CONNECTIONS_RESERVED {
+            self.evict_oldest(Slot::Reserved, now)?;
+        }
+        Some((Slot::Reserved, SlotGrant::Reserved))
+    }
+
+    /// Tells the connection in an open slot that is idle for longest to close. How long it was.
+    fn evict_idle(&self, now: Instant) -> Option<Duration> {
+        if self.leaving.get() >= CONNECTIONS_LEAVING_MAX {
+            return None;
+        }
+        loop {
+            while let Some((since, key)) = self.pop_candidate() {
+                let watch = self.watches.borrow().get(key).map(Rc::clone);
+                let is_idle = |watch: &Rc<ConnectionWatch>| {
+                    watch.slot == Slot::Open && watch.idle_since.get() == Some(since) && watch.evicted_at().is_none()
+                };
+                if let Some(watch) = watch.filter(is_idle) {
+                    self.begin_eviction(&watch, now);
+                    return Some(now.since(since));
+                }
+            }
+            let pause = SCAN_PAUSE.saturating_mul(u32::try_from(self.len()).unwrap_or(u32::MAX));
+            let is_recent = self.scanned_at.get().is_some_and(|at| now.since(at) < pause);
+            if is_recent || !self.scan(now) {
+                return None;
+            }
+        }
+    }
+
+    fn pop_candidate(&self) -> Option<(Instant, usize)> {
+        self.candidates.borrow_mut().pop_front()
+    }
+
+    /// Looks for those that are idle for longest. Whether there is any.
+    fn scan(&self, now: Instant) -> bool {
+        let watches = self.watches.borrow();
+        let open = watches.iter().filter(|(_, watch)| watch.slot == Slot::Open && watch.evicted_at().is_none());
+        let mut idle: Vec<_> = open.filter_map(|(key, watch)| Some((watch.idle_since.get()?, key))).collect();
+        if idle.len() > EVICTION_CANDIDATES_MAX {
+            idle.select_nth_unstable(EVICTION_CANDIDATES_MAX);
+            idle.truncate(EVICTION_CANDIDATES_MAX);
+        }
+        idle.sort_unstable();
+        self.scanned_at.set((idle.len() < EVICTION_CANDIDATES_MAX).then_some(now));
+        *self.candidates.borrow_mut() = idle.into();
+        !self.candidates.borrow().is_empty()
+    }
+
+    /// Tells the oldest connection in a slot of this kind to close, an idle one where there is any. How long it was open.
+    fn evict_oldest(&self, slot: Slot, now: Instant) -> Option<Duration> {
+        if self.leaving.get() >= CONNECTIONS_LEAVING_MAX + CONNECTIONS_RESERVED {
+            return None;
+        }
+        let watches = self.watches.borrow();
+        let few = self.few.borrow();
+        let all = || {
+            let watches = few.iter().filter_map(|key| watches.get(*key));
+            watches.filter(|watch| watch.slot == slot && watch.evicted_at().is_none())
+        };
+        let oldest = all().find(|watch| watch.idle_since.get().is_some()).or_else(|| all().next());
+        let watch = oldest.map(Rc::clone)?;
+        self.begin_eviction(&watch, now);
+        Some(now.since(watch.active_at()))
+    }
+
+    fn begin_eviction(&self, watch: &ConnectionWatch, now: Instant) {
+        debug_assert!(watch.evicted_at().is_none(), "a connection gives its slot up once");
+        watch.evicted_at.set(Some(now));
+        self.count(watch.slot, -1);
+        self.leaving.set(self.leaving.get() + 1);
+        watch.wake(WakeReason::Evicted);
+    }
+
+    fn taken_of(&self, slot: Slot) -> usize {
+        self.taken.get(slot as usize).map_or(0, Cell::get)
+    }
+
+    fn count(&self, slot: Slot, by: isize) {
+        if let Some(taken) = self.taken.get(slot as usize) {
+            debug_assert!(by > 0 || taken.get() > 0, "only a slot that was taken is given up");
+            taken.set(taken.get().saturating_add_signed(by));
+        }
+    }
+}
+
+/// The client behind an address: of IPv6, the network of 64 bits that one customer has (RFC 6177).
+fn client_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
 }
 
 impl ConnectionGuard {
@@ -146,29 +433,170 @@ impl ConnectionGuard {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.connections.watches.borrow_mut().try_remove(self.key);
+        let connections = &self.connections;
+        connections.watches.borrow_mut().try_remove(self.key);
+        match self.watch.evicted_at() {
+            Some(_) => connections.leaving.set(connections.leaving.get().saturating_sub(1)),
+            None => connections.count(self.watch.slot, -1),
+        }
+        if self.watch.slot != Slot::Open {
+            connections.few.borrow_mut().retain(|key| *key != self.key);
+        }
+        if let Some(address) = self.address {
+            let mut addresses = connections.addresses.borrow_mut();
+            if let Some(count) = addresses.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    addresses.remove(&address);
+                }
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
+    fn table(count_max: usize, address_count_max: usize) -> Rc<Connections> {
+        Rc::new(Connections::new(ConnectionBounds { count_max, address_count_max }))
+    }
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_micros(micros)
+    }
+
+    fn client(connections: &Rc<Connections>, micros: u64) -> Result<(ConnectionGuard, SlotGrant), SlotRefusal> {
+        connections.enter(SlotKind::Client, || None, at(micros))
+    }
+
+    /// A connection that has a request.
+    fn busy(connections: &Rc<Connections>, micros: u64) -> ConnectionGuard {
+        let (guard, _) = client(connections, micros).unwrap();
+        guard.watch().set_idle(None);
+        guard
+    }
+
     #[test]
-    fn a_full_table_refuses_connections_until_one_closes() {
-        let connections = Rc::new(Connections::new(2));
-        let (one, two) = (connections.enter(Instant::ZERO).unwrap(), connections.enter(Instant::ZERO).unwrap());
-        assert!(connections.enter(Instant::ZERO).is_none());
+    fn at_the_bound_the_longest_idle_one_gives_its_place_up() {
+        let connections = table(3, 0);
+        let (young, old) = (client(&connections, 2).unwrap().0, client(&connections, 1).unwrap().0);
+        let working = busy(&connections, 0);
+        let (new, admission) = client(&connections, 10).unwrap();
+        assert_eq!(admission, SlotGrant::Evicted(Duration::from_micros(9)));
+        assert_eq!(old.watch().take_wake_reason(), Some(WakeReason::Evicted));
+        assert_eq!((young.watch().take_wake_reason(), working.watch().take_wake_reason()), (None, None));
+        // One that was answered meanwhile is idle from then on only.
+        young.watch().set_idle(Some(at(20)));
+        new.watch().set_idle(Some(at(15)));
+        assert_eq!(client(&connections, 21).unwrap().1, SlotGrant::Evicted(Duration::from_micros(6)));
+        assert!(new.watch().evicted_at().is_some() && young.watch().evicted_at().is_none());
+        assert!(new.watch().is_last_answer() && !new.watch().is_reserved());
+    }
+
+    #[test]
+    fn where_none_is_idle_a_few_more_are_for_all_but_inference_and_the_oldest_of_them_goes() {
+        let connections = table(1, 0);
+        let _working = busy(&connections, 0);
+        let mut reserved = Vec::new();
+        for index in 0..CONNECTIONS_RESERVED as u64 {
+            let (guard, admission) = client(&connections, index).unwrap();
+            assert!(guard.watch().is_reserved() && admission == SlotGrant::Reserved);
+            reserved.push(guard);
+        }
+        let more = client(&connections, 1_000).unwrap().0;
+        assert!(more.watch().is_reserved());
+        let evicted: Vec<_> = reserved.iter().map(|guard| guard.watch().evicted_at().is_some()).collect();
+        assert_eq!(evicted.iter().filter(|is_evicted| **is_evicted).count(), 1);
+        assert!(evicted[0], "the oldest");
+        // None of those that were told to close do: there is an end.
+        let mut held = vec![more];
+        let refusal = (0..).find_map(|index| match client(&connections, 2_000 + index) {
+            Ok((guard, _)) => {
+                held.push(guard);
+                None
+            }
+            Err(refusal) => Some((refusal, held.len())),
+        });
+        let most = CONNECTIONS_LEAVING_MAX + CONNECTIONS_RESERVED;
+        assert_eq!(refusal, Some((SlotRefusal::Full, most)));
+        assert!(connections.len() <= 1 + CONNECTIONS_LEAVING_MAX + 2 * CONNECTIONS_RESERVED);
+        drop(held);
+        assert!(client(&connections, 3_000).is_ok());
+    }
+
+    #[test]
+    fn the_metrics_port_has_slots_of_its_own() {
+        let connections = table(1, 0);
+        let _working = busy(&connections, 0);
+        let enter = |micros| connections.enter(SlotKind::Metrics, || None, at(micros)).unwrap();
+        let held: Vec<_> = (0..METRICS_CONNECTIONS_MAX as u64).map(|index| enter(index).0).collect();
+        assert_eq!(enter(500).1, SlotGrant::Evicted(Duration::from_micros(500)));
+        assert!(held[0].watch().evicted_at().is_some() && held[1].watch().evicted_at().is_none());
+        assert_eq!(client(&connections, 501).unwrap().1, SlotGrant::Reserved);
+    }
+
+    #[test]
+    fn an_address_has_so_many_and_of_ipv6_its_network() {
+        let connections = table(100, 2);
+        let enter =
+            |address: IpAddr| connections.enter(SlotKind::Client, || Some(address), at(0)).map(|(guard, _)| guard);
+        let v4 = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let (one, _two) = (enter(v4(1)).unwrap(), enter(v4(1)).unwrap());
+        assert_eq!(enter(v4(1)).err(), Some(SlotRefusal::Address));
+        assert_eq!(enter("::ffff:10.0.0.1".parse().unwrap()).err(), Some(SlotRefusal::Address), "the same client");
+        assert!(enter(v4(2)).is_ok());
         drop(one);
-        assert!(connections.enter(Instant::ZERO).is_some());
-        drop(two);
-        assert!(connections.is_empty());
+        assert!(enter(v4(1)).is_ok());
+        let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+        let _of_net = [enter(v6("2001:db8:0:1::1")).unwrap(), enter(v6("2001:db8:0:1:ffff::2")).unwrap()];
+        assert_eq!(enter(v6("2001:db8:0:1:1:2:3:4")).err(), Some(SlotRefusal::Address));
+        assert!(enter(v6("2001:db8:0:2::1")).is_ok());
+        assert_eq!(connections.addresses.borrow().len(), 2, "those that left are forgotten");
+    }
+
+    #[test]
+    fn a_scan_serves_many_evictions_and_a_vain_one_is_not_repeated_at_once() {
+        let count = 2 * EVICTION_CANDIDATES_MAX;
+        let connections = table(count, 0);
+        let held: Vec<_> = (0..count as u64).map(|index| client(&connections, index).unwrap().0).collect();
+        let mut new = Vec::new();
+        for (index, oldest) in held.iter().enumerate().take(CONNECTIONS_LEAVING_MAX) {
+            let (guard, admission) = client(&connections, 1_000_000).unwrap();
+            guard.watch().set_idle(None);
+            new.push(guard);
+            assert!(matches!(admission, SlotGrant::Evicted(_)), "{index}");
+            assert!(oldest.watch().evicted_at().is_some(), "{index}");
+        }
+        drop(new);
+        drop(held);
+        let connections = table(count, 0);
+        let working: Vec<_> = (0..count).map(|_| busy(&connections, 0)).collect();
+        assert_eq!(client(&connections, 1).unwrap().1, SlotGrant::Reserved);
+        working[7].watch().set_idle(Some(at(2)));
+        assert_eq!(client(&connections, 3).unwrap().1, SlotGrant::Reserved, "a scan was just made");
+        let later = 2 + u64::try_from(SCAN_PAUSE.as_nanos()).unwrap() * count as u64 / 1_000;
+        assert!(matches!(client(&connections, later).unwrap().1, SlotGrant::Evicted(_)));
+    }
+
+    #[test]
+    fn a_thing_is_said_once_in_a_while() {
+        let connections = table(1, 0);
+        let pause = u64::try_from(CONNECTION_NOTICE_PAUSE.as_micros()).unwrap();
+        let said: Vec<_> = [5, 6, 4 + pause, 5 + pause, 6 + pause]
+            .into_iter()
+            .map(|micros| connections.is_notice_due(Notice::Evicted, at(micros)))
+            .collect();
+        assert_eq!(said, [true, false, false, true, false]);
+        assert!(connections.is_notice_due(Notice::Full, at(6)));
     }
 
     #[test]
     fn the_sweep_wakes_those_that_are_due_once_and_the_drain_all() {
-        let connections = Rc::new(Connections::new(2));
-        let (due, later) = (connections.enter(Instant::ZERO).unwrap(), connections.enter(Instant::ZERO).unwrap());
+        let connections = table(2, 0);
+        let (due, later) = (client(&connections, 0).unwrap().0, client(&connections, 0).unwrap().0);
         due.watch().set_deadline(Some(Instant::from_micros(5)));
         later.watch().set_deadline(Some(Instant::from_micros(6)));
         connections.sweep(Instant::from_micros(5));
@@ -187,5 +615,7 @@ mod tests {
             (due.watch().take_wake_reason(), later.watch().take_wake_reason()),
             (Some(WakeReason::Drain), Some(WakeReason::Drain))
         );
+        drop((due, later));
+        assert!(connections.is_empty());
     }
 }

@@ -9,18 +9,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::budget::ReceiveReservation;
-use crate::connection::http1::{Http1Connection, Http1Settings};
-use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
-use crate::metrics::Departure;
+use crate::connection::http1::{AwaitedPart, Http1Connection, Http1Settings};
+use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, REST_TIMEOUT};
+use crate::metrics::{ClientTimer, Departure};
 use crate::runtime::socket::Socket;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
+use crate::shard::delivery::DeliveryWatch;
 use crate::shard::linger::linger;
 use crate::shard::reply_stream::{Http1Parts, ReplyStream};
 use crate::shard::tracing::HttpTrace;
 use crate::shard::{Shard, rest};
 use crate::tensor::AlignedBuffer;
+use crate::time::Instant;
 use crate::wire::http1::HttpRefusal;
 use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
@@ -39,11 +41,18 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
-/// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
+/// Serves the protocol on a connection whose first bytes were read already. Returns the socket of a connection that is
+/// between two requests and has been idle for [`REST_TIMEOUT`]; none at its end.
+pub async fn run(
+    shard: &Rc<Shard>,
+    socket: Socket,
+    first: Vec<u8>,
+    connection_guard: &ConnectionGuard,
+) -> Option<Socket> {
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
     let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
+    let is_reserved = connection_guard.watch().is_reserved();
     let answer = move |message: Message, memory: ReceiveReservation| {
         let (shard, stream) = (Rc::clone(&answering), ReplyStream::Http1(Rc::clone(&written)));
         let http_trace = Rc::clone(&of_answer);
@@ -51,29 +60,35 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
             let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
             let entry = AccessEntry::of_http(&shard, &message, received, peer);
             let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
-            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace };
+            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, is_reserved };
             let reply = rest::handle_message(&shard, message, memory, arrival).await;
             entry.settle_http(reply.as_ref());
             reply
         }
     };
-    serve(shard, socket, first, (connection_guard, http_trace), parts, answer).await;
+    serve(shard, (socket, true), first, (connection_guard, http_trace), parts, answer).await
 }
 
-/// Serves requests by `answer` until the connection ends. An answer is a reply, or nothing where it went to `parts`.
+/// Serves requests by `answer` until the connection ends, or rests where it may. An answer is a reply, or nothing where it
+/// went to `parts`.
 pub async fn serve<A, F>(
     shard: &Rc<Shard>,
-    socket: Socket,
+    (socket, may_rest): (Socket, bool),
     first: Vec<u8>,
     (connection_guard, http_trace): (&ConnectionGuard, Rc<HttpTrace>),
     parts: Rc<Http1Parts>,
     answer: A,
-) where
+) -> Option<Socket>
+where
     A: Fn(Message, ReceiveReservation) -> F,
     F: Future<Output = Option<Reply>>,
 {
+    let limits = &shard.server_context.connection_limits;
     let settings = Http1Settings {
-        body_size_max: shard.server_context.connection_limits.http_input_size_max,
+        body_size_max: limits.http_input_size_max,
+        head_timeout: limits.timeouts.head,
+        body_timeout: limits.timeouts.body,
+        idle_timeout: limits.timeouts.idle,
         aligned_after: Some("inference-header-content-length"),
         ..Http1Settings::default()
     };
@@ -86,13 +101,18 @@ pub async fn serve<A, F>(
         out: Vec::new(),
         parts,
         parts_sent: 0,
+        write_timeout: limits.timeouts.write,
+        delivery: DeliveryWatch::default(),
         is_input_ended: false,
+        may_rest,
+        is_resting: false,
         probe: DepartureProbe::default(),
     };
     session.take_first(&first);
     drop(first);
     // A socket error ends the connection; no peer is left to report it to.
     let _ = session.run(answer).await;
+    session.is_resting.then_some(session.socket)
 }
 
 struct Http1Session<'a> {
@@ -107,7 +127,14 @@ struct Http1Session<'a> {
     parts: Rc<Http1Parts>,
     /// Bytes at the front of `out` that have left, while a reply in parts is sent.
     parts_sent: usize,
+    /// In which the client must take some of what it is sent.
+    write_timeout: Duration,
+    /// Whether it takes what the kernel has.
+    delivery: DeliveryWatch,
     is_input_ended: bool,
+    /// Whether it may end for a while when it is idle, and whether it does.
+    may_rest: bool,
+    is_resting: bool,
     probe: DepartureProbe,
 }
 
@@ -135,6 +162,16 @@ impl Default for DepartureProbe {
 impl DepartureProbe {
     const fn new(whole: &'static [u8]) -> Self {
         Self { whole, rest: whole, timer: None, pause: PROBE_PAUSE_MIN }
+    }
+
+    /// Waits until the next check, each time longer.
+    fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let pause = self.pause;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(executor::sleep(pause)));
+        std::task::ready!(timer.as_mut().poll(context));
+        self.timer = None;
+        self.pause = pause.saturating_mul(2).min(PROBE_PAUSE_MAX);
+        Poll::Ready(())
     }
 }
 
@@ -165,7 +202,7 @@ impl Http1Session<'_> {
                     let memory = self.connection.take_memory();
                     self.http_trace.began.set(self.connection.began());
                     let Some(reply) = self.answer(|| answer(message, memory)).await? else { return Ok(()) };
-                    if self.shard.connections.is_draining() {
+                    if self.shard.connections.is_draining() || self.connection_guard.watch().is_last_answer() {
                         self.connection.close_after_reply();
                     }
                     match reply {
@@ -189,6 +226,7 @@ impl Http1Session<'_> {
                     }
                     match self.read().await? {
                         Some(reply) => return self.refuse(&reply).await,
+                        None if self.is_resting => return Ok(()),
                         None if self.connection.is_closing() => return self.end(false).await,
                         None => {}
                     }
@@ -207,7 +245,11 @@ impl Http1Session<'_> {
     /// Waits for more input. Returns a reply where a timeout refuses the request that is being received.
     async fn read(&mut self) -> std::io::Result<Option<Reply>> {
         let watch = self.connection_guard.watch();
-        watch.set_deadline(self.connection.poll_timeout());
+        watch.set_idle(self.connection.waits_since(watch.active_at()));
+        let is_idle = self.connection.awaited() == AwaitedPart::Request;
+        let rest_at = (self.may_rest && is_idle).then(|| watch.active_at().max(clock::turn()) + REST_TIMEOUT);
+        let timers = [self.connection.poll_timeout(), self.delivery.poll_timeout(), rest_at];
+        watch.set_deadline(timers.into_iter().flatten().min());
         let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
         let event = poll_fn(|context| {
             watch.register(context);
@@ -219,6 +261,9 @@ impl Http1Session<'_> {
                 return Poll::Ready(count.map(Some));
             }
             let wake_reason = watch.take_wake_reason();
+            if watch.evicted_at().is_some() && connection.waits_since(Instant::ZERO).is_some() {
+                return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
+            }
             if !shard.connections.is_draining() || connection.is_within_message() {
                 return if wake_reason == Some(WakeReason::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
             }
@@ -228,29 +273,48 @@ impl Http1Session<'_> {
             watch.set_deadline(Some(watch.quiet_at()));
             Poll::Pending
         });
-        match event.await? {
+        // The kernel's timer may be before ours.
+        let event = event.await.inspect_err(|error| self.count_timeout(&Err(error.kind().into())));
+        match event? {
             Some(0) => {
                 self.is_input_ended = true;
                 self.connection.handle_end();
             }
             Some(count) => self.connection.handle_input(count, clock::turn()),
-            None => return Ok(self.handle_wake()),
+            None => return self.handle_wake(),
         }
         Ok(None)
     }
 
-    fn handle_wake(&mut self) -> Option<Reply> {
+    fn handle_wake(&mut self) -> std::io::Result<Option<Reply>> {
         if self.shard.connections.is_draining() && !self.connection.is_within_message() {
             self.connection.close_after_reply();
-            return None;
+            return Ok(None);
         }
-        let refusal = self.connection.handle_timeout(clock::now());
+        let now = clock::now();
+        if self.delivery.is_stalled(now, self.write_timeout, || self.socket.unacknowledged()) {
+            let outcome = Err(std::io::ErrorKind::TimedOut.into());
+            self.count_timeout(&outcome);
+            return outcome.map(|()| None);
+        }
+        let awaited = self.connection.awaited();
+        let is_quiet = now.since(self.connection_guard.watch().active_at()) >= REST_TIMEOUT;
+        if self.may_rest && is_quiet && awaited == AwaitedPart::Request && self.socket.unacknowledged() == 0 {
+            self.is_resting = true;
+            return Ok(None);
+        }
+        let refusal = self.connection.handle_timeout(now);
         if refusal.as_ref().is_some_and(HttpRefusal::is_of_memory) {
             self.shard.cells.receive_memory_refused.add(1);
         } else if refusal.is_some() || self.connection.is_closing() {
-            self.shard.cells.timeouts.add(1);
+            let timer = match awaited {
+                AwaitedPart::Body => ClientTimer::Body,
+                AwaitedPart::Head => ClientTimer::Head,
+                AwaitedPart::Request => ClientTimer::Idle,
+            };
+            self.shard.cells.count_timeouts(timer, 1);
         }
-        refusal.map(|refusal| refusal.into_reply())
+        Ok(refusal.map(|refusal| refusal.into_reply()))
     }
 
     /// The answer to a message: a reply, or nothing where it came in parts. `None` when the client has left before.
@@ -259,7 +323,9 @@ impl Http1Session<'_> {
     where
         F: Future<Output = Option<Reply>>,
     {
-        self.connection_guard.watch().set_deadline(None);
+        let watch = self.connection_guard.watch();
+        watch.set_deadline(None);
+        watch.set_idle(None);
         // Made where it stays: as an argument, kilobytes of it would be copied for each request.
         let mut work = pin!(begin());
         let mut is_first = true;
@@ -293,7 +359,7 @@ impl Http1Session<'_> {
         while !self.is_input_ended {
             let space = self.connection.input_space();
             if space.is_empty() {
-                return false;
+                return self.has_left_behind_input(context);
             }
             match self.socket.poll_read(context, space) {
                 Poll::Pending => return false,
@@ -310,6 +376,19 @@ impl Http1Session<'_> {
             }
         }
         self.is_input_ended && !self.parts.has_output() && self.is_probe_reset(context)
+    }
+
+    /// The same where no more is read, because enough of what follows is here: neither a read nor an event would show that
+    /// the client has left, so that the socket is asked now and then.
+    fn has_left_behind_input(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            if self.socket.is_hung_up() {
+                return self.socket.is_reset() || !self.parts.has_output() && self.is_probe_reset(context);
+            }
+            if self.probe.poll_pause(context).is_pending() {
+                return false;
+            }
+        }
     }
 
     /// Whether a client that closed its sending side is known not to read either ([`DepartureProbe`]).
@@ -337,19 +416,15 @@ impl Http1Session<'_> {
             if self.socket.is_reset() {
                 return true;
             }
-            let pause = self.probe.pause;
-            let timer = self.probe.timer.get_or_insert_with(|| Box::pin(executor::sleep(pause)));
-            if timer.as_mut().poll(context).is_pending() {
+            if self.probe.poll_pause(context).is_pending() {
                 return false;
             }
-            self.probe.timer = None;
-            self.probe.pause = pause.saturating_mul(2).min(PROBE_PAUSE_MAX);
         }
     }
 
     /// Ends the probe. An interim response that was sent in part must be completed before the answer.
     fn end_probe(&mut self) {
-        self.probe.timer = None;
+        (self.probe.timer, self.probe.pause) = (None, PROBE_PAUSE_MIN);
         if !self.probe.rest.is_empty() && self.probe.rest.len() < self.probe.whole.len() {
             self.out.extend_from_slice(std::mem::take(&mut self.probe.rest));
         }
@@ -376,7 +451,7 @@ impl Http1Session<'_> {
             self.probe = DepartureProbe::new(EVENT_PROBE);
         }
         parts.iter().for_each(|part| self.connection.encode_part(part, &mut self.out));
-        self.connection_guard.watch().set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+        self.connection_guard.watch().set_deadline(Some(clock::turn() + self.write_timeout));
     }
 
     /// Sends what was written of a reply in parts; true where all of it has left. The write timeout is that of
@@ -393,9 +468,11 @@ impl Http1Session<'_> {
                 return Err(std::io::ErrorKind::TimedOut.into());
             };
             let steps = self.parts_sent / BODY_STEP_SIZE;
-            self.parts_sent = self.parts_sent.saturating_add(count?);
+            let count = count?;
+            self.delivery.handle_sent(count, clock::turn(), self.write_timeout);
+            self.parts_sent = self.parts_sent.saturating_add(count);
             if self.parts_sent / BODY_STEP_SIZE > steps {
-                watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+                watch.set_deadline(Some(clock::turn() + self.write_timeout));
             }
         }
         self.out.clear();
@@ -434,7 +511,7 @@ impl Http1Session<'_> {
     /// Waits until the kernel has all output.
     async fn finish(&mut self) -> std::io::Result<()> {
         let watch = self.connection_guard.watch();
-        watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+        watch.set_deadline(Some(clock::turn() + self.write_timeout));
         let outcome = poll_fn(|context| {
             if let Poll::Ready(outcome) = self.socket.poll_written(context) {
                 return Poll::Ready(outcome);
@@ -442,7 +519,7 @@ impl Http1Session<'_> {
             watch.register(context);
             match watch.take_wake_reason() {
                 Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
-                Some(WakeReason::Drain) | None => Poll::Pending,
+                Some(WakeReason::Drain | WakeReason::Evicted) | None => Poll::Pending,
             }
         })
         .await;
@@ -452,7 +529,9 @@ impl Http1Session<'_> {
 
     fn count_timeout(&self, outcome: &std::io::Result<()>) {
         if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
-            self.shard.cells.timeouts.add(1);
+            self.shard.cells.count_timeouts(ClientTimer::Write, 1);
+            // What the client does not take must not stay with the kernel either.
+            self.socket.reset_at_close();
         }
     }
 
@@ -462,14 +541,16 @@ impl Http1Session<'_> {
         if self.out.is_empty() && body.is_empty() {
             return Ok(());
         }
-        let watch = self.connection_guard.watch();
-        watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+        let (watch, write_timeout) = (self.connection_guard.watch(), self.write_timeout);
+        watch.set_deadline(Some(clock::turn() + write_timeout));
+        let size = self.out.len() + body.iter().map(bytes::Bytes::len).sum::<usize>();
+        self.delivery.handle_sent(size, clock::turn(), write_timeout);
         let mut step = 0_usize;
         let moved = |count| {
             step = step.saturating_add(count);
             if step >= BODY_STEP_SIZE {
                 step = 0;
-                watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
+                watch.set_deadline(Some(clock::turn() + write_timeout));
             }
         };
         let outcome = {
@@ -481,7 +562,7 @@ impl Http1Session<'_> {
                 watch.register(context);
                 match watch.take_wake_reason() {
                     Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
-                    Some(WakeReason::Drain) | None => Poll::Pending,
+                    Some(WakeReason::Drain | WakeReason::Evicted) | None => Poll::Pending,
                 }
             })
             .await

@@ -16,13 +16,14 @@ use smallvec::SmallVec;
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
-use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
-use crate::metrics::Departure;
+use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, LINGER_TIMEOUT};
+use crate::metrics::{ClientTimer, Departure};
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
 use crate::runtime::socket::{PARTS_MAX, Socket};
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
+use crate::shard::delivery::DeliveryWatch;
 use crate::shard::grpc::MessageConsumer;
 use crate::shard::http2_link::{Http2Link, StreamWork};
 use crate::shard::linger::linger;
@@ -50,6 +51,10 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         aligned_field: RAW_INPUT_CONTENTS,
         reads_trace_context: shard.server_context.traces.queue.is_some(),
         keeps_call_fields: shard.server_context.policy.grpc.reads_fields(),
+        head_timeout: limits.timeouts.head,
+        body_timeout: limits.timeouts.body,
+        write_timeout: limits.timeouts.write,
+        idle_timeout: limits.timeouts.idle,
         ..Http2Settings::default()
     };
     let link = Rc::new(Http2Link {
@@ -57,15 +62,29 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         waker: RefCell::default(),
         is_running: Cell::new(false),
         peer: shard.access_peer(&socket),
+        is_reserved: connection_guard.watch().is_reserved(),
         stream_work: RefCell::default(),
     });
-    let mut session = Http2Session { shard, socket, connection_guard, link, give_up_at: None };
+    let delivery = DeliveryWatch::default();
+    let mut session = Http2Session {
+        shard,
+        socket,
+        connection_guard,
+        link,
+        give_up_at: None,
+        delivery,
+        last_stream: StreamId::CONNECTION,
+    };
     session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
     drop(first);
     // A socket error ends the connection; no peer is left to report it to.
     let outcome = poll_fn(|context| session.poll(context)).await;
     session.link.end();
     session.count_end();
+    // The kernel's timer may be before ours.
+    if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+        shard.cells.count_timeouts(ClientTimer::Write, 1);
+    }
     if outcome.is_ok() {
         let has_failed = session.link.connection.borrow().has_failed();
         let timeout = if has_failed { LINGER_TIMEOUT } else { DRAIN_GRACE };
@@ -80,6 +99,10 @@ struct Http2Session<'a> {
     link: Rc<Http2Link>,
     /// When the connection closes even if its last frames were not sent.
     give_up_at: Option<Instant>,
+    /// Whether the peer takes what the kernel has.
+    delivery: DeliveryWatch,
+    /// The last stream that was seen, to tell whether the client has asked since.
+    last_stream: StreamId,
 }
 
 impl Http2Session<'_> {
@@ -109,7 +132,7 @@ impl Http2Session<'_> {
     }
 
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.handle_wake();
+        self.handle_wake()?;
         for _ in 0..READS_MAX {
             let has_read = match self.poll_read(context) {
                 Poll::Ready(outcome) => outcome.map(|()| true)?,
@@ -117,12 +140,13 @@ impl Http2Session<'_> {
             };
             self.handle_events(context);
             self.poll_write(context)?;
+            self.end_reserved(context)?;
             self.count();
             if self.link.connection.borrow().is_finished() {
                 return self.poll_finish(context);
             }
             if !has_read {
-                self.connection_guard.watch().set_deadline(self.link.connection.borrow().poll_timeout());
+                self.rest();
                 return Poll::Pending;
             }
         }
@@ -136,14 +160,62 @@ impl Http2Session<'_> {
         let give_up_at = *self.give_up_at.get_or_insert(now + LINGER_TIMEOUT);
         self.connection_guard.watch().set_deadline(Some(give_up_at));
         let polled = self.socket.poll_written(context);
-        if polled.is_pending() && now >= give_up_at { Poll::Ready(Err(ErrorKind::TimedOut.into())) } else { polled }
+        if polled.is_pending() && now >= give_up_at {
+            Poll::Ready(Err(ErrorKind::ConnectionAborted.into()))
+        } else {
+            polled
+        }
     }
 
-    fn handle_wake(&self) {
-        let wake_reason = self.connection_guard.watch().take_wake_reason();
+    /// Nothing is left to do for now: sets when the connection is to be looked at again, and whether it may be closed for
+    /// another one.
+    fn rest(&mut self) {
+        let watch = self.connection_guard.watch();
+        let connection = self.link.connection.borrow();
+        let is_unused = connection.stream_count() == 0;
+        let has_asked = std::mem::replace(&mut self.last_stream, connection.last_stream()) != self.last_stream;
+        if has_asked || !is_unused {
+            watch.set_active(clock::turn());
+        }
+        watch.set_idle(is_unused.then(|| watch.active_at()));
+        let of_eviction = watch.evicted_at().filter(|_| is_unused).map(|at| at + EVICTION_GRACE);
+        let all = [connection.poll_timeout(), self.delivery.poll_timeout(), of_eviction];
+        watch.set_deadline(all.into_iter().flatten().min());
+    }
+
+    /// In a reserved slot what was asked first is all that is answered.
+    fn end_reserved(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if !self.link.is_reserved {
+            return Ok(());
+        }
+        let mut connection = self.link.connection.borrow_mut();
+        if connection.last_stream() == StreamId::CONNECTION || connection.stream_count() > 0 {
+            return Ok(());
+        }
+        connection.begin_drain(clock::now());
+        drop(connection);
+        self.poll_write(context)
+    }
+
+    fn handle_wake(&mut self) -> io::Result<()> {
+        let watch = self.connection_guard.watch();
+        let wake_reason = watch.take_wake_reason();
         let mut connection = self.link.connection.borrow_mut();
         if wake_reason == Some(WakeReason::Timeout) {
-            connection.handle_timeout(clock::now());
+            let (now, timeout) = (clock::now(), self.shard.server_context.connection_limits.timeouts.write);
+            connection.handle_timeout(now);
+            if self.delivery.is_stalled(now, timeout, || self.socket.unacknowledged()) {
+                self.shard.cells.count_timeouts(ClientTimer::Write, 1);
+                self.socket.reset_at_close();
+                return Err(ErrorKind::ConnectionReset.into());
+            }
+            let is_left = watch.evicted_at().is_some_and(|at| at + EVICTION_GRACE <= now);
+            if is_left && connection.stream_count() == 0 {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+        }
+        if watch.evicted_at().is_some() {
+            connection.begin_drain(clock::now());
         }
         if self.shard.connections.is_draining() {
             connection.begin_drain(clock::now());
@@ -151,6 +223,7 @@ impl Http2Session<'_> {
             // Streams that wait for more requests must end now.
             self.link.stream_work.borrow_mut().iter_mut().for_each(StreamWork::wake);
         }
+        Ok(())
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -232,7 +305,7 @@ impl Http2Session<'_> {
 
     /// Sends as much as the kernel takes.
     fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let now = clock::turn();
+        let (now, write_timeout) = (clock::turn(), self.shard.server_context.connection_limits.timeouts.write);
         let mut has_sent = false;
         loop {
             let mut connection = self.link.connection.borrow_mut();
@@ -247,6 +320,7 @@ impl Http2Session<'_> {
             let behind = connection.transmit_whole().map(|whole| (whole.len(), self.socket.write_behind(whole)));
             if let Some((count, true)) = behind {
                 connection.handle_transmitted(count, now);
+                self.delivery.handle_sent(count, now, write_timeout);
                 has_sent = true;
                 continue;
             }
@@ -263,6 +337,7 @@ impl Http2Session<'_> {
                 }
             };
             connection.handle_transmitted(count, now);
+            self.delivery.handle_sent(count, now, write_timeout);
             has_sent = true;
         }
         if has_sent {
@@ -277,7 +352,20 @@ impl Http2Session<'_> {
             self.shard.cells.client_resets.add(counts.client_resets);
             self.shard.cells.server_resets.add(counts.server_resets);
             self.shard.cells.receive_memory_refused.add(counts.memory_refusals);
-            self.shard.cells.timeouts.add(counts.timeouts);
+            let timeouts = counts.timeouts;
+            for (timer, count) in [
+                (ClientTimer::Body, timeouts.body),
+                (ClientTimer::Head, timeouts.head),
+                (ClientTimer::Idle, timeouts.idle),
+                (ClientTimer::KeepAlive, timeouts.keep_alive),
+                (ClientTimer::Write, timeouts.write),
+            ] {
+                self.shard.cells.count_timeouts(timer, count);
+            }
+            if timeouts.write > 0 && self.link.connection.borrow().is_finished() {
+                // What the peer does not take must not stay with the kernel either.
+                self.socket.reset_at_close();
+            }
         }
     }
 
@@ -330,7 +418,8 @@ async fn answer(
     let entry = AccessEntry::of_http(&shard, &message, received, link.peer);
     let parts = ReplyStream::Http2(Rc::clone(&link), stream);
     let (departure, http_trace) = (&departure, &http_trace);
-    let arrival = rest::HttpArrival { received, departure, entry: &entry, stream: parts, http_trace };
+    let is_reserved = link.is_reserved;
+    let arrival = rest::HttpArrival { received, departure, entry: &entry, stream: parts, http_trace, is_reserved };
     let reply = rest::handle_message(&shard, message, memory, arrival).await;
     entry.settle_http(reply.as_ref());
     link.with(|connection| match reply {

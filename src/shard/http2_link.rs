@@ -28,6 +28,8 @@ pub struct Http2Link {
     pub(super) is_running: Cell<bool>,
     /// The client, for the access log.
     pub(super) peer: Option<SocketAddr>,
+    /// Whether the connection has a reserved slot, in which there is no inference.
+    pub(super) is_reserved: bool,
     /// The streams that a task of their own works on.
     pub(super) stream_work: RefCell<Vec<StreamWork>>,
 }

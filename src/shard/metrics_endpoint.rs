@@ -27,7 +27,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &Connectio
         async move { Some(reply(&shard, &message).await) }
     };
     let guard = (connection_guard, Rc::default());
-    http1::serve(&shard, socket, Vec::new(), guard, Rc::default(), answer).await;
+    let _ = http1::serve(&shard, (socket, false), Vec::new(), guard, Rc::default(), answer).await;
 }
 
 async fn reply(shard: &Shard, message: &Message) -> Reply {

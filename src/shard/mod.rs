@@ -9,6 +9,7 @@ pub mod compression;
 pub mod connections;
 pub mod control_request;
 pub mod deferred_wakes;
+pub mod delivery;
 pub mod ensemble;
 pub mod ensemble_steps;
 pub mod gateway;
@@ -64,15 +65,17 @@ use futures_lite::FutureExt;
 
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
+use crate::error::Error;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::ShardCells;
+use crate::policy::ApiCategory;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{Listener, Socket};
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
-use crate::shard::connections::Connections;
+use crate::shard::connections::{ConnectionGuard, Connections, Notice, SlotGrant, SlotKind, SlotRefusal};
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::model_table::ModelTable;
@@ -143,7 +146,7 @@ impl Shard {
     /// Listens, calls `listening`, serves until the server drains, and returns when the last
     /// connection has closed or the exit timeout has passed. Runs inside a [`executor::Runtime`].
     pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
-        let listeners = match listen(addresses) {
+        let listeners = match listen(addresses, self.server_context.connection_limits.timeouts.write) {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
@@ -196,6 +199,18 @@ impl Shard {
     /// The budget that a connection reserves its receive memory from.
     pub fn receive_memory(&self) -> Rc<dyn ReceiveBudget> {
         Rc::clone(&self.receive_budget) as Rc<dyn ReceiveBudget>
+    }
+
+    /// Refuses inference on a connection in a reserved slot.
+    fn check_slot(&self, is_reserved: bool, category: ApiCategory) -> Result<(), Error> {
+        let is_work = matches!(category, ApiCategory::Inference | ApiCategory::SharedMemory);
+        if !is_reserved || !is_work {
+            return Ok(());
+        }
+        let most = self.server_context.connection_limits.connections_max;
+        Err(Error::unavailable(format!(
+            "too many connections: each shard has --connections-max={most}, and none of them is idle"
+        )))
     }
 
     /// Counts a request that was refused because decoding it needed more receive memory than there was.
@@ -281,11 +296,11 @@ enum ListenerKind {
     Metrics,
 }
 
-fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
+fn listen(addresses: Addresses, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
     let inference =
         [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
     let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics)));
-    all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
+    all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address, write_timeout)?), kind))).collect()
 }
 
 /// Delivers the answers of workers to the tasks that await them, for as long as the shard lives.
@@ -323,20 +338,19 @@ async fn sweep(shard: Rc<Shard>) {
 }
 
 async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
-    let mut failures = 0_u64;
     loop {
         match listener.accept().await {
-            Ok(socket) => {
-                failures = 0;
-                admit(&shard, socket, kind);
-            }
+            Ok(socket) => admit(&shard, socket, kind),
             // The listener was stopped.
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
-                if failures == 0 {
+                if shard.connections.is_notice_due(Notice::Accept, clock::now()) {
                     (shard.server_context.warn)(&format!("cannot accept connections for now: {error}"));
                 }
-                failures += 1;
+                // The usual reason is that all descriptors are in use: an idle connection may hold one.
+                if shard.connections.evict(clock::now()) {
+                    shard.cells.connections_evicted.add(1);
+                }
                 executor::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -344,10 +358,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
 }
 
 fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
-    let Some(connection_guard) = shard.connections.enter(clock::now()) else {
-        shard.cells.connections_refused.add(1);
-        return;
-    };
+    let Some(connection_guard) = enter(shard, &socket, kind) else { return };
     shard.cells.connections_opened.add(1);
     let shard = Rc::clone(shard);
     executor::spawn(async move {
@@ -355,7 +366,8 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
         let session = async {
             match kind {
                 ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
-                ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &connection_guard).await,
+                // Boxed: all tasks of connections are as large as the largest of the two.
+                ListenerKind::Metrics => Box::pin(metrics_endpoint::run(&shard, socket, &connection_guard)).await,
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.
@@ -365,6 +377,69 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
         cells.connections_closed.add(1);
     })
     .detach();
+}
+
+/// A slot for a new connection; none where it is refused. Counts and says what was done for it.
+fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<ConnectionGuard> {
+    let (now, cells, limits) = (clock::now(), &shard.cells, &shard.server_context.connection_limits);
+    let (most, index) = (limits.connections_max, shard.index);
+    let say = |notice: Notice, text: &dyn Fn() -> String| {
+        if shard.connections.is_notice_due(notice, now) {
+            (shard.server_context.warn)(&text());
+        }
+    };
+    let slot = match kind {
+        ListenerKind::Inference => SlotKind::Client,
+        ListenerKind::Metrics => SlotKind::Metrics,
+    };
+    let peer = || socket.peer().map(|peer| peer.ip());
+    match shard.connections.enter(slot, peer, now) {
+        Ok((connection_guard, SlotGrant::Free)) => Some(connection_guard),
+        Ok((connection_guard, SlotGrant::Evicted(idle))) => {
+            cells.connections_evicted.add(1);
+            say(Notice::Evicted, &|| {
+                let idle = idle.as_secs_f64();
+                format!(
+                    "shard {index} has as many connections as it may have (--connections-max={most}): a new one took the \
+                     place of one that was idle for {idle:.1} s"
+                )
+            });
+            Some(connection_guard)
+        }
+        Ok((connection_guard, SlotGrant::Reserved)) => {
+            cells.connections_reserved.add(1);
+            say(Notice::Reserved, &|| {
+                format!(
+                    "shard {index} has as many connections as it may have (--connections-max={most}) and none is idle: new \
+                     ones are answered all but inference"
+                )
+            });
+            Some(connection_guard)
+        }
+        Err(SlotRefusal::Address) => {
+            cells.connections_refused_by_address.add(1);
+            say(Notice::Address, &|| {
+                let address =
+                    peer().map_or_else(|| "an address that is gone".to_owned(), |address| address.to_string());
+                let most = limits.address_connections_max;
+                format!(
+                    "{address} has as many connections to shard {index} as it may have \
+                     (--connections-per-address-max={most}): a new one was closed"
+                )
+            });
+            None
+        }
+        Err(SlotRefusal::Full) => {
+            cells.connections_refused.add(1);
+            say(Notice::Full, &|| {
+                format!(
+                    "shard {index} has as many connections as it may have (--connections-max={most}), and those that make \
+                     room have not closed yet: a new one was closed"
+                )
+            });
+            None
+        }
+    }
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ pub struct HttpArrival<'a> {
     pub stream: ReplyStream,
     /// What is left of its trace until the reply is sent.
     pub http_trace: &'a HttpTrace,
+    /// Whether its connection has a reserved slot, in which there is no inference.
+    pub is_reserved: bool,
 }
 
 /// The reply to a message; none where it went to the stream in parts and is complete. Where the future is dropped before,
@@ -72,10 +74,10 @@ pub async fn handle_message(
     memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
-    let HttpArrival { received, departure, entry, stream, http_trace } = arrival;
+    let HttpArrival { received, departure, entry, stream, http_trace, is_reserved } = arrival;
     let Message { method, path, fields, mut body } = message;
     let path = decode_names(&path);
-    let (mut route, mut memory) = (admitted(shard, method, &path, &fields), memory);
+    let (mut route, mut memory) = (admitted(shard, method, &path, &fields, is_reserved), memory);
     // An inference looks for its model first, and generate takes no coded body.
     let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
     if !body.is_empty() && !is_later {
@@ -164,10 +166,17 @@ fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: 
 }
 
 /// The route of a message that the operator's policy lets pass. A category that is restricted is so by any method.
-fn admitted<'a>(shard: &Shard, method: Method, path: &'a [u8], fields: &Fields) -> Result<Route<'a>, Error> {
+fn admitted<'a>(
+    shard: &Shard,
+    method: Method,
+    path: &'a [u8],
+    fields: &Fields,
+    is_reserved: bool,
+) -> Result<Route<'a>, Error> {
     let endpoint = find(path)?;
     let restrictions = &shard.server_context.policy.http.restrictions;
     policy::admit(restrictions, PolicyProtocol::Http, endpoint.category(), |name| fields.get(name))?;
+    shard.check_slot(is_reserved, endpoint.category())?;
     endpoint.route(method)
 }
 

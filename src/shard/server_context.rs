@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
-use crate::policy::{ClientPolicy, KeepAlivePolicy};
+use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
 use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::runtime::executor::IoPath;
@@ -85,6 +85,10 @@ pub struct RequestPolicy {
 pub struct ConnectionLimits {
     /// Open connections per shard.
     pub connections_max: usize,
+    /// Open connections per shard and client address; 0 for any number.
+    pub address_connections_max: usize,
+    /// How long connections wait for their clients.
+    pub timeouts: ConnectionTimeouts,
     /// Bytes of one HTTP body.
     pub http_input_size_max: usize,
     /// Bytes of one gRPC message.

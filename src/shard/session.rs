@@ -5,7 +5,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
+use crate::limits::INPUT_SIZE_MIN;
+use crate::metrics::ClientTimer;
 use crate::runtime::clock;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -14,27 +15,53 @@ use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &ConnectionGuard) {
-    connection_guard.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
-    let Some(first) = read_first(&mut socket, connection_guard).await else { return };
+    let Some(mut first) = read_first(shard, &mut socket, connection_guard, Awaited::Protocol).await else { return };
     // Boxed: the futures are large, and a connection that has sent nothing yet should not take their memory.
     if first.starts_with(PREFACE) {
-        Box::pin(http2::run(shard, socket, first, connection_guard)).await;
-    } else {
-        Box::pin(http1::run(shard, socket, first, connection_guard)).await;
+        return Box::pin(http2::run(shard, socket, first, connection_guard)).await;
+    }
+    // Nor should one of HTTP/1.1 that rests between two requests.
+    while let Some(resting) = Box::pin(http1::run(shard, socket, first, connection_guard)).await {
+        socket = resting;
+        let next = read_first(shard, &mut socket, connection_guard, Awaited::Request).await;
+        let Some(next) = next else { return };
+        first = next;
     }
 }
 
-/// Reads until the bytes are a preface or cannot become one; `None` when the peer left or the timeout passed before.
-async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> Option<Vec<u8>> {
-    let mut first = vec![0; INPUT_SIZE_MIN];
-    let mut size = 0;
-    let watch = connection_guard.watch();
+/// What the next bytes of a connection are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// The first ones, which tell the protocol.
+    Protocol,
+    /// The next request of HTTP/1.1.
+    Request,
+}
+
+/// Reads what comes next, of a new connection until the bytes are a preface or cannot become one; `None` when the peer
+/// left or the timeout passed before.
+async fn read_first(
+    shard: &Shard,
+    socket: &mut Socket,
+    connection_guard: &ConnectionGuard,
+    awaited: Awaited,
+) -> Option<Vec<u8>> {
+    let (watch, timeouts) = (connection_guard.watch(), &shard.server_context.connection_limits.timeouts);
+    let (until, timer) = match awaited {
+        Awaited::Protocol => (clock::now() + timeouts.head, ClientTimer::Head),
+        Awaited::Request => (watch.active_at() + timeouts.idle, ClientTimer::Idle),
+    };
+    watch.set_deadline(Some(until));
+    let mut first = Vec::new();
     loop {
-        let space = first.get_mut(size..)?;
         let count = poll_fn(|context| {
             watch.register(context);
-            if let Poll::Ready(count) = socket.poll_read(context, space) {
-                return Poll::Ready(count.unwrap_or(0));
+            // On the stack: a connection that is silent has no buffer.
+            let mut space = [0; INPUT_SIZE_MIN];
+            if let Poll::Ready(count) = socket.poll_read(context, &mut space) {
+                let read = space.get(..count.unwrap_or(0)).unwrap_or_default();
+                first.extend_from_slice(read);
+                return Poll::Ready(read.len());
             }
             match watch.take_wake_reason() {
                 None => Poll::Pending,
@@ -42,17 +69,19 @@ async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> 
                     watch.set_deadline(Some(watch.quiet_at()));
                     Poll::Pending
                 }
-                Some(WakeReason::Drain | WakeReason::Timeout) => Poll::Ready(0),
+                Some(WakeReason::Drain | WakeReason::Evicted) => Poll::Ready(0),
+                Some(WakeReason::Timeout) => {
+                    shard.cells.count_timeouts(timer, 1);
+                    Poll::Ready(0)
+                }
             }
         })
         .await;
-        size += count;
-        let have = first.get(..size)?;
-        if count == 0 && (size == 0 || PREFACE.starts_with(have)) {
+        let is_open = awaited == Awaited::Protocol && PREFACE.starts_with(&first);
+        if count == 0 && (first.is_empty() || is_open) {
             return None;
         }
-        if !PREFACE.starts_with(have) || size >= PREFACE.len() {
-            first.truncate(size);
+        if !is_open || first.len() >= PREFACE.len() {
             return Some(first);
         }
     }

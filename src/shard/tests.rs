@@ -27,6 +27,7 @@ use crate::runtime::executor::{IoPath, Runtime};
 use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::access::{AccessEntry, AccessSampler};
 use crate::shard::compression::CompressionShare;
+use crate::shard::connections::ConnectionBounds;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::infer::Arrival;
 use crate::shard::lifecycle::Lifecycle;
@@ -121,6 +122,8 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
         policy: RequestPolicy::default(),
         connection_limits: ConnectionLimits {
             connections_max: 1,
+            address_connections_max: 0,
+            timeouts: crate::policy::ConnectionTimeouts::default(),
             http_input_size_max: size,
             grpc_message_size_max: size,
             http2_streams_max: 1,
@@ -165,7 +168,7 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         index: 0,
         models: ModelTable::new(models, Arc::default(), no_control()),
         request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
-        connections: Rc::new(Connections::new(1)),
+        connections: Rc::new(Connections::new(ConnectionBounds { count_max: 1, address_count_max: 0 })),
         threads: threads.clone(),
         deferred_wakes: DeferredWakes::default(),
         cache: Some(RefCell::new(ResponseCache::new(context.memory.cache_size))),
@@ -209,7 +212,8 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
     let entry = AccessEntry::of_http(shard, &message, received, None);
     let (memory, stream) = (ReceiveReservation::default(), ReplyStream::Http1(Rc::default()));
     let http_trace = &HttpTrace::default();
-    let arrival = rest::HttpArrival { received, departure: &departure, entry: &entry, stream, http_trace };
+    let arrival =
+        rest::HttpArrival { received, departure: &departure, entry: &entry, stream, http_trace, is_reserved: false };
     let Reply { body, .. } = rest::handle_message(shard, message, memory, arrival).await.unwrap();
     String::from_utf8(body.concat()).unwrap()
 }

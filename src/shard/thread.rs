@@ -15,7 +15,7 @@ use crate::queue::served_model::ServedModel;
 use crate::runtime::executor::Runtime;
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
-use crate::shard::connections::Connections;
+use crate::shard::connections::{ConnectionBounds, Connections};
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::model_table::{LocalModel, ModelTable};
 use crate::shard::receive_budget::ShardReceiveBudget;
@@ -99,7 +99,10 @@ impl Shard {
             cells,
             models: ModelTable::new(models, overview, Arc::clone(&server_context.control_link.control)),
             request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
-            connections: Rc::new(Connections::new(server_context.connection_limits.connections_max)),
+            connections: Rc::new(Connections::new(ConnectionBounds {
+                count_max: server_context.connection_limits.connections_max,
+                address_count_max: server_context.connection_limits.address_connections_max,
+            })),
             threads: threads.clone(),
             deferred_wakes: DeferredWakes::default(),
             cache: cache(&server_context),

@@ -456,27 +456,6 @@ fn a_client_that_floods_is_told_the_flag_and_counted() {
     waits_until("it is counted", || metric(&server, "deuteron_http2_calmed_total{limit=\"control_frames\"}") == 1);
 }
 
-#[test]
-fn more_connections_than_allowed_are_closed_at_once_and_counted() {
-    let folder = repository::write(Flavour::Deuteron);
-    let server = Server::deuteron(folder.path(), &["--shards=1", "--connections-max=4"]);
-    let mut held = Vec::new();
-    loop {
-        let mut connection = Connection::open(server.http()).unwrap();
-        let answer = connection.send(&infer("identity_fp32", 1.0)).and_then(|()| connection.receive());
-        match answer {
-            Ok(answer) => assert_eq!(answer.status, 200),
-            Err(_) => break,
-        }
-        held.push(connection);
-        assert!(held.len() <= 4, "{} are open", held.len());
-    }
-    // A probe of the start may still have had its place.
-    assert!(held.len() >= 3, "{} were taken", held.len());
-    held.pop();
-    waits_until("there is room again", || metric(&server, "deuteron_connections_refused_total") >= 1);
-}
-
 /// Clock ticks of CPU that a process has used.
 fn ticks(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();

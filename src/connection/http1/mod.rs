@@ -68,6 +68,17 @@ impl Default for Http1Settings {
     }
 }
 
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwaitedPart {
+    /// The rest of a body.
+    Body,
+    /// The rest of a head.
+    Head,
+    /// The next request.
+    Request,
+}
+
 /// The server's side of a connection. Lives on its shard.
 pub struct Http1Connection<B> {
     settings: Http1Settings,
@@ -332,6 +343,25 @@ impl<B: BodyBuffer> Http1Connection<B> {
             Http1State::Head { .. } => !self.input.is_empty(),
             Http1State::Body { .. } => true,
             Http1State::Replying | Http1State::Closed => false,
+        }
+    }
+
+    /// Since when the connection waits for a request or for the rest of its head, where `answered_at` is the end of the
+    /// last one; none while it has one or its body comes in.
+    pub fn waits_since(&self, answered_at: Instant) -> Option<Instant> {
+        match self.state {
+            Http1State::Head { .. } if self.input.is_empty() => Some(answered_at),
+            Http1State::Head { .. } => Some(self.began),
+            Http1State::Body { .. } | Http1State::Replying | Http1State::Closed => None,
+        }
+    }
+
+    /// Which timer `handle_timeout` would refuse by.
+    pub fn awaited(&self) -> AwaitedPart {
+        match self.state {
+            Http1State::Head { is_begun: false, .. } => AwaitedPart::Request,
+            Http1State::Head { .. } => AwaitedPart::Head,
+            Http1State::Body { .. } | Http1State::Replying | Http1State::Closed => AwaitedPart::Body,
         }
     }
 

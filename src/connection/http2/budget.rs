@@ -2,6 +2,8 @@
 //! streams that are opened to be reset. Each has a budget for a stretch of time. Work that is really
 //! done pays some back, so that a busy client of good will never comes near.
 
+use std::time::Duration;
+
 use crate::limits::{
     BUDGET_INTERVAL, CLIENT_RESETS_MAX, CONTINUATIONS_MAX, CONTROL_FRAMES_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
     SERVER_RESETS_MAX,
@@ -58,7 +60,7 @@ impl Http2Limit {
     }
 
     /// What a person reads who wonders why the connection ended. `max` is the bound in force.
-    fn text(self, max: u32) -> String {
+    fn text(self, max: u32, head_timeout: Duration) -> String {
         let seconds = BUDGET_INTERVAL.as_secs();
         match self {
             Self::ClientResets => {
@@ -75,7 +77,10 @@ impl Http2Limit {
                 format!("a field block, or SETTINGS, is too large: HEAD_SIZE_MAX is {HEAD_SIZE_MAX} bytes")
             }
             Self::FieldList => format!("the fields of a request are too large: HEAD_SIZE_MAX is {HEAD_SIZE_MAX} bytes"),
-            Self::FrameTime => format!("a frame did not arrive in time: HEAD_TIMEOUT is {} s", HEAD_TIMEOUT.as_secs()),
+            Self::FrameTime => {
+                let seconds = head_timeout.as_secs_f64();
+                format!("a frame did not arrive in time: HEAD_TIMEOUT (--http-head-timeout) is {seconds} s")
+            }
             // gRPC's clients know these words, and wait longer between their PINGs from then on (proposal A8).
             Self::PingStrikes => "too_many_pings".to_owned(),
             Self::ServerResets => {
@@ -128,6 +133,7 @@ pub(super) struct PeerBudgets {
     client_resets: BudgetMeter,
     server_resets: BudgetMeter,
     exceeded: Option<Http2Limit>,
+    head_timeout: Duration,
 }
 
 impl PeerBudgets {
@@ -137,7 +143,13 @@ impl PeerBudgets {
             client_resets: BudgetMeter::new(client_resets_max),
             server_resets: BudgetMeter::new(SERVER_RESETS_MAX),
             exceeded: None,
+            head_timeout: HEAD_TIMEOUT,
         }
+    }
+
+    /// The same, which say this time where a frame came too slowly.
+    pub(super) const fn with_head_timeout(self, head_timeout: Duration) -> Self {
+        Self { head_timeout, ..self }
     }
 
     /// A frame came that moves nothing.
@@ -179,7 +191,7 @@ impl PeerBudgets {
             Http2Limit::ClientResets => self.client_resets.max,
             _ => self.control_frames.max,
         };
-        PeerFault::of_connection(ErrorCode::EnhanceYourCalm, limit.text(max))
+        PeerFault::of_connection(ErrorCode::EnhanceYourCalm, limit.text(max, self.head_timeout))
     }
 
     /// Which bound ended the connection, if one did.
@@ -223,7 +235,7 @@ mod tests {
     fn every_limit_has_a_name_of_its_own_and_says_its_bound() {
         for (index, limit) in Http2Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, index);
-            let text = limit.text(7);
+            let text = limit.text(7, HEAD_TIMEOUT);
             let is_known = ["_MAX", "_TIMEOUT", "too_many_pings"].iter().any(|word| text.contains(word));
             assert!(is_known, "{limit:?}: {text}");
         }

@@ -28,10 +28,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                 "more DATA than the connection's window",
             ));
         }
-        if head.size < DATA_SIZE_LEAST && !is_last {
-            self.budgets.handle_control_frame(now)?;
+        if !head.has(frame::PADDED) {
+            self.count_data(head.size, is_last, now)?;
         }
-        self.budgets.handle_content(head.size);
         match self.streams.get(id).map(|stream| stream.state) {
             Some(StreamState::Open | StreamState::Answered) => {
                 let has_room = self.streams.get_mut(id).is_some_and(|stream| stream.receive.handle_frame(head.size));
@@ -55,6 +54,16 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         Ok(())
     }
 
+    /// Counts a DATA frame with so much content against the budget of frames that move nothing. Padding is no content: a
+    /// frame of padding alone moves nothing, however large.
+    fn count_data(&mut self, content_size: usize, is_last: bool, now: Instant) -> Result<(), PeerFault> {
+        if content_size < DATA_SIZE_LEAST && !is_last {
+            self.budgets.handle_control_frame(now)?;
+        }
+        self.budgets.handle_content(content_size);
+        Ok(())
+    }
+
     /// Reads on in a DATA frame: its padding size, its content, its padding.
     pub(super) fn step_data(
         &mut self,
@@ -70,6 +79,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             frame.left = frame.left.checked_sub(size).ok_or_else(frame::padding_fault)?;
             (frame.padding, frame.is_padding_known) = (size, true);
             self.reader.data = Some(frame);
+            self.count_data(frame.left, frame.is_last, now)?;
             self.give_back(frame.stream, 1 + size, 1 + size);
         }
         if frame.left > 0 {

@@ -45,6 +45,7 @@ const SETTINGS: Http2Settings = Http2Settings {
     head_timeout: crate::limits::HEAD_TIMEOUT,
     body_timeout: crate::limits::BODY_TIMEOUT,
     write_timeout: crate::limits::WRITE_TIMEOUT,
+    idle_timeout: crate::limits::IDLE_TIMEOUT,
 };
 
 /// Bytes of the answers to some calls: more than a client may give room for.

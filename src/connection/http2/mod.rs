@@ -54,7 +54,7 @@ use crate::connection::http2::stream::{ClosedStream, StreamState, Streams};
 use crate::connection::http2::timers::ConnectionTimers;
 use crate::limits::{
     BODY_SIZE_MAX, BODY_TIMEOUT, CLIENT_RESETS_MAX, CONNECTION_WINDOW_SIZE, CONTROL_BACKLOG_SIZE_MAX,
-    CONTROL_FRAMES_MAX, DRAIN_GRACE, FRAME_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
+    CONTROL_FRAMES_MAX, DRAIN_GRACE, FRAME_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT,
     INPUT_SIZE_MIN, REST_TIMEOUT, STREAM_WINDOW_SIZE, STREAMS_MAX, WRITE_TIMEOUT,
 };
 use crate::policy::KeepAlivePolicy;
@@ -108,6 +108,8 @@ pub struct Http2Settings {
     pub body_timeout: Duration,
     /// Time within which the client must take `BODY_STEP_SIZE` bytes of an answer, or its end.
     pub write_timeout: Duration,
+    /// How long the connection may be without streams.
+    pub idle_timeout: Duration,
 }
 
 impl Default for Http2Settings {
@@ -129,6 +131,7 @@ impl Default for Http2Settings {
             head_timeout: HEAD_TIMEOUT,
             body_timeout: BODY_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
+            idle_timeout: IDLE_TIMEOUT,
         }
     }
 }
@@ -142,8 +145,23 @@ pub struct Http2Counts {
     pub server_resets: u64,
     /// Requests that were refused because there was no memory for them.
     pub memory_refusals: u64,
-    /// Requests and answers that a timer ended.
-    pub timeouts: u64,
+    /// What timers ended.
+    pub timeouts: Http2Timeouts,
+}
+
+/// What timers ended, by which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Http2Timeouts {
+    /// Requests whose content came too slowly.
+    pub body: u64,
+    /// Connections whose frames came too slowly.
+    pub head: u64,
+    /// Connections without streams.
+    pub idle: u64,
+    /// Connections that did not answer a PING, or were too old.
+    pub keep_alive: u64,
+    /// Answers that were taken too slowly.
+    pub write: u64,
 }
 
 /// The server's side of a connection. Owned by its shard. `T` is the caller's token for a call.
@@ -197,7 +215,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             streams: Streams::new(),
             receive: ReceiveRoom { window, memory: None, has_starved: false },
             sender: FrameSender::new(output),
-            budgets: PeerBudgets::new(settings.control_frames_max, settings.client_resets_max),
+            budgets: PeerBudgets::new(settings.control_frames_max, settings.client_resets_max)
+                .with_head_timeout(settings.head_timeout),
             counts: Http2Counts::default(),
             events: VecDeque::new(),
             timers: ConnectionTimers::new(now + settings.head_timeout),
@@ -257,17 +276,23 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             return;
         }
         if is_due(self.timers.frame) || is_due(self.timers.block) {
-            self.counts.timeouts += 1;
+            self.counts.timeouts.head += 1;
             let fault = self.budgets.exceed(Http2Limit::FrameTime);
             return self.fail(&fault);
         }
         if is_due(self.timers.write) {
             // A GOAWAY would not be read either.
-            self.counts.timeouts += 1;
+            self.counts.timeouts.write += 1;
             self.lifecycle.end();
         }
         if is_due(self.lifecycle.drain_timeout()) {
             self.end_drain();
+        }
+        if is_due(self.timers.idle) {
+            // As a drain, for a request may be on its way.
+            self.timers.idle = None;
+            self.counts.timeouts.idle += 1;
+            self.begin_drain(now);
         }
         if is_due(self.timers.starved) {
             self.handle_starved(now);
@@ -281,7 +306,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                 KeepAliveStep::Drain => self.begin_drain(now),
                 KeepAliveStep::Ping => self.sender.push_ping(),
                 KeepAliveStep::End => {
-                    self.counts.timeouts += 1;
+                    self.counts.timeouts.keep_alive += 1;
                     self.lifecycle.end();
                 }
             }
@@ -337,6 +362,11 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         std::mem::take(&mut self.counts)
     }
 
+    /// The last stream that the client opened; the connection's own before the first.
+    pub const fn last_stream(&self) -> StreamId {
+        self.streams.last()
+    }
+
     /// Streams that are open, or that were reset while work for them continues.
     pub const fn stream_count(&self) -> usize {
         self.streams.len()
@@ -373,7 +403,10 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                 self.streams.close(id, ClosedStream::ByUs);
                 continue;
             }
-            self.counts.timeouts += u64::from(!is_deadline);
+            match is_sending {
+                true => self.counts.timeouts.write += u64::from(!is_deadline),
+                false => self.counts.timeouts.body += u64::from(!is_deadline),
+            }
             match stream.incoming {
                 // The client gives no room, or a little now and then.
                 _ if is_sending => self.reset(id, ErrorCode::Cancel),
@@ -399,8 +432,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         self.streams.shrink();
     }
 
-    /// All input was read: sets the timers for an idle connection, for memory, and for the frame that has begun.
-    fn handle_all_read(&mut self, now: Instant) {
+    /// Sets the timers for a connection without streams, where the last one ended or a new one began.
+    fn set_idle_timers(&mut self, now: Instant) {
         let input = &self.reader.input;
         let is_resting = self.streams.is_empty() && input.is_empty() && self.sender.output.size() == 0;
         let is_large = input.held_size() > INPUT_SIZE_MIN || self.streams.is_large();
@@ -409,6 +442,18 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         } else if self.timers.rest.is_none() {
             self.timers.rest = Some(now + REST_TIMEOUT);
         }
+        let is_unused = self.streams.is_empty() && self.lifecycle.can_announce_drain();
+        if !is_unused {
+            self.timers.idle = None;
+        } else if self.timers.idle.is_none() && self.lifecycle.phase() == ConnectionPhase::Serving {
+            self.timers.idle = Some(now + self.settings.idle_timeout);
+        }
+    }
+
+    /// All input was read: sets the timers for an idle connection, for memory, and for the frame that has begun.
+    fn handle_all_read(&mut self, now: Instant) {
+        self.set_idle_timers(now);
+        let input = &self.reader.input;
         if self.receive.has_starved {
             // Due at once: memory may be released at any time, and the shard checks its timers in steps.
             self.timers.starved = self.timers.starved.or(Some(now));

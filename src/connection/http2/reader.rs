@@ -95,6 +95,8 @@ pub(super) struct IncomingBlock {
     pub(super) stream: StreamId,
     /// Whether HEADERS had END_STREAM.
     pub(super) is_last: bool,
+    /// Whether its priority makes the stream depend on itself.
+    pub(super) depends_on_itself: bool,
     pub(super) bytes: Vec<u8>,
     pub(super) continuation_count: u32,
 }

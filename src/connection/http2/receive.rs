@@ -3,6 +3,7 @@
 
 use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::lifecycle::ConnectionPhase;
+use crate::connection::http2::stream::StreamState;
 use crate::connection::http2::{Http2Connection, Http2Limit};
 use crate::connection::input::InputBuffer;
 use crate::limits::FRAME_SIZE_MAX;
@@ -75,16 +76,20 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                 self.handle_data_head(&head, now)?;
                 return Ok(ReceiveStep::Taken);
             }
-            FrameKind::Unknown(_) | FrameKind::GoAway | FrameKind::Priority => {
+            FrameKind::Unknown(_) | FrameKind::GoAway => {
                 input.consume(frame::HEAD_SIZE);
                 self.reader.skip = head.size;
                 if head.kind == FrameKind::GoAway {
                     self.lifecycle.handle_peer_goaway();
                 }
-                // §6.3: PRIORITY is ignored, but its size is checked.
-                if let Err(fault) = head.check(FRAME_SIZE_MAX as usize) {
-                    self.fault_stream(head.stream, fault.code, now)?;
-                }
+                self.budgets.handle_control_frame(now)?;
+                return Ok(ReceiveStep::Taken);
+            }
+            // §6.3: PRIORITY is ignored, but its size is checked.
+            FrameKind::Priority if head.check(FRAME_SIZE_MAX as usize).is_err() => {
+                input.consume(frame::HEAD_SIZE);
+                self.reader.skip = head.size;
+                self.fault_stream(head.stream, ErrorCode::FrameSizeError, now)?;
                 self.budgets.handle_control_frame(now)?;
                 return Ok(ReceiveStep::Taken);
             }
@@ -150,13 +155,24 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             FrameKind::Settings => self.handle_settings(head, payload, now)?,
             FrameKind::Ping => self.handle_ping(head, payload, now)?,
             FrameKind::WindowUpdate => return self.handle_window_update(head.stream, payload, now),
-            FrameKind::Data
-            | FrameKind::GoAway
-            | FrameKind::Priority
-            | FrameKind::PushPromise
-            | FrameKind::Unknown(_) => {}
+            FrameKind::Priority => self.handle_priority(head, payload, now)?,
+            FrameKind::Data | FrameKind::GoAway | FrameKind::PushPromise | FrameKind::Unknown(_) => {}
         }
         Ok(None)
+    }
+
+    /// PRIORITY: ignored, unless the stream is to depend on itself.
+    fn handle_priority(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<(), PeerFault> {
+        if head.depends_on_itself(payload) {
+            if self.streams.is_idle(head.stream) {
+                let text = "PRIORITY makes an idle stream depend on itself";
+                return Err(PeerFault::of_connection(ErrorCode::ProtocolError, text));
+            }
+            if self.streams.get(head.stream).is_some_and(|stream| stream.state != StreamState::Reset) {
+                self.fault_stream(head.stream, ErrorCode::ProtocolError, now)?;
+            }
+        }
+        self.budgets.handle_control_frame(now)
     }
 
     /// Resets a stream because of a fault of the peer (§5.4.2).

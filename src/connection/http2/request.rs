@@ -30,12 +30,18 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let block = head.headers_block(payload)?;
         let is_last = head.has(frame::END_STREAM);
+        let depends_on_itself = head.depends_on_itself(payload);
         if head.has(frame::END_HEADERS) {
-            return self.handle_block(head.stream, is_last, block, now);
+            return self.handle_block(head.stream, (is_last, depends_on_itself), block, now);
         }
         self.timers.block = Some(now + self.settings.head_timeout);
-        self.reader.block =
-            Some(IncomingBlock { stream: head.stream, is_last, bytes: block.to_vec(), continuation_count: 0 });
+        self.reader.block = Some(IncomingBlock {
+            stream: head.stream,
+            is_last,
+            depends_on_itself,
+            bytes: block.to_vec(),
+            continuation_count: 0,
+        });
         Ok(None)
     }
 
@@ -57,7 +63,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             return Ok(None);
         }
         self.timers.block = None;
-        self.handle_block(block.stream, block.is_last, &block.bytes, now)
+        self.handle_block(block.stream, (block.is_last, block.depends_on_itself), &block.bytes, now)
     }
 
     /// A complete field block. It is decoded even if its stream is ignored, since it changes the dynamic table that later
@@ -65,7 +71,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     fn handle_block(
         &mut self,
         id: StreamId,
-        is_last: bool,
+        (is_last, depends_on_itself): (bool, bool),
         block: &[u8],
         now: Instant,
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
@@ -75,10 +81,13 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             return Err(self.budgets.exceed(Http2Limit::FieldList));
         }
         match self.streams.get(id).map(|stream| stream.state) {
+            Some(StreamState::Open | StreamState::Answered) if depends_on_itself => {
+                self.fault_stream(id, ErrorCode::ProtocolError, now)
+            }
             Some(StreamState::Open | StreamState::Answered) => self.handle_trailers(id, is_last, now),
             // §5.1, half-closed (remote).
             Some(StreamState::HalfClosed) => self.fault_stream(id, ErrorCode::StreamClosed, now),
-            None if self.streams.is_idle(id) => self.handle_request(id, is_last, now),
+            None if self.streams.is_idle(id) => self.handle_request(id, (is_last, depends_on_itself), now),
             Some(StreamState::Reset) | None => match self.streams.closed(id) {
                 Some(ClosedStream::ByUs) => Ok(None),
                 Some(ClosedStream::ByPeer) => Err(closed_fault()),
@@ -108,7 +117,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     fn handle_request(
         &mut self,
         id: StreamId,
-        is_last: bool,
+        (is_last, depends_on_itself): (bool, bool),
         now: Instant,
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         if !id.is_of_client() {
@@ -130,7 +139,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         }
         // §8.1.1: Content-Length promises content, and the stream has ended.
         let is_short = is_last && self.heads.space.content_length().is_some_and(|length| length > 0);
-        if is_short || self.heads.space.check_request().is_err() {
+        if depends_on_itself || is_short || self.heads.space.check_request().is_err() {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
         let receive = ReceiveWindow::new(self.settings.stream_window_size);

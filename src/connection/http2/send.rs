@@ -284,6 +284,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     pub fn handle_transmitted(&mut self, count: usize, now: Instant) {
         self.sender.output.consume(count);
         self.timers.handle_transmitted(count, !self.has_output(), now, self.settings.write_timeout);
+        if !self.has_output() && !self.lifecycle.has_failed() {
+            self.set_idle_timers(now);
+        }
     }
 
     /// Whether there is something to send now.

@@ -16,6 +16,8 @@ pub(super) struct ConnectionTimers {
     pub(super) write: Option<Instant>,
     /// Bytes that the socket took since `write` was set.
     moved: usize,
+    /// A connection without streams begins to end.
+    pub(super) idle: Option<Instant>,
     /// The buffers of an idle connection are freed.
     pub(super) rest: Option<Instant>,
     /// Streams that wait for memory ask for it again.
@@ -30,7 +32,7 @@ impl ConnectionTimers {
 
     /// The earliest of them.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.frame, self.block, self.write, self.rest, self.starved].into_iter().flatten().min()
+        [self.frame, self.block, self.write, self.idle, self.rest, self.starved].into_iter().flatten().min()
     }
 
     /// Output waits for the socket: starts the write timer unless it runs.

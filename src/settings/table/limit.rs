@@ -6,7 +6,7 @@ use crate::flags::Takes::{Many, One};
 use crate::flags::{Flag, parse, parse_bool, set, set_one_of};
 use crate::settings::cache;
 use crate::settings::table::BOOL;
-use crate::settings::value::set_count;
+use crate::settings::value::{parse_timeout, set_count};
 use crate::settings::{ResponseCompression, Settings};
 
 pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
@@ -133,8 +133,47 @@ pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
         names: &["connections-max"],
         takes: One("COUNT"),
         default: Value("10000"),
-        help: "Connections of one shard; beyond it new ones are closed",
-        apply: |settings, value| set_count(&mut settings.connections_max, value),
+        help: "Connections of one shard; beyond it a new one takes the place of the one that is idle for longest, or of \
+               none",
+        apply: |settings, value| set_count(&mut settings.connections.count_max, value),
+    },
+    Flag {
+        names: &["connections-per-address-max"],
+        takes: One("COUNT"),
+        default: Value("0"),
+        help: "Connections of one shard from one client address, for IPv6 from one network of 64 bits; beyond it new \
+               ones are closed; 0 for any number",
+        apply: |settings, value| set(&mut settings.connections.address_count_max, parse(value)),
+    },
+    Flag {
+        names: &["http-head-timeout"],
+        takes: One("SECONDS"),
+        default: Value("10"),
+        help: "Time for the head of a request from its first byte, for a frame of HTTP/2, and until a new connection has \
+               begun one; beyond it 408 or GOAWAY",
+        apply: |settings, value| set(&mut settings.connections.timeouts.head, parse_timeout(value)),
+    },
+    Flag {
+        names: &["http-body-timeout"],
+        takes: One("SECONDS"),
+        default: Value("30"),
+        help: "Time in which a body must bring 16 KiB, or its end; beyond it 408",
+        apply: |settings, value| set(&mut settings.connections.timeouts.body, parse_timeout(value)),
+    },
+    Flag {
+        names: &["http-write-timeout"],
+        takes: One("SECONDS"),
+        default: Value("30"),
+        help: "Time in which a client must take 16 KiB of an answer, or the rest of it; beyond it the connection is reset",
+        apply: |settings, value| set(&mut settings.connections.timeouts.write, parse_timeout(value)),
+    },
+    Flag {
+        names: &["http-idle-timeout"],
+        takes: One("SECONDS"),
+        default: Value("75"),
+        help: "Time that a connection may be idle between requests, or without streams; beyond it it is closed, of \
+               HTTP/2 by GOAWAY",
+        apply: |settings, value| set(&mut settings.connections.timeouts.idle, parse_timeout(value)),
     },
     Flag {
         names: &["http2-streams-max"],

@@ -233,6 +233,8 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
         policy: RequestPolicy::default(),
         connection_limits: ConnectionLimits {
             connections_max: 1,
+            address_connections_max: 0,
+            timeouts: crate::policy::ConnectionTimeouts::default(),
             http_input_size_max: 1,
             grpc_message_size_max: 1,
             http2_streams_max: 1,

@@ -134,6 +134,10 @@ fn find_path(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, HttpR
     let path_from = match target {
         [b'/', ..] => 0,
         b"*" if method == b"OPTIONS" => 0,
+        // RFC 9112 §3.2.3, RFC 9110 §9.3.6: the target is a host and a port, and this is no proxy.
+        _ if method == b"CONNECT" && is_host(target) && target.contains(&b':') => {
+            return Err(HttpRefusal::new(501, "CONNECT is not supported"));
+        }
         _ => SCHEME.len() + absolute_authority(target)?,
     };
     let rest = target.get(path_from..).unwrap_or_default();
@@ -385,7 +389,10 @@ mod tests {
         check("GET http:/// HTTP/1.1", Err(400));
         check("GET http://us er/ HTTP/1.1", Err(400));
         check("GET http://user@host/ HTTP/1.1", Err(400));
-        check("CONNECT host:80 HTTP/1.1", Err(400));
+        check("CONNECT host:80 HTTP/1.1", Err(501));
+        check("CONNECT [::1]:80 HTTP/1.1", Err(501));
+        check("CONNECT host HTTP/1.1", Err(400));
+        check("CONNECT us er:80 HTTP/1.1", Err(400));
         check("GET v2 HTTP/1.1", Err(400));
         check("GET /#part HTTP/1.1", Err(400));
         check("GET /\u{e9} HTTP/1.1", Err(400));

@@ -179,6 +179,17 @@ impl FrameHead {
         if self.has(PRIORITY) { PRIORITY_SIZE } else { 0 }
     }
 
+    /// Whether the priority in a HEADERS or PRIORITY payload makes the stream depend on itself. RFC 9113 ignores
+    /// priorities; RFC 7540 §5.3.1, which older clients and test suites keep to, calls this an error of the stream.
+    pub fn depends_on_itself(&self, payload: &[u8]) -> bool {
+        let at = match self.kind {
+            FrameKind::Headers if self.has(PRIORITY) => self.padding_field_size(),
+            FrameKind::Priority => 0,
+            _ => return false,
+        };
+        payload.get(at..).is_some_and(|rest| rest.len() >= 4 && number(rest) & STREAM_MASK == self.stream.0)
+    }
+
     /// The field block in a HEADERS payload; the priority is ignored (§5.3.2).
     ///
     /// # Errors
@@ -242,5 +253,7 @@ pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<
     out.extend_from_slice(text.as_bytes());
 }
 
+/// The bits of a stream's identifier in a dependency, whose first bit says whether it is exclusive.
+const STREAM_MASK: u32 = 0x7fff_ffff;
 /// Size of one setting in bytes.
 pub const ENTRY_SIZE: usize = 6;

@@ -19,6 +19,20 @@ pub fn add(table: &mut Table) {
         let headers = frame(HEADERS, END_HEADERS | WITH_PRIORITY, 1, &[&priority[..], &block(&[])].concat());
         table.add("9113 §5.3", name, vec![[headers, body(1)].concat()], Want::Answers(vec![1]));
     }
+    for (name, priority) in [("", [0, 0, 0, 1, 5]), (", exclusively", [0x80, 0, 0, 1, 5])] {
+        let headers = frame(HEADERS, END_HEADERS | WITH_PRIORITY, 1, &[&priority[..], &block(&[])].concat());
+        let name = format!("a stream that depends on itself{name}");
+        table.add("7540 §5.3.1", name, vec![headers], Want::Stream(1, &[PROTOCOL]));
+    }
+    let idle = frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 5]);
+    table.add(
+        "7540 §5.3.1",
+        "PRIORITY that makes an idle stream depend on itself",
+        vec![idle],
+        Want::Stream(1, &[PROTOCOL]),
+    );
+    let open = vec![head(1, &block(&[])), frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 5])];
+    table.add("7540 §5.3.1", "PRIORITY that makes an open stream depend on itself", open, Want::Stream(1, &[PROTOCOL]));
     let malformed = head(1, &with(":path", ""));
     table.add(
         "9113 §5.4.2",
