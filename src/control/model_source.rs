@@ -122,7 +122,8 @@ impl ModelSource {
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
         let has_backend_file = has_backend_file(settings);
-        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file };
+        let is_renamed = model.is_renamed;
+        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file, is_renamed };
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }

@@ -2,7 +2,7 @@
 //! cores of the shards. Made at start, after the models are loaded and before any thread starts, and again for each
 //! version that is loaded later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::limits::RECEIVE_MEMORY_PART;
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
+use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAiPaths};
+use crate::protocol::route::Delivery;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::parking::Parking;
@@ -26,7 +28,7 @@ use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::settings::{Compat, ControlMode, Io, ResponseCompression, Settings};
+use crate::settings::{Compat, ControlMode, InvocationKind, Io, ResponseCompression, Settings};
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
@@ -215,6 +217,7 @@ pub fn server_context(
                 ResponseCompression::High => Some(DeflateLevel::High),
             },
         },
+        front_ends: front_ends(settings),
         policy: RequestPolicy { http: settings.http_policy.clone(), grpc: settings.grpc_policy.clone() },
         connection_limits: ConnectionLimits {
             connections_max: settings.connections_max,
@@ -259,6 +262,55 @@ pub fn server_context(
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),
+    }
+}
+
+/// What the ports of hosting services serve.
+fn front_ends(settings: &Settings) -> FrontEnds {
+    let sagemaker = &settings.sagemaker;
+    let sagemaker_paths = sagemaker.is_on.then(|| SageMakerPaths {
+        pings_live: sagemaker.pings_live,
+        model: sagemaker.model.clone(),
+        invocation: match sagemaker.invocation {
+            InvocationKind::Infer => Invocation::Infer,
+            InvocationKind::Generate => Invocation::Generate(Delivery::Single),
+            InvocationKind::GenerateStream => Invocation::Generate(Delivery::Stream),
+        },
+        models_root: sagemaker.models_root.clone(),
+    });
+    let vertex_ai = &settings.vertex_ai;
+    let routes = vertex_ai.predict.clone().zip(vertex_ai.health.clone()).filter(|_| vertex_ai.is_on);
+    let vertex_ai_paths = routes.map(|(predict, health)| VertexAiPaths {
+        predict,
+        health,
+        model: vertex_ai.model.clone().unwrap_or_default(),
+        shows_metrics: settings.metrics.is_some(),
+    });
+    FrontEnds { sagemaker: sagemaker_paths, vertex_ai: vertex_ai_paths }
+}
+
+/// Finds the model of predictions of Vertex AI among those that serve, where that is on.
+///
+/// # Errors
+/// `InvalidArgument` where it is none of them, or not named and not the only one; the texts are tritonserver's.
+pub fn choose_default_model(settings: &mut Settings, loaded: &[LoadedVersion]) -> Result<(), Error> {
+    if !settings.vertex_ai.is_on {
+        return Ok(());
+    }
+    let names: BTreeSet<&str> = loaded.iter().map(|loaded| loaded.spec.name.as_str()).collect();
+    match &settings.vertex_ai.model {
+        Some(model) if names.contains(model.as_str()) => Ok(()),
+        Some(model) => Err(Error::invalid(format!(
+            "failed to start Vertex AI service: Expect the default model '{model}' is loaded"
+        ))),
+        None if names.len() == 1 => {
+            settings.vertex_ai.model = names.into_iter().next().map(str::to_owned);
+            Ok(())
+        }
+        None => Err(Error::invalid(
+            "failed to start Vertex AI service: Expect the model repository contains only a single model if default \
+             model is not specified",
+        )),
     }
 }
 

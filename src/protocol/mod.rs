@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod classification;
+pub mod front_end;
 pub mod grpc;
 pub mod infer;
 pub mod logging;

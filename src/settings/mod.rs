@@ -2,6 +2,7 @@
 //! flag.
 
 mod backend;
+mod front_end;
 mod metrics;
 mod table;
 mod trace;
@@ -9,6 +10,7 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
+pub use crate::settings::front_end::{InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
@@ -55,6 +57,8 @@ pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, Stri
 /// for a person.
 pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
     let mut settings = Settings::default();
+    let is_for_predictions = front_end::is_for_predictions(variables);
+    settings.vertex_ai.is_on = is_for_predictions;
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
     let left = |name: &str| if name == REPOSITORY.1 && !paths.is_empty() { None } else { variables(name) };
@@ -64,6 +68,15 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
     if !paths.is_empty() {
         settings.repositories = paths;
     }
+    if is_for_predictions {
+        // What is not asked for is not served there.
+        let is_asked_for = |flag: &str, variable: &str| {
+            flags::is_given(matches, flag) || variables(variable).is_some_and(|value| !value.is_empty())
+        };
+        settings.http = settings.http.filter(|_| is_asked_for("allow-http", "DEUTERON_ALLOW_HTTP"));
+        settings.grpc = settings.grpc.filter(|_| is_asked_for("allow-grpc", "DEUTERON_ALLOW_GRPC"));
+    }
+    front_end::read_variables(&mut settings, variables)?;
     check(settings)
 }
 
@@ -116,7 +129,15 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
     }
-    let endpoints = [("HTTP", settings.http), ("GRPC", settings.grpc), ("metrics", settings.metrics)];
+    let endpoints = [
+        ("HTTP", settings.http),
+        ("GRPC", settings.grpc),
+        ("metrics", settings.metrics),
+        ("Vertex AI", settings.vertex_ai.endpoint()),
+        ("SageMaker", settings.sagemaker.endpoint()),
+    ];
+    let [others @ .., _] = &endpoints;
+    front_end::check_ports(&settings.sagemaker, others)?;
     for (index, (one, first)) in endpoints.iter().enumerate() {
         for (other, second) in endpoints.iter().skip(index + 1) {
             if first.is_some_and(|(_, port)| port != 0) && first == second {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
-use crate::settings::{BackendConfig, MetricsConfig, TraceSettings};
+use crate::settings::{BackendConfig, MetricsConfig, SageMakerSettings, TraceSettings, VertexAiSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,10 @@ pub struct Settings {
     pub grpc: Option<(IpAddr, u16)>,
     /// Where metrics are served; `None` where they are not.
     pub metrics: Option<(IpAddr, u16)>,
+    /// What is served to SageMaker.
+    pub sagemaker: SageMakerSettings,
+    /// What is served to Vertex AI.
+    pub vertex_ai: VertexAiSettings,
     /// The server's name in its metadata.
     pub id: String,
     /// Shards; `None` for one on every core that the workers leave.
@@ -304,6 +308,8 @@ impl Default for Settings {
             http: Some((EVERYWHERE, 8000)),
             grpc: Some((EVERYWHERE, 8001)),
             metrics: Some((EVERYWHERE, 8002)),
+            sagemaker: SageMakerSettings::default(),
+            vertex_ai: VertexAiSettings::default(),
             id: "deuteron".to_owned(),
             shards: None,
             worker_cores: None,

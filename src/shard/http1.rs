@@ -12,6 +12,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
+use crate::protocol::front_end::FrontEnd;
 use crate::runtime::socket::Socket;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
@@ -39,8 +40,13 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
-/// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
+/// Serves the paths of a front end on a connection whose first bytes may have been read already.
+pub async fn run(
+    shard: &Rc<Shard>,
+    socket: Socket,
+    first: Vec<u8>,
+    (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
+) {
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
     let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
@@ -51,7 +57,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
             let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
             let entry = AccessEntry::of_http(&shard, &message, received, peer);
             let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
-            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace };
+            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, front_end };
             let reply = rest::handle_message(&shard, message, memory, arrival).await;
             entry.settle_http(reply.as_ref());
             reply

@@ -18,6 +18,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
 use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
 use crate::metrics::Departure;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
 use crate::runtime::socket::{PARTS_MAX, Socket};
 use crate::runtime::{clock, executor};
@@ -330,7 +331,14 @@ async fn answer(
     let entry = AccessEntry::of_http(&shard, &message, received, link.peer);
     let parts = ReplyStream::Http2(Rc::clone(&link), stream);
     let (departure, http_trace) = (&departure, &http_trace);
-    let arrival = rest::HttpArrival { received, departure, entry: &entry, stream: parts, http_trace };
+    let arrival = rest::HttpArrival {
+        received,
+        departure,
+        entry: &entry,
+        stream: parts,
+        http_trace,
+        front_end: FrontEnd::Kserve,
+    };
     let reply = rest::handle_message(&shard, message, memory, arrival).await;
     entry.settle_http(reply.as_ref());
     link.with(|connection| match reply {

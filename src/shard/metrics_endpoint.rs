@@ -36,12 +36,18 @@ async fn reply(shard: &Shard, message: &Message) -> Reply {
         reply.fields.push(("Allow", Bytes::from_static(b"GET, HEAD")));
         return reply;
     }
-    let body = match &message.path[..] {
-        b"/metrics" | b"/metrics/" => Bytes::from(text(shard).await),
-        _ => Bytes::new(),
-    };
-    Reply::new(200, "text/plain; charset=utf-8", body)
+    match &message.path[..] {
+        b"/metrics" | b"/metrics/" => metrics(shard).await,
+        _ => Reply::new(200, TEXT, Bytes::new()),
+    }
 }
+
+/// The metrics of the server. Any shard can tell them: all counters are shared.
+pub async fn metrics(shard: &Shard) -> Reply {
+    Reply::new(200, TEXT, Bytes::from(text(shard).await))
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
 
 async fn text(shard: &Shard) -> String {
     // Before anything else is read: another thread may have the lock, and a shard waits for none.

@@ -14,6 +14,7 @@ pub mod ensemble_steps;
 pub mod gateway;
 pub mod generate;
 pub mod grpc;
+pub mod hosted;
 pub mod http1;
 pub mod http2;
 pub mod http2_link;
@@ -64,6 +65,7 @@ use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::ShardCells;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
@@ -98,6 +100,10 @@ pub struct Addresses {
     pub grpc: Option<SocketAddr>,
     /// Metrics, on one shard only.
     pub metrics: Option<SocketAddr>,
+    /// The paths of SageMaker, over HTTP/1.1.
+    pub sagemaker: Option<SocketAddr>,
+    /// The paths of Vertex AI, over HTTP/1.1.
+    pub vertex_ai: Option<SocketAddr>,
 }
 
 /// One pinned core with its own connections and requests, and a producer of every model queue.
@@ -274,12 +280,16 @@ impl Shard {
 enum ListenerKind {
     Inference,
     Metrics,
+    /// A hosting service's own paths, over HTTP/1.1 alone: nothing else may be reached by its port.
+    Hosting(FrontEnd),
 }
 
 fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
     let inference =
         [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
-    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics)));
+    let hosting = [(addresses.sagemaker, FrontEnd::SageMaker), (addresses.vertex_ai, FrontEnd::VertexAi)];
+    let hosting = hosting.into_iter().filter_map(|(address, kind)| Some((address?, ListenerKind::Hosting(kind))));
+    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics))).chain(hosting);
     all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
 }
 
@@ -351,6 +361,10 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
             match kind {
                 ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
                 ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &connection_guard).await,
+                ListenerKind::Hosting(front_end) => {
+                    // Boxed as in a session, so that a connection of any kind takes little before its first request.
+                    Box::pin(http1::run(&shard, socket, Vec::new(), (&connection_guard, front_end))).await;
+                }
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.

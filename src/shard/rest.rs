@@ -14,6 +14,7 @@ use crate::error::{Code, Error};
 use crate::metrics::{Departure, ModelStatistics};
 use crate::model::repository::index::{IndexEntry, LoadProgress};
 use crate::policy::PolicyProtocol;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::orca::{self, LoadFormat};
@@ -21,7 +22,9 @@ use crate::protocol::path::decode_names;
 use crate::protocol::policy;
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
 use crate::protocol::rest::{self, openapi, server, statistics};
-use crate::protocol::route::{Delivery, ModelPath, RegionAction, RepositoryAction, Route, find, unavailable_model};
+use crate::protocol::route::{
+    Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
+};
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::{self, Timing};
 use crate::protocol::trace;
@@ -33,19 +36,18 @@ use crate::shard::access::AccessEntry;
 use crate::shard::compression::{self, InflatedKind};
 use crate::shard::control_request::{ControlLease, OrderOrigin};
 use crate::shard::generate::{self, GenerateMessage};
+use crate::shard::hosted;
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
+use crate::shard::metrics_endpoint;
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::tracing::{FrontTrace, HttpTrace, TraceFront};
 use crate::time::Instant;
 use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
 use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::trace_context::TraceContext;
-
-/// The header field with the size of a body's JSON part; binary data follows it.
-const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
 /// How a message over HTTP came.
 pub struct HttpArrival<'a> {
@@ -59,6 +61,8 @@ pub struct HttpArrival<'a> {
     pub stream: ReplyStream,
     /// What is left of its trace until the reply is sent.
     pub http_trace: &'a HttpTrace,
+    /// The paths that its port serves.
+    pub front_end: FrontEnd,
 }
 
 /// The reply to a message; none where it went to the stream in parts and is complete. Where the future is dropped before,
@@ -69,14 +73,21 @@ pub async fn handle_message(
     memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
-    let HttpArrival { received, departure, entry, stream, http_trace } = arrival;
+    let HttpArrival { received, departure, entry, stream, http_trace, front_end } = arrival;
     let Message { method, path, fields, mut body } = message;
-    let path = decode_names(&path);
-    let (mut route, mut memory) = (admitted(shard, method, &path, &fields), memory);
+    let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
+    let redirect = redirect.as_deref().map(decode_names);
+    let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
+    let (mut route, mut memory) = (admitted(shard, method, find(), &fields), memory);
+    let hosted_model = hosted::invoked_model(shard, &route);
+    if let Some(model) = &hosted_model {
+        route = model.as_deref().map(hosted::inference).map_err(Clone::clone);
+    }
+    let read_asked = || AskedFields::read(&fields, front_end);
     // An inference looks for its model first, and generate takes no coded body.
     let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
     if !body.is_empty() && !is_later {
-        match plain_body(shard, &AskedFields::read(&fields), body.clone(), &mut memory).await {
+        match plain_body(shard, &read_asked(), body.clone(), &mut memory).await {
             Ok(plain) => body = plain,
             Err(error) => route = Err(error),
         }
@@ -85,13 +96,14 @@ pub async fn handle_message(
         Ok(Route::ModelInfer(path)) => {
             let request_metrics = RequestMetrics::open(&shard.cells, departure);
             let trace = open_trace(shard, http_trace, received, &fields);
-            let outcome = infer(shard, path, &fields, (body, memory), (received, trace.clone()), entry).await;
+            let request = (path, &fields, front_end);
+            let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
             request_metrics.settle(&outcome);
             http_trace.handle_sending(trace);
             outcome
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
-            let is_coded = AskedFields::read(&fields).coding != ContentCoding::Identity;
+            let is_coded = read_asked().coding != ContentCoding::Identity;
             let trace = open_trace(shard, http_trace, received, &fields);
             let body = (body, memory);
             let policy = &shard.server_context.policy.http;
@@ -111,20 +123,23 @@ pub async fn handle_message(
         Ok(Route::Logging) => log_settings(shard, method, &body),
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
+        Ok(Route::Metrics) => Ok(metrics_endpoint::metrics(shard).await),
+        Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
     Some(outcome.unwrap_or_else(|error| {
+        let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
         let mut reply = rest::error_reply(&error);
         if error.code() == Code::MalformedJson && shard.server_context.service.follows_triton {
             reply.status = Code::Internal.on_wire().0;
         }
         if error.code() == Code::MethodNotAllowed {
             // Such a reply lists the methods that there are (RFC 9110 §15.5.6).
-            let allow = find(&path).map(|endpoint| endpoint.allow()).unwrap_or_default();
+            let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
             reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
         }
-        report_load(shard, &mut reply, AskedFields::read(&fields).load_format);
+        report_load(shard, &mut reply, read_asked().load_format);
         if error.code() == Code::UnsupportedMedia {
             // Lists the codings that a body may have (RFC 9110 §15.5.16).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
@@ -142,8 +157,13 @@ fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: 
 }
 
 /// The route of a message that the operator's policy lets pass. A category that is restricted is so by any method.
-fn admitted<'a>(shard: &Shard, method: Method, path: &'a [u8], fields: &Fields) -> Result<Route<'a>, Error> {
-    let endpoint = find(path)?;
+fn admitted<'a>(
+    shard: &Shard,
+    method: Method,
+    found: Result<PathEndpoint<'a>, Error>,
+    fields: &Fields,
+) -> Result<Route<'a>, Error> {
+    let endpoint = found?;
     let restrictions = &shard.server_context.policy.http.restrictions;
     policy::admit(restrictions, PolicyProtocol::Http, endpoint.category(), |name| fields.get(name))?;
     endpoint.route(method)
@@ -156,7 +176,7 @@ struct AskedFields<'a> {
     coding: ContentCoding,
     /// How the client wants its answer: the values of `Accept-Encoding`.
     accepts: SmallVec<[&'a [u8]; 1]>,
-    /// The size of the body's JSON part, as the client sent it.
+    /// The value of the field that has the size of the body's JSON part, as the client sent it.
     header_length: Option<&'a [u8]>,
     /// Whether the client asks for the times of the stages.
     wants_timing: bool,
@@ -165,10 +185,10 @@ struct AskedFields<'a> {
 }
 
 impl<'a> AskedFields<'a> {
-    fn read(fields: &'a Fields) -> Self {
+    fn read(fields: &'a Fields, front_end: FrontEnd) -> Self {
         let mut asked = Self::default();
         for (name, value) in fields.iter() {
-            if name.eq_ignore_ascii_case(HEADER_LENGTH.as_bytes()) {
+            if name.eq_ignore_ascii_case(front_end.length_field().as_bytes()) {
                 asked.header_length = asked.header_length.or(Some(value));
             } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
                 asked.coding = asked.coding.and(value);
@@ -196,6 +216,7 @@ async fn plain_body(
         ContentCoding::Coded(coding) => coding,
         ContentCoding::Unknown => return Err(compression::unknown_coding()),
     };
+    // Of a front end's content type this is no number: then its tensors are copied where they need alignment.
     let text = asked.header_length.and_then(|text| str::from_utf8(text).ok());
     let aligned_at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
     // Boxed: it is large, and most bodies are plain.
@@ -222,6 +243,8 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::Logging
         | Route::ModelGenerate(..)
         | Route::ModelInfer(_)
+        | Route::Hosted(_)
+        | Route::Metrics
         | Route::ModelReady(_)
         | Route::Repository(_)
         | Route::SharedMemory(..)
@@ -249,13 +272,12 @@ async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error>
 
 async fn infer(
     shard: &Rc<Shard>,
-    path: ModelPath<'_>,
-    fields: &Fields,
+    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
     (mut body, mut memory): (Bytes, ReceiveReservation),
     (received, trace): (Instant, Option<Rc<FrontTrace>>),
     entry: &AccessEntry,
 ) -> Result<Reply, Error> {
-    let asked = AskedFields::read(fields);
+    let asked = AskedFields::read(fields, front_end);
     entry.note_asked(path.name, path.version, "");
     if asked.coding != ContentCoding::Identity {
         shard.models.find(path.name, path.version)?;
@@ -272,7 +294,7 @@ async fn infer(
     let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let model = shard.models.find(path.name, path.version)?;
-        let header_length = rest::HeaderLength::from_field(asked.header_length)?;
+        let header_length = front_end.header_length(asked.header_length, body.len())?;
         let spec = &model.served().spec;
         let mut request = rest::decode(spec, header_length, body, regions, memory)?;
         policy::forward(forwarded.as_ref(), spec, &mut request)?;
@@ -289,7 +311,8 @@ async fn infer(
     }
     let tells_load = shard.server_context.service.tells_load;
     report_load(shard, &mut reply, asked.load_format.or(tells_load.then_some(LoadFormat::Text)));
-    if accepted.coding.is_none() {
+    front_end.shape_reply(&mut reply);
+    if accepted.coding.is_none() || front_end != FrontEnd::Kserve {
         return Ok(reply);
     }
     Ok(Box::pin(compression::deflate_reply(shard, accepted, reply)).await)

@@ -8,6 +8,7 @@ use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
+use crate::protocol::front_end::FrontEnds;
 use crate::runtime::executor::IoPath;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
@@ -23,6 +24,8 @@ pub struct ServerContext {
     pub service: ServiceOptions,
     /// What the operator lets clients do.
     pub policy: RequestPolicy,
+    /// What the ports of hosting services serve.
+    pub front_ends: FrontEnds,
     /// Limits of connections and of the messages on them.
     pub connection_limits: ConnectionLimits,
     /// How each shard runs.

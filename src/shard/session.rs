@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
+use crate::protocol::front_end::FrontEnd;
 use crate::runtime::clock;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -20,7 +21,7 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &Conne
     if first.starts_with(PREFACE) {
         Box::pin(http2::run(shard, socket, first, connection_guard)).await;
     } else {
-        Box::pin(http1::run(shard, socket, first, connection_guard)).await;
+        Box::pin(http1::run(shard, socket, first, (connection_guard, FrontEnd::Kserve))).await;
     }
 }
 

@@ -218,6 +218,7 @@ fn start_model(model: TrialModel) -> (Arc<ServedModel>, Vec<Option<QueueProducer
 
 fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
     ServerContext {
+        front_ends: Default::default(),
         service: ServiceOptions {
             id: String::new(),
             is_controlled,
