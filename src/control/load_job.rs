@@ -357,7 +357,8 @@ mod tests {
             let settings = Arc::new(settings);
             let repositories = Repositories::open(&settings).unwrap();
             let files = files.iter().map(|path| ((*path).to_owned(), Bytes::from_static(b"x"))).collect();
-            let load = LoadOrder { name: "m".to_owned(), config: Some(config.to_owned()), files, ..LoadOrder::default() };
+            let load =
+                LoadOrder { name: "m".to_owned(), config: Some(config.to_owned()), files, ..LoadOrder::default() };
             find(load, &repositories, &settings).map(|_| ()).map_err(|failure| failure.error().text().to_owned())
         };
         let refused = |path: &str, files: &[&str]| {

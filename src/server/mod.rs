@@ -85,6 +85,8 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // First of all: until the handlers are in place, a signal kills the process.
     forward_signals(settings.log_file.is_some(), &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
+    let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
+    settings.vertex_ai.check().map_err(no_paths)?;
     // Tried before the models load, so that a port in use is reported at once.
     let addresses = claim_addresses(settings)?;
     let mut settings = Arc::new(settings.clone());

@@ -97,6 +97,20 @@ impl VertexAiSettings {
     pub fn endpoint(&self) -> Option<(IpAddr, u16)> {
         self.is_on.then(|| (self.address, self.port.unwrap_or(PORT)))
     }
+
+    /// Checks that it has its paths, where it is served.
+    ///
+    /// # Errors
+    /// tritonserver's text.
+    pub const fn check(&self) -> Result<(), &'static str> {
+        match (&self.predict, &self.health) {
+            _ if !self.is_on => Ok(()),
+            // With tritonserver's mistake, which its users search for.
+            (None, _) => Err("API_PREDICT_ROUTE is not defined for Vertex AI endpoint: set AIP_PREDICT_ROUTE"),
+            (_, None) => Err("AIP_HEALTH_ROUTE is not defined for Vertex AI endpoint"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A variable of the environment that is not empty, as text.
@@ -164,13 +178,6 @@ fn read_vertex_ai(vertex_ai: &mut VertexAiSettings, variables: Variables) -> Res
         value.map(|value| PathPattern::new(&value).map_err(|why| format!("{name}={value}: {why}"))).transpose()
     };
     (vertex_ai.predict, vertex_ai.health) = (route("AIP_PREDICT_ROUTE")?, route("AIP_HEALTH_ROUTE")?);
-    if vertex_ai.predict.is_none() {
-        // tritonserver's text, with its mistake.
-        return Err("API_PREDICT_ROUTE is not defined for Vertex AI endpoint: set AIP_PREDICT_ROUTE".to_owned());
-    }
-    if vertex_ai.health.is_none() {
-        return Err("AIP_HEALTH_ROUTE is not defined for Vertex AI endpoint".to_owned());
-    }
     Ok(())
 }
 

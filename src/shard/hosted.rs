@@ -26,12 +26,7 @@ pub const fn inference(model: &str) -> Route<'_> {
 ///
 /// # Errors
 /// `NotFound` for a model that the host has not loaded, `Conflict` for one that it has, and what refuses or fails a load.
-pub async fn answer(
-    shard: &Rc<Shard>,
-    action: HostedAction<'_>,
-    fields: &Fields,
-    body: &[u8],
-) -> Result<Reply, Error> {
+pub async fn answer(shard: &Rc<Shard>, action: HostedAction<'_>, fields: &Fields, body: &[u8]) -> Result<Reply, Error> {
     let overview = shard.models.overview();
     match action {
         HostedAction::List => {

@@ -564,7 +564,10 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
     }
     let files = ["model.onnx".to_owned()];
     // Any backend of two files is Python-based here, so that these configurations are tried as well.
-    let surroundings = ConfigSurroundings { has_backend_file: &|_, file| file == PYTHON_FILENAME, ..ConfigSurroundings::of_files(Some(&files)) };
+    let surroundings = ConfigSurroundings {
+        has_backend_file: &|_, file| file == PYTHON_FILENAME,
+        ..ConfigSurroundings::of_files(Some(&files))
+    };
     let Ok(draft) = ConfigDraft::read("m", notation, text, surroundings) else { return };
     let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = labels.collect();

@@ -28,7 +28,8 @@ const MODEL_DIRECTORY: &str = "model";
 pub fn load_order(body: &[u8], root: &str, target: Option<&[u8]>) -> Result<RepositoryOrder, Error> {
     let document = Document::parse(body, &[]).map_err(json_error)?;
     let text = |key: &str| -> Result<String, Error> {
-        let value = document.root().get(key).ok_or_else(|| Error::invalid(format!("the load request has no '{key}'")))?;
+        let value =
+            document.root().get(key).ok_or_else(|| Error::invalid(format!("the load request has no '{key}'")))?;
         let text = value.as_str().ok_or_else(|| {
             Error::invalid(format!("Unable to parse '{key}': attempt to access JSON non-string as string"))
         })?;

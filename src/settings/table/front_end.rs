@@ -44,7 +44,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     },
     Flag {
         names: &["sagemaker-models-directory"],
-        takes: One("DIRECTORY"),
+        takes: One("/DIRECTORY"),
         default: Value("/opt/ml/models"),
         help: "The directory that the models of POST /models must be below, as DIRECTORY/<hash>/model; nothing else of \
                the disk is loaded by a path",
