@@ -14,7 +14,7 @@ use crate::control::placement::InstanceSite;
 use crate::control::process_memory;
 use crate::control::trace::trace_link;
 use crate::error::Error;
-use crate::limits::RECEIVE_MEMORY_PART;
+use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, RECEIVE_MEMORY_PART};
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
@@ -222,7 +222,10 @@ pub fn server_context(
         connection_limits: ConnectionLimits {
             connections_max: settings.connections_max,
             http_input_size_max: settings.http_input_size_max,
-            grpc_message_size_max: settings.grpc_message_size_max,
+            grpc_message_size_max: settings.grpc_message_size_max.unwrap_or(match settings.compat {
+                Compat::Protocol => GRPC_MESSAGE_SIZE_MAX,
+                Compat::Triton => GRPC_MESSAGE_SIZE_MAX_TRITON,
+            }),
             http2_streams_max: settings.http2_streams_max,
             http2_resets_max: settings.http2_resets_max,
             http2_control_frames_max: settings.http2_control_frames_max,

@@ -85,8 +85,8 @@ pub struct Settings {
     pub run_timeout: Duration,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,
-    /// Bytes of a gRPC message.
-    pub grpc_message_size_max: usize,
+    /// Bytes of a gRPC message; where it is not given, 64 MiB, and as tritonserver with [`Compat::Triton`].
+    pub grpc_message_size_max: Option<usize>,
     /// Whether gRPC's inference responses are compressed, and how much.
     pub grpc_compression: ResponseCompression,
     /// Requests that may wait for one model version.
@@ -338,7 +338,7 @@ impl Default for Settings {
             exit_timeout: limits::EXIT_TIMEOUT,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
-            grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
+            grpc_message_size_max: None,
             grpc_compression: ResponseCompression::None,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,

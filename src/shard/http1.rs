@@ -204,7 +204,7 @@ impl Http1Session<'_> {
                     let counter =
                         if refusal.is_of_memory() { &cells.receive_memory_refused } else { &cells.framing_errors };
                     counter.add(1);
-                    return self.refuse(&refusal.into_reply()).await;
+                    return self.refuse(&self.refusal_reply(refusal)).await;
                 }
             }
         }
@@ -256,7 +256,13 @@ impl Http1Session<'_> {
         } else if refusal.is_some() || self.connection.is_closing() {
             self.shard.cells.timeouts.add(1);
         }
-        refusal.map(|refusal| refusal.into_reply())
+        refusal.map(|refusal| self.refusal_reply(refusal))
+    }
+
+    /// The reply to a request that is refused before it is complete.
+    fn refusal_reply(&self, refusal: HttpRefusal) -> Reply {
+        let follows_triton = self.shard.server_context.service.follows_triton;
+        if follows_triton { refusal.as_tritons().into_reply() } else { refusal.into_reply() }
     }
 
     /// The answer to a message: a reply, or nothing where it came in parts. `None` when the client has left before.

@@ -49,6 +49,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         message_size_max: limits.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: RAW_INPUT_CONTENTS,
+        follows_triton: shard.server_context.service.follows_triton,
         reads_trace_context: shard.server_context.traces.queue.is_some(),
         keeps_call_fields: shard.server_context.policy.grpc.reads_fields(),
         ..Http2Settings::default()

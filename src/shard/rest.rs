@@ -131,8 +131,12 @@ pub async fn handle_message(
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
         let mut reply = rest::error_reply(&error);
-        if error.code() == Code::MalformedJson && shard.server_context.service.follows_triton {
-            reply.status = Code::Internal.on_wire().0;
+        if shard.server_context.service.follows_triton {
+            reply.status = match error.code() {
+                Code::MalformedJson => Code::Internal.on_wire().0,
+                Code::TooLarge => Code::InvalidArgument.on_wire().0,
+                _ => reply.status,
+            };
         }
         if error.code() == Code::MethodNotAllowed {
             // Such a reply lists the methods that there are (RFC 9110 §15.5.6).

@@ -327,7 +327,9 @@ fn a_front_end_that_cannot_serve_ends_the_start() {
     ];
     for (flags, removed, want) in rows {
         let (mut command, ..) = command(models.path(), flags);
-        removed.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in removed {
+            command.env_remove(name);
+        }
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains(want), "{flags:?} {removed:?}: {said}");
