@@ -24,6 +24,15 @@ impl ControlThread {
         if self.is_draining || !self.busy.contains_key(&name) {
             return;
         }
+        let root = match &job.origin {
+            ModelOrigin::Requested(load) => load.place.root().map(str::to_owned),
+            ModelOrigin::Known(..) => None,
+        };
+        if let Some(taken) = self.step_of_other_host(root.as_deref(), &composing) {
+            let text = format!("its step '{taken}' has the name of a model that serves from another path of the host");
+            let outcome = Err(LoadFailure::Refused(Error::new(Code::Conflict, text)));
+            return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
+        }
         let model = self.models.entry(name.clone()).or_default();
         model.composing.clone_from(&composing);
         model.ensemble_origin = Some(job.origin.clone());
@@ -32,15 +41,6 @@ impl ControlThread {
         }
         if let Some(from) = ensemble::find_cycle(&name, |model| self.waits_for(model, &name, &composing)) {
             let outcome = Err(LoadFailure::Composition(ensemble::cycle_error(&name, &from)));
-            return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
-        }
-        let root = match &job.origin {
-            ModelOrigin::Requested(load) => load.place.root().map(str::to_owned),
-            ModelOrigin::Known(..) => None,
-        };
-        if let Some(taken) = self.step_of_other_host(root.as_deref(), &composing) {
-            let text = format!("its step '{taken}' has the name of a model that serves from another path of the host");
-            let outcome = Err(LoadFailure::Composition(Error::new(Code::Conflict, text)));
             return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
         // A revalidation must not load what a client has unloaded.

@@ -149,6 +149,14 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
         InstanceSite::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         InstanceSite::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+            #[cfg(feature = "test-hooks")]
+            let policy = Policy {
+                hold: crate::scheduler::hold::FirstBatchHold {
+                    requests: settings.test_hooks.first_batch_requests,
+                    backlogged: settings.test_hooks.first_batch_backlog,
+                },
+                ..policy
+            };
             let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
             let (model_queue, producers) =
                 ModelQueue::with_parkings(policy, bounds, shards, parkings, loaded.registration, sequences);
@@ -210,6 +218,8 @@ pub fn server_context(
             follows_triton: settings.compat == Compat::Triton,
             allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
             access_log_per_million: settings.access_log_per_million,
+            #[cfg(feature = "test-hooks")]
+            test_hooks: settings.test_hooks,
             grpc_compression: match settings.grpc_compression {
                 ResponseCompression::None => None,
                 ResponseCompression::Low => Some(DeflateLevel::Low),

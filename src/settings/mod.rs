@@ -5,6 +5,8 @@ mod backend;
 mod front_end;
 mod metrics;
 mod table;
+#[cfg(feature = "test-hooks")]
+mod test_hooks;
 mod trace;
 mod value;
 mod values;
@@ -12,6 +14,8 @@ mod values;
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::front_end::{InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::settings::metrics::MetricsConfig;
+#[cfg(feature = "test-hooks")]
+pub use crate::settings::test_hooks::TestHooks;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,
@@ -77,6 +81,10 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
         settings.grpc = settings.grpc.filter(|_| is_asked_for("allow-grpc", "DEUTERON_ALLOW_GRPC"));
     }
     front_end::read_variables(&mut settings, variables)?;
+    #[cfg(feature = "test-hooks")]
+    {
+        settings.test_hooks = TestHooks::read(variables)?;
+    }
     check(settings)
 }
 

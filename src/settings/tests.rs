@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+#[cfg(feature = "test-hooks")]
+use std::time::Duration;
 
 use super::*;
 use crate::flags::{Fallback, Flag, Takes, flags};
@@ -397,4 +399,36 @@ fn the_variables_of_hosting_services_say_what_flags_do_not() {
     );
     let same = sagemaker(&format!("{on} --sagemaker-port=8000"), &[]).unwrap_err();
     assert_eq!(same, "The server cannot listen to HTTP requests and SageMaker requests at the same address and port");
+}
+
+/// What tritonserver's own tests set.
+const TEST_HOOKS: [(&str, &str); 5] = [
+    ("TRITONSERVER_DELAY_SCHEDULER", "4"),
+    ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "2"),
+    ("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC", "3"),
+    ("TRITONSERVER_DELAY_GRPC_PROCESS", "5000"),
+    ("TRITONSERVER_DELAY_GRPC_COMPLETE", "7"),
+];
+
+#[cfg(not(feature = "test-hooks"))]
+#[test]
+fn a_build_for_users_reads_no_test_hooks() {
+    assert_eq!(serve_with("m", &TEST_HOOKS), serve("m"));
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn a_build_for_tests_reads_what_they_hold_back() {
+    let hooks = serve_with("m", &TEST_HOOKS).unwrap().test_hooks;
+    let want = TestHooks {
+        first_batch_requests: 4,
+        first_batch_backlog: 2,
+        grpc_answer_delay: Duration::from_secs(3),
+        grpc_infer_delay: Duration::from_secs(5),
+        grpc_infer_answer_delay: Duration::from_millis(7),
+    };
+    assert_eq!(hooks, want);
+    let refused = serve_with("m", &[("TRITONSERVER_DELAY_SCHEDULER", "x")]).unwrap_err();
+    assert_eq!(refused, "TRITONSERVER_DELAY_SCHEDULER=x: expected a whole number");
+    assert_eq!(serve("m").unwrap().test_hooks, TestHooks::default());
 }

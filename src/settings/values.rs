@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
+#[cfg(feature = "test-hooks")]
+use crate::settings::TestHooks;
 use crate::settings::{BackendConfig, MetricsConfig, SageMakerSettings, TraceSettings, VertexAiSettings};
 
 /// How a server was asked to run.
@@ -150,6 +152,9 @@ pub struct Settings {
     pub allows_log_settings: Option<bool>,
     /// Which requests are traced, and where traces go.
     pub trace: TraceSettings,
+    /// What tests hold back.
+    #[cfg(feature = "test-hooks")]
+    pub test_hooks: TestHooks,
 }
 
 /// How much there is of a resource.
@@ -370,6 +375,8 @@ impl Default for Settings {
             access_log_per_million: 0,
             allows_log_settings: None,
             trace: TraceSettings::default(),
+            #[cfg(feature = "test-hooks")]
+            test_hooks: TestHooks::default(),
         }
     }
 }

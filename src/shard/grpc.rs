@@ -182,6 +182,10 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         };
     }
     let mut front_trace = None;
+    #[cfg(feature = "test-hooks")]
+    if rpc == Rpc::ModelInfer {
+        executor::sleep(shard.server_context.service.test_hooks.grpc_infer_delay).await;
+    }
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
@@ -213,6 +217,12 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         Rpc::Watch => return watch(&shard, &link, stream).await,
         Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo => Err(Error::internal("the call was answered before")),
     };
+    #[cfg(feature = "test-hooks")]
+    {
+        let hooks = &shard.server_context.service.test_hooks;
+        let is_inference = rpc == Rpc::ModelInfer;
+        executor::sleep(if is_inference { hooks.grpc_infer_answer_delay } else { hooks.grpc_answer_delay }).await;
+    }
     match outcome {
         Ok((parts, end)) => {
             entry.note_sent(parts.iter().map(Bytes::len).sum());

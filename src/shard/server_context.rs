@@ -63,6 +63,9 @@ pub struct ServiceOptions {
     pub follows_triton: bool,
     /// Whether clients may change what is logged.
     pub allows_log_settings: bool,
+    /// What tests hold back.
+    #[cfg(feature = "test-hooks")]
+    pub test_hooks: crate::settings::TestHooks,
     /// Requests of a million that the access log shows.
     pub access_log_per_million: u32,
     /// How much time goes into compressing gRPC's inference responses; none where they are not compressed.

@@ -116,6 +116,8 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             follows_triton: false,
             allows_log_settings: false,
             access_log_per_million: 0,
+            #[cfg(feature = "test-hooks")]
+            test_hooks: Default::default(),
             grpc_compression: None,
         },
         policy: RequestPolicy::default(),

@@ -287,7 +287,7 @@ fn sagemaker_loads_models_by_their_paths_invokes_and_unloads_them() {
     assert_eq!((answer.status, &value["model_name"]), (200, &json!("all.tar.gz")), "{value}");
     assert_eq!(get("/models/b2"), (200, json!({"modelName": "b2", "modelUrl": format!("{root}/b2/model")})));
     let (status, said) = load("c3", "c3/model");
-    assert_eq!(status, 400, "{said}");
+    assert_eq!(status, 409, "{said}");
     assert!(said.contains("its step 'hosted_step' has the name of a model that serves from another path"), "{said}");
 
     for (path, want) in [

@@ -228,6 +228,8 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             follows_triton: false,
             allows_log_settings: false,
             access_log_per_million: 0,
+            #[cfg(feature = "test-hooks")]
+            test_hooks: Default::default(),
             grpc_compression: None,
         },
         policy: RequestPolicy::default(),
