@@ -33,6 +33,8 @@ use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
+#[cfg(feature = "test-hooks")]
+use crate::shard::server_context::GrpcDelays;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
     ServiceOptions,
@@ -152,8 +154,8 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
             #[cfg(feature = "test-hooks")]
             let policy = Policy {
                 hold: crate::scheduler::hold::FirstBatchHold {
-                    requests: settings.test_hooks.first_batch_requests,
-                    backlogged: settings.test_hooks.first_batch_backlog,
+                    requests: settings.foreign.test_hooks.first_batch_requests,
+                    backlogged: settings.foreign.test_hooks.first_batch_backlog,
                 },
                 ..policy
             };
@@ -209,24 +211,7 @@ pub fn server_context(
     (gpus, custom, run_memory): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
 ) -> ServerContext {
     ServerContext {
-        service: ServiceOptions {
-            id: settings.id.clone(),
-            is_controlled: settings.control_mode == ControlMode::Explicit,
-            strict_readiness: settings.strict_readiness,
-            tells_timing: settings.tells_timing,
-            tells_load: settings.metrics_config.tells_load,
-            follows_triton: settings.compat == Compat::Triton,
-            allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
-            access_log_per_million: settings.access_log_per_million,
-            #[cfg(feature = "test-hooks")]
-            test_hooks: settings.test_hooks,
-            grpc_compression: match settings.grpc_compression {
-                ResponseCompression::None => None,
-                ResponseCompression::Low => Some(DeflateLevel::Low),
-                ResponseCompression::Medium => Some(DeflateLevel::Medium),
-                ResponseCompression::High => Some(DeflateLevel::High),
-            },
-        },
+        service: service(settings),
         front_ends: front_ends(settings),
         policy: RequestPolicy { http: settings.http_policy.clone(), grpc: settings.grpc_policy.clone() },
         connection_limits: ConnectionLimits {
@@ -278,9 +263,35 @@ pub fn server_context(
     }
 }
 
+/// What clients see of the server as a whole.
+fn service(settings: &Settings) -> ServiceOptions {
+    ServiceOptions {
+        id: settings.id.clone(),
+        is_controlled: settings.control_mode == ControlMode::Explicit,
+        strict_readiness: settings.strict_readiness,
+        tells_timing: settings.tells_timing,
+        tells_load: settings.metrics_config.tells_load,
+        follows_triton: settings.compat == Compat::Triton,
+        allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
+        access_log_per_million: settings.access_log_per_million,
+        #[cfg(feature = "test-hooks")]
+        grpc_delays: GrpcDelays {
+            answer: settings.foreign.test_hooks.grpc_answer_delay,
+            infer: settings.foreign.test_hooks.grpc_infer_delay,
+            infer_answer: settings.foreign.test_hooks.grpc_infer_answer_delay,
+        },
+        grpc_compression: match settings.grpc_compression {
+            ResponseCompression::None => None,
+            ResponseCompression::Low => Some(DeflateLevel::Low),
+            ResponseCompression::Medium => Some(DeflateLevel::Medium),
+            ResponseCompression::High => Some(DeflateLevel::High),
+        },
+    }
+}
+
 /// What the ports of hosting services serve.
 fn front_ends(settings: &Settings) -> FrontEnds {
-    let sagemaker = &settings.sagemaker;
+    let sagemaker = &settings.foreign.sagemaker;
     let sagemaker_paths = sagemaker.is_on.then(|| SageMakerPaths {
         pings_live: sagemaker.pings_live,
         model: sagemaker.model.clone(),
@@ -291,7 +302,7 @@ fn front_ends(settings: &Settings) -> FrontEnds {
         },
         models_root: sagemaker.models_root.clone(),
     });
-    let vertex_ai = &settings.vertex_ai;
+    let vertex_ai = &settings.foreign.vertex_ai;
     let routes = vertex_ai.predict.clone().zip(vertex_ai.health.clone()).filter(|_| vertex_ai.is_on);
     let vertex_ai_paths = routes.map(|(predict, health)| VertexAiPaths {
         predict,
@@ -307,17 +318,17 @@ fn front_ends(settings: &Settings) -> FrontEnds {
 /// # Errors
 /// `InvalidArgument` where it is none of them, or not named and not the only one; the texts are tritonserver's.
 pub fn choose_default_model(settings: &mut Settings, loaded: &[LoadedVersion]) -> Result<(), Error> {
-    if !settings.vertex_ai.is_on {
+    if !settings.foreign.vertex_ai.is_on {
         return Ok(());
     }
     let names: BTreeSet<&str> = loaded.iter().map(|loaded| loaded.spec.name.as_str()).collect();
-    match &settings.vertex_ai.model {
+    match &settings.foreign.vertex_ai.model {
         Some(model) if names.contains(model.as_str()) => Ok(()),
         Some(model) => Err(Error::invalid(format!(
             "failed to start Vertex AI service: Expect the default model '{model}' is loaded"
         ))),
         None if names.len() == 1 => {
-            settings.vertex_ai.model = names.into_iter().next().map(str::to_owned);
+            settings.foreign.vertex_ai.model = names.into_iter().next().map(str::to_owned);
             Ok(())
         }
         None => Err(Error::invalid(

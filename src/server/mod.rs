@@ -86,7 +86,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     forward_signals(settings.log_file.is_some(), &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
     let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
-    settings.vertex_ai.check().map_err(no_paths)?;
+    settings.foreign.vertex_ai.check().map_err(no_paths)?;
     // Tried before the models load, so that a port in use is reported at once.
     let addresses = claim_addresses(settings)?;
     let mut settings = Arc::new(settings.clone());
@@ -355,8 +355,8 @@ fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
         http: claim(settings.http)?,
         grpc: claim(settings.grpc)?,
         metrics: claim(settings.metrics)?,
-        sagemaker: claim(settings.sagemaker.endpoint())?,
-        vertex_ai: claim(settings.vertex_ai.endpoint())?,
+        sagemaker: claim(settings.foreign.sagemaker.endpoint())?,
+        vertex_ai: claim(settings.foreign.vertex_ai.endpoint())?,
     })
 }
 

@@ -6,7 +6,22 @@ use std::path::PathBuf;
 
 use crate::flags::{self, Variables};
 use crate::policy::PathPattern;
-use crate::settings::Settings;
+#[cfg(feature = "test-hooks")]
+use crate::settings::test_hooks::TestHooks;
+
+/// What hosts and tests of tritonserver ask of a server, and nobody else does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignSettings {
+    /// What is served to SageMaker.
+    pub sagemaker: SageMakerSettings,
+    /// What is served to Vertex AI.
+    pub vertex_ai: VertexAiSettings,
+    /// Whether a flag says that nothing is taken from the model file, whatever the deprecated one says.
+    pub auto_complete_disabled: bool,
+    /// What tests hold back.
+    #[cfg(feature = "test-hooks")]
+    pub test_hooks: TestHooks,
+}
 
 /// SageMaker's front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,21 +139,30 @@ pub(super) fn is_for_predictions(variables: Variables) -> bool {
     variable(variables, "AIP_MODE").is_some_and(|mode| mode == "PREDICTION")
 }
 
-/// Reads what the services say by their variables, of the front ends that are served. Where a flag says the same, it holds.
-///
-/// # Errors
-/// One line for a person.
-pub(super) fn read_variables(settings: &mut Settings, variables: Variables) -> Result<(), String> {
-    if settings.sagemaker.is_on {
-        read_sagemaker(&mut settings.sagemaker, variables)?;
-    }
-    if settings.vertex_ai.is_on {
-        read_vertex_ai(&mut settings.vertex_ai, variables)?;
-        if settings.repositories.is_empty() {
-            settings.repositories.extend(variable(variables, "AIP_STORAGE_URI").map(PathBuf::from));
+impl ForeignSettings {
+    /// Reads what the services say by their variables, of the front ends that are served. Where a flag says the same, it
+    /// holds.
+    ///
+    /// # Errors
+    /// One line for a person.
+    pub(super) fn read_variables(&mut self, variables: Variables) -> Result<(), String> {
+        if self.sagemaker.is_on {
+            read_sagemaker(&mut self.sagemaker, variables)?;
         }
+        if self.vertex_ai.is_on {
+            read_vertex_ai(&mut self.vertex_ai, variables)?;
+        }
+        #[cfg(feature = "test-hooks")]
+        {
+            self.test_hooks = TestHooks::read(variables)?;
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// The model repository of a container of Vertex AI.
+pub(super) fn storage(variables: Variables) -> Option<PathBuf> {
+    variable(variables, "AIP_STORAGE_URI").map(PathBuf::from)
 }
 
 fn read_sagemaker(sagemaker: &mut SageMakerSettings, variables: Variables) -> Result<(), String> {

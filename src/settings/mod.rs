@@ -12,7 +12,7 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
-pub use crate::settings::front_end::{InvocationKind, SageMakerSettings, VertexAiSettings};
+pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::settings::metrics::MetricsConfig;
 #[cfg(feature = "test-hooks")]
 pub use crate::settings::test_hooks::TestHooks;
@@ -62,7 +62,7 @@ pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, Stri
 pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let is_for_predictions = front_end::is_for_predictions(variables);
-    settings.vertex_ai.is_on = is_for_predictions;
+    settings.foreign.vertex_ai.is_on = is_for_predictions;
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
     let left = |name: &str| if name == REPOSITORY.1 && !paths.is_empty() { None } else { variables(name) };
@@ -80,10 +80,9 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
         settings.http = settings.http.filter(|_| is_asked_for("allow-http", "DEUTERON_ALLOW_HTTP"));
         settings.grpc = settings.grpc.filter(|_| is_asked_for("allow-grpc", "DEUTERON_ALLOW_GRPC"));
     }
-    front_end::read_variables(&mut settings, variables)?;
-    #[cfg(feature = "test-hooks")]
-    {
-        settings.test_hooks = TestHooks::read(variables)?;
+    settings.foreign.read_variables(variables)?;
+    if settings.foreign.vertex_ai.is_on && settings.repositories.is_empty() {
+        settings.repositories.extend(front_end::storage(variables));
     }
     check(settings)
 }
@@ -118,7 +117,7 @@ const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effe
 fn check(mut settings: Settings) -> Result<Settings, String> {
     let warnings = trace::check(&mut settings.trace)?;
     settings.warnings.extend(warnings);
-    if settings.auto_complete_disabled {
+    if settings.foreign.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(
                 "Overriding deprecated '--strict-model-config' from False to True in favor of \
@@ -141,11 +140,11 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
         ("HTTP", settings.http),
         ("GRPC", settings.grpc),
         ("metrics", settings.metrics),
-        ("Vertex AI", settings.vertex_ai.endpoint()),
-        ("SageMaker", settings.sagemaker.endpoint()),
+        ("Vertex AI", settings.foreign.vertex_ai.endpoint()),
+        ("SageMaker", settings.foreign.sagemaker.endpoint()),
     ];
     let [others @ .., _] = &endpoints;
-    front_end::check_ports(&settings.sagemaker, others)?;
+    front_end::check_ports(&settings.foreign.sagemaker, others)?;
     for (index, (one, first)) in endpoints.iter().enumerate() {
         for (other, second) in endpoints.iter().skip(index + 1) {
             if first.is_some_and(|(_, port)| port != 0) && first == second {

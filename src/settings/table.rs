@@ -202,7 +202,7 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         default: Absent,
         help: "Take nothing from the model file that the configuration leaves out; there must be one",
         apply: |settings, _| {
-            settings.auto_complete_disabled = true;
+            settings.foreign.auto_complete_disabled = true;
             Ok(())
         },
     },

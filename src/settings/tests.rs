@@ -346,14 +346,14 @@ fn the_variables_of_hosting_services_say_what_flags_do_not() {
         serve_with(line, &[&routes[..], more].concat())
     };
     let on = serve("m --allow-vertex-ai=true", &[("AIP_HTTP_PORT", "81")]).unwrap();
-    assert_eq!(on.vertex_ai.endpoint().map(|(_, port)| port), Some(81));
-    assert!(on.http.is_some() && on.grpc.is_some() && on.vertex_ai.check().is_ok());
-    let port = |line: &str| serve(line, &[("AIP_HTTP_PORT", "81")]).unwrap().vertex_ai.endpoint().unwrap().1;
+    assert_eq!(on.foreign.vertex_ai.endpoint().map(|(_, port)| port), Some(81));
+    assert!(on.http.is_some() && on.grpc.is_some() && on.foreign.vertex_ai.check().is_ok());
+    let port = |line: &str| serve(line, &[("AIP_HTTP_PORT", "81")]).unwrap().foreign.vertex_ai.endpoint().unwrap().1;
     assert_eq!(port("m --allow-vertex-ai=true --vertex-ai-port=82"), 82, "the flag holds");
     assert_eq!(serve("m", &[("AIP_HTTP_PORT", "x")]), serve("m", &[]), "without the front end nothing is read");
     let refused = serve("m --allow-vertex-ai=true", &[("AIP_HTTP_PORT", "x")]);
     assert_eq!(refused.unwrap_err(), "AIP_HTTP_PORT=x: expected a port from 0 to 65535");
-    let lacks = |line: &str, variable: &[(&str, &str)]| serve_with(line, variable).unwrap().vertex_ai.check();
+    let lacks = |line: &str, variable: &[(&str, &str)]| serve_with(line, variable).unwrap().foreign.vertex_ai.check();
     let on = "m --allow-vertex-ai=true";
     assert!(lacks(on, &[("AIP_HEALTH_ROUTE", "/h")]).is_err_and(|why| why.starts_with("API_PREDICT_ROUTE is not")));
     assert!(lacks(on, &[("AIP_PREDICT_ROUTE", "/p")]).is_err_and(|why| why.starts_with("AIP_HEALTH_ROUTE is not")));
@@ -362,7 +362,7 @@ fn the_variables_of_hosting_services_say_what_flags_do_not() {
     let prediction = [("AIP_MODE", "PREDICTION"), ("AIP_STORAGE_URI", "u")];
     let shown = |line: &str, more: &[(&str, &str)]| {
         let settings = serve(line, &[&prediction[..], more].concat()).unwrap();
-        (settings.vertex_ai.is_on, settings.http.is_some(), settings.grpc.is_some(), settings.repositories)
+        (settings.foreign.vertex_ai.is_on, settings.http.is_some(), settings.grpc.is_some(), settings.repositories)
     };
     assert_eq!(shown("", &[]), (true, false, false, vec!["u".into()]));
     assert_eq!(shown("m --allow-grpc=true", &[]), (true, false, true, vec!["m".into()]));
@@ -370,7 +370,8 @@ fn the_variables_of_hosting_services_say_what_flags_do_not() {
     assert_eq!(shown("m --allow-vertex-ai=false", &[]), (false, false, false, vec!["m".into()]));
     assert!(serve_with("", &[("AIP_STORAGE_URI", "u")]).is_err(), "only where Vertex AI is served");
 
-    let sagemaker = |line: &str, variables: &[(&str, &str)]| serve_with(line, variables).map(|all| all.sagemaker);
+    let sagemaker =
+        |line: &str, variables: &[(&str, &str)]| serve_with(line, variables).map(|all| all.foreign.sagemaker);
     let on = "m --allow-sagemaker=true";
     let variables = [
         ("SAGEMAKER_BIND_TO_PORT", "83"),
@@ -419,7 +420,7 @@ fn a_build_for_users_reads_no_test_hooks() {
 #[cfg(feature = "test-hooks")]
 #[test]
 fn a_build_for_tests_reads_what_they_hold_back() {
-    let hooks = serve_with("m", &TEST_HOOKS).unwrap().test_hooks;
+    let hooks = serve_with("m", &TEST_HOOKS).unwrap().foreign.test_hooks;
     let want = TestHooks {
         first_batch_requests: 4,
         first_batch_backlog: 2,
@@ -430,5 +431,5 @@ fn a_build_for_tests_reads_what_they_hold_back() {
     assert_eq!(hooks, want);
     let refused = serve_with("m", &[("TRITONSERVER_DELAY_SCHEDULER", "x")]).unwrap_err();
     assert_eq!(refused, "TRITONSERVER_DELAY_SCHEDULER=x: expected a whole number");
-    assert_eq!(serve("m").unwrap().test_hooks, TestHooks::default());
+    assert_eq!(serve("m").unwrap().foreign.test_hooks, TestHooks::default());
 }

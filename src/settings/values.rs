@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
-#[cfg(feature = "test-hooks")]
-use crate::settings::TestHooks;
-use crate::settings::{BackendConfig, MetricsConfig, SageMakerSettings, TraceSettings, VertexAiSettings};
+use crate::settings::{BackendConfig, ForeignSettings, MetricsConfig, TraceSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +24,8 @@ pub struct Settings {
     pub grpc: Option<(IpAddr, u16)>,
     /// Where metrics are served; `None` where they are not.
     pub metrics: Option<(IpAddr, u16)>,
-    /// What is served to SageMaker.
-    pub sagemaker: SageMakerSettings,
-    /// What is served to Vertex AI.
-    pub vertex_ai: VertexAiSettings,
+    /// What hosts and tests of tritonserver ask for.
+    pub foreign: ForeignSettings,
     /// The server's name in its metadata.
     pub id: String,
     /// Shards; `None` for one on every core that the workers leave.
@@ -67,8 +63,6 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
     pub auto_complete: bool,
-    /// Whether a flag says that nothing is, whatever another says.
-    pub auto_complete_disabled: bool,
     /// What to tell of the flags when the server starts.
     pub warnings: Vec<String>,
     /// Settings of the backends.
@@ -152,9 +146,6 @@ pub struct Settings {
     pub allows_log_settings: Option<bool>,
     /// Which requests are traced, and where traces go.
     pub trace: TraceSettings,
-    /// What tests hold back.
-    #[cfg(feature = "test-hooks")]
-    pub test_hooks: TestHooks,
 }
 
 /// How much there is of a resource.
@@ -313,8 +304,7 @@ impl Default for Settings {
             http: Some((EVERYWHERE, 8000)),
             grpc: Some((EVERYWHERE, 8001)),
             metrics: Some((EVERYWHERE, 8002)),
-            sagemaker: SageMakerSettings::default(),
-            vertex_ai: VertexAiSettings::default(),
+            foreign: ForeignSettings::default(),
             id: "deuteron".to_owned(),
             shards: None,
             worker_cores: None,
@@ -333,7 +323,6 @@ impl Default for Settings {
             listens_first: false,
             strict_readiness: true,
             auto_complete: true,
-            auto_complete_disabled: false,
             warnings: Vec::new(),
             backend_config: BackendConfig::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
@@ -375,8 +364,6 @@ impl Default for Settings {
             access_log_per_million: 0,
             allows_log_settings: None,
             trace: TraceSettings::default(),
-            #[cfg(feature = "test-hooks")]
-            test_hooks: TestHooks::default(),
         }
     }
 }

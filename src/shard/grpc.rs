@@ -184,7 +184,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
     let mut front_trace = None;
     #[cfg(feature = "test-hooks")]
     if rpc == Rpc::ModelInfer {
-        executor::sleep(shard.server_context.service.test_hooks.grpc_infer_delay).await;
+        executor::sleep(shard.server_context.service.grpc_delays.infer).await;
     }
     let outcome = match rpc {
         Rpc::ModelInfer => {
@@ -219,9 +219,8 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
     };
     #[cfg(feature = "test-hooks")]
     {
-        let hooks = &shard.server_context.service.test_hooks;
-        let is_inference = rpc == Rpc::ModelInfer;
-        executor::sleep(if is_inference { hooks.grpc_infer_answer_delay } else { hooks.grpc_answer_delay }).await;
+        let delays = &shard.server_context.service.grpc_delays;
+        executor::sleep(if rpc == Rpc::ModelInfer { delays.infer_answer } else { delays.answer }).await;
     }
     match outcome {
         Ok((parts, end)) => {

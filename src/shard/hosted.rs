@@ -17,9 +17,13 @@ pub fn invoked_model(shard: &Shard, route: &Result<Route<'_>, Error>) -> Option<
     Some(served_name(shard, name))
 }
 
-/// The route of an invocation, which is an inference like any other.
-pub const fn inference(model: &str) -> Route<'_> {
-    Route::ModelInfer(ModelPath { name: model, version: None })
+/// The route of an invocation, which is an inference like any other, where there is the model.
+///
+/// # Errors
+/// That it is not there.
+pub fn inference(model: &Result<String, Error>) -> Result<Route<'_>, Error> {
+    let model = model.as_deref().map_err(Clone::clone)?;
+    Ok(Route::ModelInfer(ModelPath { name: model, version: None }))
 }
 
 /// Answers what is not an invocation.

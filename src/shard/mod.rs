@@ -26,6 +26,7 @@ pub mod load_watch;
 pub mod logging;
 pub mod mailbox;
 pub mod metrics_endpoint;
+pub mod metrics_text;
 pub mod model_table;
 pub mod nested;
 pub mod nested_queue;

@@ -41,7 +41,7 @@ use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
-use crate::shard::metrics_endpoint;
+use crate::shard::metrics_text;
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::tracing::{FrontTrace, HttpTrace, TraceFront};
 use crate::time::Instant;
@@ -80,9 +80,7 @@ pub async fn handle_message(
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
     let (mut route, mut memory) = (admitted(shard, method, find(), &fields), memory);
     let hosted_model = hosted::invoked_model(shard, &route);
-    if let Some(model) = &hosted_model {
-        route = model.as_deref().map(hosted::inference).map_err(Clone::clone);
-    }
+    route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(&fields, front_end);
     // An inference looks for its model first, and generate takes no coded body.
     let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
@@ -105,8 +103,7 @@ pub async fn handle_message(
         Ok(Route::ModelGenerate(path, delivery)) => {
             let is_coded = read_asked().coding != ContentCoding::Identity;
             let trace = open_trace(shard, http_trace, received, &fields);
-            let body = (body, memory);
-            let policy = &shard.server_context.policy.http;
+            let (body, policy) = ((body, memory), &shard.server_context.policy.http);
             let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(&fields));
             let message = GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded };
             let stream = (delivery == Delivery::Stream).then_some(stream);
@@ -123,33 +120,39 @@ pub async fn handle_message(
         Ok(Route::Logging) => log_settings(shard, method, &body),
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
-        Ok(Route::Metrics) => Ok(metrics_endpoint::metrics(shard).await),
+        Ok(Route::Metrics) => Ok(metrics_text::reply(shard).await),
         Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
-        let mut reply = rest::error_reply(&error);
-        if shard.server_context.service.follows_triton {
-            reply.status = match error.code() {
-                Code::MalformedJson => Code::Internal.on_wire().0,
-                Code::TooLarge => Code::InvalidArgument.on_wire().0,
-                _ => reply.status,
-            };
-        }
+        let mut reply = error_reply(shard, &error);
         if error.code() == Code::MethodNotAllowed {
             // Such a reply lists the methods that there are (RFC 9110 §15.5.6).
             let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
             reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
         }
         report_load(shard, &mut reply, read_asked().load_format);
-        if error.code() == Code::UnsupportedMedia {
-            // Lists the codings that a body may have (RFC 9110 §15.5.16).
-            reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
-        }
         reply
     }))
+}
+
+/// The reply that tells of an error.
+fn error_reply(shard: &Shard, error: &Error) -> Reply {
+    let mut reply = rest::error_reply(error);
+    if shard.server_context.service.follows_triton {
+        reply.status = match error.code() {
+            Code::MalformedJson => Code::Internal.on_wire().0,
+            Code::TooLarge => Code::InvalidArgument.on_wire().0,
+            _ => reply.status,
+        };
+    }
+    if error.code() == Code::UnsupportedMedia {
+        // Lists the codings that a body may have (RFC 9110 §15.5.16).
+        reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
+    }
+    reply
 }
 
 /// Prepares for an inference that may be traced.

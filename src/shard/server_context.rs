@@ -63,13 +63,25 @@ pub struct ServiceOptions {
     pub follows_triton: bool,
     /// Whether clients may change what is logged.
     pub allows_log_settings: bool,
-    /// What tests hold back.
+    /// How long tests hold gRPC's requests and answers back.
     #[cfg(feature = "test-hooks")]
-    pub test_hooks: crate::settings::TestHooks,
+    pub grpc_delays: GrpcDelays,
     /// Requests of a million that the access log shows.
     pub access_log_per_million: u32,
     /// How much time goes into compressing gRPC's inference responses; none where they are not compressed.
     pub grpc_compression: Option<DeflateLevel>,
+}
+
+/// How long gRPC's requests and answers are held back, for tests of clients that do not wait so long.
+#[cfg(feature = "test-hooks")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GrpcDelays {
+    /// The answer to an RPC that is no inference.
+    pub answer: Duration,
+    /// A `ModelInfer`, before anything is done.
+    pub infer: Duration,
+    /// Its answer.
+    pub infer_answer: Duration,
 }
 
 /// What the operator lets clients do, by protocol; the port that a request comes by makes no difference.

@@ -229,7 +229,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             allows_log_settings: false,
             access_log_per_million: 0,
             #[cfg(feature = "test-hooks")]
-            test_hooks: Default::default(),
+            grpc_delays: Default::default(),
             grpc_compression: None,
         },
         policy: RequestPolicy::default(),
