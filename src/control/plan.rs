@@ -430,3 +430,22 @@ fn warn_of_unknown_policies(settings: &Settings, loaded: &LoadedVersion) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grpc_message_may_be_as_large_as_tritons_where_its_flag_is_given() {
+        let control: ControlSender = Arc::new(|_| {});
+        let sources = (Arc::default(), CustomMetrics::new(Vec::new()), Arc::new(RunMemory::new(1)));
+        let size_max = |compat, grpc_message_size_max| {
+            let settings = Settings { compat, grpc_message_size_max, ..Settings::default() };
+            let context = server_context(&settings, 1, &control, (&sources.0, &sources.1, &sources.2));
+            context.connection_limits.grpc_message_size_max
+        };
+        assert_eq!(size_max(Compat::Protocol, None), 64 << 20);
+        assert_eq!(size_max(Compat::Triton, None), (2 << 30) - 1);
+        assert_eq!(size_max(Compat::Triton, Some(7)), 7, "the flag holds");
+    }
+}
