@@ -66,7 +66,7 @@ impl Engines {
         Self { config, python: None, onnxruntime, embedded: Rten::default(), identity, iterative }
     }
 
-    /// These engines, of which the built-in ones do what only tests of Triton's look at (`--compat=triton`).
+    /// These engines, of which the built-in ones do what only tests of Triton's look at.
     pub fn as_tritons(self, metrics: &Arc<CustomMetrics>) -> Self {
         Self { identity: Identity::as_tritons(metrics), iterative: Iterative::as_tritons(), ..self }
     }
