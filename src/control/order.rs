@@ -474,4 +474,22 @@ mod tests {
         assert!(polled(&mut b).is_some_and(|outcome| outcome.is_err()));
         assert_eq!(polled(&mut load(&mut control, "c", Some("a"))), None);
     }
+
+    #[test]
+    fn a_path_of_the_host_is_loaded_once_and_under_a_name_that_is_free() {
+        let (mut control, requests) = (control(), ControlRequests::default());
+        let mut load = |name: &str, model: &str| {
+            let place = LoadPlace::Hosted { name: name.to_owned(), path: "/models/a/model".to_owned() };
+            let order = RepositoryOrder::Load(LoadOrder { name: model.to_owned(), place, ..LoadOrder::default() });
+            let (reply, mut outcome) = requests.admit(&order, None).unwrap();
+            control.handle_order(order, reply);
+            let polled = futures_lite::future::block_on(futures_lite::future::poll_once(&mut outcome));
+            polled.map(|outcome| outcome.map_err(|error| error.code()))
+        };
+        assert_eq!(load("h1", "a"), None, "it loads");
+        for (name, model) in [("h1", "a"), ("h1", "b"), ("h2", "a")] {
+            assert_eq!(load(name, model), Some(Err(Code::Conflict)), "{name} {model}");
+        }
+        assert_eq!(load("h2", "b"), None);
+    }
 }
