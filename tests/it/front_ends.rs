@@ -24,7 +24,7 @@ struct Hosted {
     server: Server,
     sagemaker: SocketAddr,
     vertex_ai: SocketAddr,
-    _models: Folder,
+    models: Folder,
 }
 
 /// What starts a server with both front ends on ports of its own.
@@ -43,7 +43,7 @@ fn serve(flags: &[&str]) -> Hosted {
     let default = format!("--vertex-ai-default-model={MODEL}");
     let flags = [&["--model-control-mode=explicit", "--load-model=*", &default], flags].concat();
     let (command, ports, [sagemaker, vertex_ai]) = command(models.path(), &flags);
-    Hosted { server: Server::start(command, ports), sagemaker, vertex_ai, _models: models }
+    Hosted { server: Server::start(command, ports), sagemaker, vertex_ai, models }
 }
 
 fn ask(address: SocketAddr, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Response {
@@ -277,6 +277,11 @@ fn sagemaker_loads_models_by_their_paths_invokes_and_unloads_them() {
     assert!(answer.header("content-type").is_some_and(|value| value.starts_with(SAGEMAKER_BINARY)));
     assert_eq!(ask("POST", "/models/none/invoke", &[], &plain).status, 404);
     assert_eq!(ask("POST", &format!("/models/{MODEL}/invoke"), &[], &plain).status, 404, "not the host's");
+
+    // One that a process of its own tries first.
+    repository::copy(&hosted.models.path().join("addsub"), &at("f6/model")).unwrap();
+    assert_eq!(load("f6", "f6/model"), (200, String::new()));
+    assert_eq!(ask("DELETE", "/models/f6", &[], b"").status, 200);
 
     // A hash, and the name of the archive that it stands for.
     let target = [("X-Amzn-SageMaker-Target-Model", "all.tar.gz")];
