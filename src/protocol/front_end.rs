@@ -140,8 +140,10 @@ impl FrontEnd {
 /// The number at the beginning of a text, as C's `stoi` takes it: spaces before it and anything behind it are left out.
 fn leading_number(text: &str) -> Option<&str> {
     let text = text.trim_start();
-    let text = text.strip_prefix('+').unwrap_or(text);
-    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (text, digits) = match text.strip_prefix('+') {
+        Some(digits) => (digits, digits),
+        None => (text, text.strip_prefix('-').unwrap_or(text)),
+    };
     let count = digits.bytes().take_while(u8::is_ascii_digit).count();
     let size = text.len().saturating_sub(digits.len()).saturating_add(count);
     text.get(..size).filter(|_| count > 0)
