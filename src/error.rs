@@ -11,6 +11,8 @@ pub enum Code {
     AlreadyExists,
     /// The client cancelled the request.
     Cancelled,
+    /// Another has the name, or the place.
+    Conflict,
     /// The request's deadline passed before there was an answer.
     DeadlineExceeded,
     /// Not now: there is no memory left for it.
@@ -26,6 +28,8 @@ pub enum Code {
     MethodNotAllowed,
     /// No such path, model or version.
     NotFound,
+    /// A model does not fit into the memory: the host may unload another and ask again.
+    OutOfMemory,
     /// The operator lets only clients with a key do this.
     Restricted,
     /// Larger than a limit that the text names.
@@ -45,6 +49,7 @@ impl Code {
     pub const ALL: [Self; Self::UnsupportedMedia as usize + 1] = [
         Self::AlreadyExists,
         Self::Cancelled,
+        Self::Conflict,
         Self::DeadlineExceeded,
         Self::Exhausted,
         Self::Internal,
@@ -52,6 +57,7 @@ impl Code {
         Self::MalformedJson,
         Self::MethodNotAllowed,
         Self::NotFound,
+        Self::OutOfMemory,
         Self::Restricted,
         Self::TooLarge,
         Self::Unavailable,
@@ -75,6 +81,7 @@ impl Code {
         match self {
             Self::AlreadyExists => "already_exists",
             Self::Cancelled => "cancelled",
+            Self::Conflict => "conflict",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::Exhausted => "exhausted",
             Self::Internal => "internal",
@@ -82,6 +89,7 @@ impl Code {
             Self::MalformedJson => "malformed_json",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NotFound => "not_found",
+            Self::OutOfMemory => "out_of_memory",
             Self::Restricted => "restricted",
             Self::TooLarge => "too_large",
             Self::Unavailable => "unavailable",
@@ -96,12 +104,15 @@ impl Code {
         match self {
             Self::AlreadyExists => (400, 6),
             Self::Cancelled => (400, 1),
+            Self::Conflict => (409, 6),
             Self::DeadlineExceeded => (504, 4),
             Self::Exhausted => (503, 8),
             Self::Internal => (500, 13),
             Self::InvalidArgument | Self::MalformedJson => (400, 3),
             Self::MethodNotAllowed => (405, 12),
             Self::NotFound => (404, 5),
+            // SageMaker's contract of multi-model endpoints.
+            Self::OutOfMemory => (507, 8),
             Self::Restricted => (403, 14),
             Self::TooLarge => (413, 8),
             Self::Unavailable => (503, 14),
@@ -213,6 +224,6 @@ mod tests {
             assert_eq!(Code::of_number(code.number()), Some(code));
             assert!(Code::ALL.iter().all(|other| *other == code || other.label() != code.label()), "{code:?}");
         }
-        assert_eq!((Code::of_number(0), Code::of_number(16)), (None, None));
+        assert_eq!((Code::of_number(0), Code::of_number(Code::ALL.len() as u8 + 1)), (None, None));
     }
 }

@@ -177,6 +177,8 @@ pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
 pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// The same with `--compat=triton`: what tritonserver takes, which has no flag for it (`MAX_GRPC_MESSAGE_SIZE`).
+pub const GRPC_MESSAGE_SIZE_MAX_TRITON: usize = i32::MAX as usize;
 /// Bytes read from a socket at once into a connection's own buffer.
 pub const READ_SIZE: usize = 16 * 1024;
 /// Bytes of a reply up to which head and body are copied into one buffer: one small send is cheaper than a vectored

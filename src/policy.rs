@@ -277,6 +277,42 @@ impl PartialEq for HeaderPattern {
 
 impl Eq for HeaderPattern {}
 
+/// A regular expression for the path of a request, which it must match from its first byte to its last; case counts.
+/// Matching takes linear time.
+#[derive(Clone, Debug)]
+pub struct PathPattern {
+    text: String,
+    whole: Regex,
+}
+
+impl PathPattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// Where it is no regular expression, or takes more than [`HEADER_PATTERN_SIZE_MAX`] when it is compiled.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        // By itself first: `)(` would become one in the group.
+        let build = |text: &str| RegexBuilder::new(text).size_limit(HEADER_PATTERN_SIZE_MAX).build();
+        let whole = build(pattern).and_then(|_| build(&format!("^(?:{pattern})$")));
+        whole.map(|whole| Self { text: pattern.to_owned(), whole }).map_err(|error| {
+            format!("expected a regular expression of at most {HEADER_PATTERN_SIZE_MAX} bytes when compiled: {error}")
+        })
+    }
+
+    /// Whether a path is one that it describes.
+    pub fn matches(&self, path: &str) -> bool {
+        self.whole.is_match(path)
+    }
+}
+
+impl PartialEq for PathPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for PathPattern {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,8 +376,24 @@ mod tests {
     }
 
     #[test]
+    fn a_path_matches_as_a_whole() {
+        let check = |pattern: &str, path: &str, want| {
+            assert_eq!(PathPattern::new(pattern).unwrap().matches(path), want, "{pattern} and {path}");
+        };
+        check("/predict", "/predict", true);
+        check("/predict", "/predict/", false);
+        check("/predict", "/v1/predict", false);
+        check("/predict", "/Predict", false);
+        check("/predict", "/predict\n", false);
+        check("/a|/b", "/ab", false);
+        check("/a|/b", "/b", true);
+        check("/v1/endpoints/[0-9]+:predict", "/v1/endpoints/12:predict", true);
+    }
+
+    #[test]
     fn a_pattern_that_is_none_or_too_large_is_refused() {
-        for pattern in ["(", "a{1000}{1000}{10}", "[z-a]", r"(a)\1"] {
+        for pattern in ["(", "a{1000}{1000}{10}", "[z-a]", r"(a)\1", ")("] {
+            assert!(PathPattern::new(pattern).unwrap_err().starts_with("expected a regular expression"), "{pattern}");
             assert!(HeaderPattern::new(pattern).unwrap_err().starts_with("expected a regular expression"), "{pattern}");
         }
     }

@@ -277,7 +277,8 @@ impl ProcessMetrics {
         }
     }
 
-    fn series(&self, metric: u32) -> Option<Arc<MetricSeries>> {
+    /// The series of a metric, which may be changed without the lock of the table.
+    pub(in crate::backend) fn series(&self, metric: u32) -> Option<Arc<MetricSeries>> {
         self.lock().metrics.get(&metric).map(|metric| Arc::clone(&metric.series))
     }
 

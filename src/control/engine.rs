@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gpu::Gpus;
 use crate::backend::{
     Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
@@ -26,6 +27,8 @@ pub struct Engines {
     /// ONNX Runtime, or why there is none. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
     embedded: Rten,
+    identity: Identity,
+    iterative: Iterative,
 }
 
 impl Engines {
@@ -35,8 +38,7 @@ impl Engines {
     /// # Errors
     /// `InvalidArgument` when the named library cannot be used; `Unavailable` when one is required and none is found.
     pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
-        let engines =
-            Self { config: config.clone(), python: None, onnxruntime: OnceLock::new(), embedded: Rten::default() };
+        let engines = Self::of(config.clone(), OnceLock::new());
         match (&config.library, config.engine) {
             (Some(library), _) => {
                 let opened = open_named(library).map_err(|why| {
@@ -56,7 +58,17 @@ impl Engines {
     /// Engines for a test in which ONNX Runtime is not found, for this reason.
     #[cfg(test)]
     pub fn without(config: OnnxruntimeConfig, why: &str) -> Self {
-        Self { config, python: None, onnxruntime: OnceLock::from(Err(why.to_owned())), embedded: Rten::default() }
+        Self::of(config, OnceLock::from(Err(why.to_owned())))
+    }
+
+    fn of(config: OnnxruntimeConfig, onnxruntime: OnceLock<Result<Onnxruntime, String>>) -> Self {
+        let (identity, iterative) = (Identity::default(), Iterative::default());
+        Self { config, python: None, onnxruntime, embedded: Rten::default(), identity, iterative }
+    }
+
+    /// These engines, of which the built-in ones do what only tests of Triton's look at.
+    pub fn as_tritons(self, metrics: &Arc<CustomMetrics>) -> Self {
+        Self { identity: Identity::as_tritons(metrics), iterative: Iterative::as_tritons(), ..self }
     }
 
     /// These engines and one that runs Python models.
@@ -85,8 +97,8 @@ impl Engines {
         }
         match spec.backend.as_str() {
             "dyna_sequence" => return Ok(&Accumulate::ById),
-            "identity" => return Ok(&Identity),
-            "iterative_sequence" => return Ok(&Iterative),
+            "identity" => return Ok(&self.identity),
+            "iterative_sequence" => return Ok(&self.iterative),
             "repeat" => return Ok(&Decoupled::Repeat),
             "sequence" => return Ok(&Accumulate::ByRow),
             "square" => return Ok(&Decoupled::Square),

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, LoadOutcome, ModelOrigin, ReadyVersion};
-use crate::control::{ControlThread, PendingAction};
+use crate::control::{ControlThread, ModelRecord, PendingAction};
+use crate::error::{Code, Error};
 use crate::log;
 use crate::model::ModelSpec;
 use crate::model::ensemble::{self, ComposingModels};
@@ -22,6 +23,15 @@ impl ControlThread {
         let name = job.name.clone();
         if self.is_draining || !self.busy.contains_key(&name) {
             return;
+        }
+        let root = match &job.origin {
+            ModelOrigin::Requested(load) => load.place.root().map(str::to_owned),
+            ModelOrigin::Known(..) => None,
+        };
+        if let Some(taken) = self.step_of_other_host(root.as_deref(), &composing) {
+            let text = format!("its step '{taken}' has the name of a model that serves from another path of the host");
+            let outcome = Err(LoadFailure::Refused(Error::new(Code::Conflict, text)));
+            return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
         let model = self.models.entry(name.clone()).or_default();
         model.composing.clone_from(&composing);
@@ -39,9 +49,12 @@ impl ControlThread {
         let mut awaited = BTreeSet::new();
         for needed in composing {
             // A model whose files or configuration a client sent is not replaced by the repository's.
-            let is_uploaded = |model: &crate::control::ModelRecord| model.is_uploaded && !model.serving.is_empty();
+            let is_uploaded = |model: &ModelRecord| model.is_uploaded && !model.serving.is_empty();
             if is_explicit && !self.busy.contains_key(&needed) && !self.models.get(&needed).is_some_and(is_uploaded) {
-                self.schedule(needed.clone(), PendingAction::LoadDependency);
+                // What serves from the server's own repositories stays.
+                let is_own = |model: &ModelRecord| model.hosted_root.is_none() && !model.serving.is_empty();
+                let beside = root.clone().filter(|_| !self.models.get(&needed).is_some_and(is_own));
+                self.schedule(needed.clone(), PendingAction::LoadDependency(beside));
             }
             awaited.insert(needed);
         }
@@ -51,6 +64,16 @@ impl ControlThread {
         } else if let Some(busy) = self.busy.get_mut(&name) {
             busy.awaiting = Some((job, awaited));
         }
+    }
+
+    /// The step of an ensemble at a path of the host whose name a model of another such path has.
+    fn step_of_other_host<'a>(&self, root: Option<&str>, composing: &'a [String]) -> Option<&'a String> {
+        let is_of_other = |needed: &&String| {
+            let found = self.models.get(*needed).filter(|model| !model.serving.is_empty());
+            found.and_then(|model| model.hosted_root.as_deref()).is_some_and(|have| Some(have) != root)
+        };
+        root?;
+        composing.iter().find(is_of_other)
     }
 
     /// The models whose loads the load of `model` waits for. `name` is the ensemble that is about to wait for
@@ -180,7 +203,7 @@ impl ControlThread {
 
     /// The models that only the ensemble `name` uses, that no client asked for, and that are not loading.
     pub(super) fn only_for(&self, name: &str) -> Vec<String> {
-        let dependence = |(name, model): (&String, &crate::control::ModelRecord)| {
+        let dependence = |(name, model): (&String, &ModelRecord)| {
             let is_requested = model.is_requested || self.busy.contains_key(name);
             (name.clone(), Dependence { composing: model.composing.clone(), is_asked: is_requested })
         };

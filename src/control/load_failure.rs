@@ -76,12 +76,14 @@ impl From<Error> for LoadFailure {
 /// The name of a code in Triton's `Status`.
 const fn kind(code: Code) -> &'static str {
     match code {
-        Code::AlreadyExists => "Already exists",
+        Code::AlreadyExists | Code::Conflict => "Already exists",
         Code::Cancelled => "Cancelled",
         Code::Internal => "Internal",
         Code::InvalidArgument | Code::MalformedJson | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
         Code::NotFound => "Not found",
-        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted | Code::Restricted => "Unavailable",
+        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted | Code::OutOfMemory | Code::Restricted => {
+            "Unavailable"
+        }
         Code::Unknown => "Unknown",
         Code::Unsupported | Code::UnsupportedMedia => "Unsupported",
     }

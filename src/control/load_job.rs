@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::threads;
 use crate::control::ControlMessage;
 use crate::control::cores::CorePlan;
+use crate::control::hosted_files::{self, HostedFiles};
 use crate::control::load_failure::LoadFailure;
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
@@ -24,7 +25,7 @@ use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::ensemble::ComposingModels;
 use crate::model::parse::text::Notation;
 use crate::model::repository::changes::VersionChanges;
-use crate::model::repository::index::{LoadProgress, LoadStage};
+use crate::model::repository::index::{HostedModel, LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::protocol::repository::LoadOrder;
 use crate::queue::rate_limiter::RateLimiter;
@@ -92,6 +93,10 @@ pub struct LocatedModel {
     pub is_uploaded: bool,
     /// The files that the client sent.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
+    /// What the host of the server knows it as, where it is at the host's path.
+    pub hosted: Option<Arc<HostedModel>>,
+    /// The host's directory that it was found in.
+    pub hosted_root: Option<String>,
 }
 
 /// The versions that are ready to serve, and which of the serving ones stay or go.
@@ -150,8 +155,14 @@ impl LoadJob {
     /// The composing models of an ensemble; empty for other models, and when the configuration cannot be read:
     /// the load that follows then fails with the reason.
     fn composing(&self, context: &LoadContext) -> Vec<String> {
-        let location = match &self.origin {
-            ModelOrigin::Known(origin, directory) => Some((*origin, (**directory).clone())),
+        let compose = |source: &ModelSource, directory: &ModelDirectory| {
+            context.loader.composing(ModelLocation { source, directory })
+        };
+        let located = match &self.origin {
+            ModelOrigin::Known(origin, directory) => {
+                let source = context.repositories.source(*origin);
+                return source.map(|source| compose(source, directory)).unwrap_or_default();
+            }
             // An uploaded ensemble has only its configuration: there are no files to look at.
             ModelOrigin::Requested(load) if !load.files.is_empty() => {
                 let config = load.config.as_deref().unwrap_or_default();
@@ -159,15 +170,11 @@ impl LoadJob {
                 let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), surroundings);
                 return draft.map(|draft| draft.composing()).unwrap_or_default();
             }
-            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories, &context.settings)
-                .ok()
-                .and_then(|((origin, directory), ..)| Some((origin?, directory))),
+            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories, &context.settings),
         };
-        let Some((origin, directory)) = location else { return Vec::new() };
-        let source = context.repositories.source(origin);
-        source
-            .map(|source| context.loader.composing(ModelLocation { source, directory: &directory }))
-            .unwrap_or_default()
+        let Ok(located) = located else { return Vec::new() };
+        let source = located.source(&context.repositories);
+        source.map(|source| compose(source, &located.directory)).unwrap_or_default()
     }
 
     fn load(
@@ -176,25 +183,26 @@ impl LoadJob {
         found: &mut Option<LocatedModel>,
     ) -> Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure> {
         self.progress.set_stage(LoadStage::Reading);
-        let (directory, is_uploaded, uploaded_files) = match self.origin {
-            ModelOrigin::Known(origin, directory) => ((Some(origin), *directory), false, None),
+        let located = match self.origin {
+            ModelOrigin::Known(origin, directory) => LocatedFiles::of_repository(origin, *directory),
             ModelOrigin::Requested(load) => find(*load, &context.repositories, &context.settings)?,
         };
-        let (origin, directory) = directory;
+        let (directory, is_uploaded) = (&located.directory, located.is_uploaded);
         *found = Some(LocatedModel {
-            origin,
+            origin: located.origin,
             mark: directory.mark.clone(),
             is_uploaded,
-            uploaded_files: uploaded_files.clone(),
+            uploaded_files: located.uploaded_files.clone(),
+            hosted: located.hosted.as_ref().and_then(|files| files.model.clone()).map(Arc::new),
+            hosted_root: located.hosted.as_ref().map(|files| files.root.clone()),
         });
         // Only now: a load of a name that does not exist must not add it to the index.
         let _ = context.messages.send(ControlMessage::ModelFound(self.name.clone(), Arc::clone(&self.progress)));
-        let source = uploaded_files.as_deref().map(UploadedFiles::source);
-        let source = source.or_else(|| context.repositories.source(origin?));
+        let source = located.source(&context.repositories);
         let source = source.ok_or_else(|| Error::internal("its repository no longer exists"))?;
         // An upload replaces all versions that serve.
         let serving_marks = if is_uploaded { ServingVersions::default() } else { self.serving_marks };
-        let location = ModelLocation { source, directory: &directory };
+        let location = ModelLocation { source, directory };
         let composing_models = self.composing_models.unwrap_or_default();
         let (loaded, mut changes) =
             context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
@@ -214,20 +222,44 @@ impl LoadJob {
     }
 }
 
-/// A found model: the index of its repository and its directory, whether a client sent anything for it, and the
-/// uploaded files.
-type LocatedFiles = ((Option<usize>, ModelDirectory), bool, Option<Arc<UploadedFiles>>);
+/// Where the files of a model are.
+struct LocatedFiles {
+    /// The index of its repository.
+    origin: Option<usize>,
+    directory: ModelDirectory,
+    /// Whether a client sent anything for it.
+    is_uploaded: bool,
+    uploaded_files: Option<Arc<UploadedFiles>>,
+    hosted: Option<HostedFiles>,
+}
 
-/// Finds the model of a client's load request in the repositories, or writes the files that came with it.
+impl LocatedFiles {
+    const fn of_repository(origin: usize, directory: ModelDirectory) -> Self {
+        Self { origin: Some(origin), directory, is_uploaded: false, uploaded_files: None, hosted: None }
+    }
+
+    fn source<'a>(&'a self, repositories: &'a Repositories) -> Option<&'a ModelSource> {
+        let own = self.uploaded_files.as_deref().map(UploadedFiles::source);
+        let own = own.or_else(|| self.hosted.as_ref().map(|files| &files.source));
+        own.or_else(|| repositories.source(self.origin?))
+    }
+}
+
+/// Finds the model of a client's load request in the repositories or at the path that it names, or writes the files that
+/// came with it.
 fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Result<LocatedFiles, LoadFailure> {
+    if let Some((directory, files)) = hosted_files::find(&load, settings)? {
+        let hosted = Some(files);
+        return Ok(LocatedFiles { origin: None, directory, is_uploaded: false, uploaded_files: None, hosted });
+    }
     if load.files.is_empty() {
         let (origin, own) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
-        let Some(config) = load.config else { return Ok(((Some(origin), own), false, None)) };
+        let Some(config) = load.config else { return Ok(LocatedFiles::of_repository(origin, own)) };
         let directory = ModelDirectory { given: Some((Notation::Json, config)), ..own.clone() };
         if let Some(source) = repositories.source(origin) {
             check_environment(source, &directory, Some(&own), settings)?;
         }
-        return Ok(((Some(origin), directory), true, None));
+        return Ok(LocatedFiles { is_uploaded: true, ..LocatedFiles::of_repository(origin, directory) });
     }
     let Some(config) = load.config.clone() else {
         let text = "the load request has files but no parameter 'config', which they require";
@@ -238,7 +270,8 @@ fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Re
     let entry = uploaded_files.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
     check_environment(uploaded_files.source(), &directory, None, settings)?;
-    Ok(((None, directory), true, Some(Arc::new(uploaded_files))))
+    let uploaded_files = Some(Arc::new(uploaded_files));
+    Ok(LocatedFiles { origin: None, directory, is_uploaded: true, uploaded_files, hosted: None })
 }
 
 /// Refuses a configuration of a client that chooses the Python that runs a model, if clients must not bring code. The
@@ -324,7 +357,8 @@ mod tests {
             let settings = Arc::new(settings);
             let repositories = Repositories::open(&settings).unwrap();
             let files = files.iter().map(|path| ((*path).to_owned(), Bytes::from_static(b"x"))).collect();
-            let load = LoadOrder { name: "m".to_owned(), config: Some(config.to_owned()), files };
+            let load =
+                LoadOrder { name: "m".to_owned(), config: Some(config.to_owned()), files, ..LoadOrder::default() };
             find(load, &repositories, &settings).map(|_| ()).map_err(|failure| failure.error().text().to_owned())
         };
         let refused = |path: &str, files: &[&str]| {

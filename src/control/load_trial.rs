@@ -57,6 +57,8 @@ pub struct TrialOrder {
     pub is_repository: bool,
     /// The model's name.
     pub name: String,
+    /// The path of its directory in the repository, where it has another name; empty otherwise.
+    pub renamed_from: String,
     /// The version to load.
     pub version: u64,
     /// A configuration in the place of that in the files.
@@ -113,6 +115,7 @@ impl LoadTrials {
             path: path.to_owned(),
             is_repository,
             name: directory.name.clone(),
+            renamed_from: if directory.is_renamed { directory.path.clone() } else { String::new() },
             version,
             given: directory.given.clone(),
         };
@@ -281,7 +284,8 @@ impl TrialOrder {
         };
         let numbers = [self.parent.into(), self.memory, self.version, u64::from(self.is_repository)];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| format!("{number}\0").into_bytes()).collect();
-        for field in [self.path.as_os_str().as_bytes(), self.name.as_bytes(), given.as_bytes()] {
+        let (path, renamed_from) = (self.path.as_os_str().as_bytes(), self.renamed_from.as_bytes());
+        for field in [path, self.name.as_bytes(), renamed_from, given.as_bytes()] {
             bytes.extend_from_slice(field);
             bytes.push(0);
         }
@@ -291,18 +295,18 @@ impl TrialOrder {
 
     /// None where the bytes are no order.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = bytes.splitn(8, |byte| *byte == 0);
+        let mut fields = bytes.splitn(9, |byte| *byte == 0);
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
         let (parent, memory, version) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.parse().ok()?);
         let is_repository = text()? == "1";
         let path = PathBuf::from(OsString::from_vec(fields.next()?.to_vec()));
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
-        let (name, notation, config) = (text()?, text()?, text()?);
+        let (name, renamed_from, notation, config) = (text()?, text()?, text()?, text()?);
         let given = match notation.as_str() {
             "" => None,
             number => Some((*Notation::ALL.get(number.parse::<usize>().ok()?)?, config)),
         };
-        Some(Self { parent, memory, path, is_repository, name, version, given })
+        Some(Self { parent, memory, path, is_repository, name, renamed_from, version, given })
     }
 }
 
@@ -318,11 +322,13 @@ mod tests {
             path: PathBuf::from(OsString::from_vec(b"/a b/\xff\n".to_vec())),
             is_repository: true,
             name: "m".to_owned(),
+            renamed_from: String::new(),
             version: u64::MAX,
             given: None,
         };
         let given = TrialOrder {
             is_repository: false,
+            renamed_from: ".".to_owned(),
             given: Some((Notation::Json, "{\"a\":\"\u{0}\"}".to_owned())),
             ..plain.clone()
         };

@@ -16,6 +16,7 @@ mod ensemble;
 pub mod gpu_check;
 pub mod gpu_engine;
 pub mod host_watch;
+mod hosted_files;
 pub mod initial_load;
 mod internal_sink;
 pub mod isolated_engine;
@@ -145,6 +146,8 @@ struct BusyModel {
     reply: Option<ControlReply>,
     /// Whether the model was asked for by itself, and not only as a step of an ensemble.
     is_requested: bool,
+    /// The host's name of the model, where it is loaded from the host's path.
+    hosted_name: Option<String>,
     /// Whether this load only checks an ensemble against its composing models again, because one changed.
     is_revalidation: bool,
     /// The job of an ensemble, and the models whose loads it waits for.
@@ -159,8 +162,8 @@ struct BusyModel {
 pub enum PendingAction {
     /// A client asked for the load.
     Load(Box<LoadOrder>, ControlReply),
-    /// An ensemble needs the model as a step.
-    LoadDependency,
+    /// An ensemble needs the model as a step. With the path of the host that the ensemble is at.
+    LoadDependency(Option<String>),
     /// A repository scan found the model new or changed: the repository's index, and what it found there.
     LoadScanned(usize, Box<ModelDirectory>),
     /// The model is an ensemble and a composing model changed.

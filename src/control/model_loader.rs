@@ -41,7 +41,7 @@ use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETE
 use crate::model::{InstanceGroup, ModelIdentity, ModelSpec, VersionPolicy};
 use crate::queue::run_limit::RunLimit;
 use crate::runtime::clock;
-use crate::settings::Settings;
+use crate::settings::{Compat, Settings};
 use crate::time::Instant;
 
 /// A model's directory and the source that its files are read from.
@@ -98,7 +98,11 @@ impl ModelLoader {
     /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that
     /// is not there.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
-        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        let mut engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        // What their examples show is for nobody but their tests, whose servers stand in for others otherwise.
+        if cfg!(feature = "test-hooks") && settings.compat == Compat::Triton {
+            engines = engines.as_tritons(&services.metrics);
+        }
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
         let loader = Self::of(settings, engines, services);
         loader.host_gpus.check_required()?;

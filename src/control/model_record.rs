@@ -14,7 +14,7 @@ use crate::model::ensemble::ComposingModel;
 use crate::model::repository::ChangeMark;
 use crate::model::repository::changes::{KnownModel, NOT_UNIQUE};
 use crate::model::repository::index::{
-    DUPLICATE, LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState,
+    DUPLICATE, HostedModel, LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState,
 };
 use crate::queue::served_model::ServedModel;
 
@@ -54,6 +54,10 @@ pub struct ModelRecord {
     pub is_invalid: bool,
     /// Whether it was loaded by itself, and not only as a step of an ensemble.
     pub is_requested: bool,
+    /// What the host of the server knows it as, where it serves from the host's path.
+    pub hosted: Option<Arc<HostedModel>>,
+    /// The host's directory that it was loaded from, by itself or as a step of an ensemble there.
+    pub hosted_root: Option<String>,
     /// Whether it is in no repository any more: the record is removed when its last version is freed.
     pub is_gone: bool,
 }
@@ -188,6 +192,7 @@ impl ModelRecord {
             loading: self.loading.clone(),
             is_no_model: self.is_no_model,
             loads: self.loads,
+            hosted: self.hosted.clone(),
         }
     }
 }

@@ -102,6 +102,20 @@ impl ModelSource {
         Ok(self.scan(settings)?.models.into_iter().find(|model| model.name == name))
     }
 
+    /// The model in a directory of another name, `.` for all that is here.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed or is no model.
+    pub fn renamed(&self, path: &str, name: &str) -> Result<ModelDirectory, Error> {
+        let directory = if path == "." {
+            let listing = self.repository.list().map_err(|error| io_error("list", &self.root, &error))?;
+            ModelDirectory::of_listing(name.to_owned(), listing)?
+        } else {
+            ModelDirectory::from_entry(&self.repository.list_model(path))?
+        };
+        Ok(ModelDirectory { name: name.to_owned(), is_renamed: true, ..directory })
+    }
+
     /// The names of all models, without reading their directories.
     ///
     /// # Errors
@@ -122,7 +136,8 @@ impl ModelSource {
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
         let has_backend_file = has_backend_file(settings);
-        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file };
+        let is_renamed = model.is_renamed;
+        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file, is_renamed };
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }

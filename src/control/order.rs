@@ -7,18 +7,18 @@ use std::sync::Arc;
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, ModelOrigin, ReadyVersion};
 use crate::control::model_loader::ServingVersions;
-use crate::control::model_record::VersionRecord;
+use crate::control::model_record::{ModelRecord, VersionRecord};
 use crate::control::repositories::RepositoryScan;
 use crate::control::spawn::spawn;
 use crate::control::uploaded_files::UploadedFiles;
 use crate::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::log;
 use crate::model::ensemble;
 use crate::model::repository::ChangeMark;
 use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
-use crate::protocol::repository::{LoadOrder, RepositoryOrder, check_without_code};
+use crate::protocol::repository::{LoadOrder, LoadPlace, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
 use crate::shard::control_request::{ControlLease, ControlReply, OrderOrigin};
 
@@ -62,7 +62,7 @@ impl ControlThread {
                 // A model that brings code runs here already: it could as well write the files.
                 let is_of_model = reply.lease().and_then(ControlLease::origin).is_some();
                 let is_open = is_of_model || self.context.settings.allows_model_code_upload;
-                match check_without_code(&load).err().filter(|_| !is_open) {
+                match self.hosted_conflict(&load).or_else(|| check_without_code(&load).err().filter(|_| !is_open)) {
                     Some(refusal) => reply.send(Err(refusal)),
                     None => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
                 }
@@ -71,6 +71,18 @@ impl ControlThread {
                 self.schedule(name, PendingAction::Unload(Some(reply), with_dependents))
             }
         }
+    }
+
+    /// Why a model cannot be loaded from the host's path: it is there already, or another has its name.
+    fn hosted_conflict(&self, load: &LoadOrder) -> Option<Error> {
+        let LoadPlace::Hosted { name, .. } = &load.place else { return None };
+        let is_of_host = |model: &ModelRecord| model.hosted.as_ref().is_some_and(|hosted| hosted.name == *name);
+        let is_there = self.models.values().any(is_of_host)
+            || self.busy.values().any(|busy| busy.hosted_name.as_ref() == Some(name))
+            || self.busy.contains_key(&load.name)
+            || self.models.get(&load.name).is_some_and(|model| !model.serving.is_empty());
+        let text = || format!("model '{}' is loaded already, or another of its name is; unload it first", load.name);
+        is_there.then(|| Error::new(Code::Conflict, text()))
     }
 
     /// Starts an action on a model, or queues it until the model's current load has ended.
@@ -109,8 +121,10 @@ impl ControlThread {
             PendingAction::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
             PendingAction::LoadScanned(origin, directory) => (ModelOrigin::Known(origin, directory), None),
             PendingAction::Load(load, reply) => (ModelOrigin::Requested(load), Some(reply)),
-            PendingAction::LoadDependency => {
-                (ModelOrigin::Requested(Box::new(LoadOrder { name: name.clone(), ..LoadOrder::default() })), None)
+            PendingAction::LoadDependency(root) => {
+                let place = root.map(LoadPlace::Beside).unwrap_or_default();
+                let load = LoadOrder { name: name.clone(), place, ..LoadOrder::default() };
+                (ModelOrigin::Requested(Box::new(load)), None)
             }
             PendingAction::Revalidate => match self.models.get(&name).and_then(|model| model.ensemble_origin.clone()) {
                 Some(origin) => (origin, None),
@@ -118,7 +132,15 @@ impl ControlThread {
                 None => return,
             },
         };
-        self.busy.insert(name.clone(), BusyModel { reply, is_requested, is_revalidation, ..BusyModel::default() });
+        let hosted_name = match &origin {
+            ModelOrigin::Requested(load) => match &load.place {
+                LoadPlace::Hosted { name, .. } => Some(name.clone()),
+                LoadPlace::Repositories | LoadPlace::Beside(_) => None,
+            },
+            ModelOrigin::Known(..) => None,
+        };
+        let busy = BusyModel { reply, is_requested, is_revalidation, hosted_name, ..BusyModel::default() };
+        self.busy.insert(name.clone(), busy);
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
         let progress = Arc::new(LoadProgress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
@@ -179,6 +201,9 @@ impl ControlThread {
             model.is_requested |= is_requested;
             model.loads.time += took;
             uploaded_files = found.uploaded_files;
+            if outcome.is_ok() {
+                (model.hosted, model.hosted_root) = (found.hosted, found.hosted_root);
+            }
         }
         match self.recheck_ensemble(&name, outcome, &mut queued) {
             Ok((ready, changes)) => self.replace_versions(&name, (ready, uploaded_files), &changes, reply),
@@ -271,6 +296,7 @@ impl ControlThread {
             let numbers: Vec<u64> = model.serving.keys().copied().collect();
             let retired = Self::retire_versions(model, &name, &numbers);
             (model.shared, model.is_requested, model.ensemble_origin) = (None, false, None);
+            (model.hosted, model.hosted_root) = (None, None);
             model.composing.clear();
             model.forget_failures();
             if !retired.is_empty() {
@@ -447,5 +473,23 @@ mod tests {
         });
         assert!(polled(&mut b).is_some_and(|outcome| outcome.is_err()));
         assert_eq!(polled(&mut load(&mut control, "c", Some("a"))), None);
+    }
+
+    #[test]
+    fn a_path_of_the_host_is_loaded_once_and_under_a_name_that_is_free() {
+        let (mut control, requests) = (control(), ControlRequests::default());
+        let mut load = |name: &str, model: &str| {
+            let place = LoadPlace::Hosted { name: name.to_owned(), path: "/models/a/model".to_owned() };
+            let order = RepositoryOrder::Load(LoadOrder { name: model.to_owned(), place, ..LoadOrder::default() });
+            let (reply, mut outcome) = requests.admit(&order, None).unwrap();
+            control.handle_order(order, reply);
+            let polled = futures_lite::future::block_on(futures_lite::future::poll_once(&mut outcome));
+            polled.map(|outcome| outcome.map_err(|error| error.code()))
+        };
+        assert_eq!(load("h1", "a"), None, "it loads");
+        for (name, model) in [("h1", "a"), ("h1", "b"), ("h2", "a")] {
+            assert_eq!(load(name, model), Some(Err(Code::Conflict)), "{name} {model}");
+        }
+        assert_eq!(load("h2", "b"), None);
     }
 }

@@ -2,7 +2,7 @@
 //! cores of the shards. Made at start, after the models are loaded and before any thread starts, and again for each
 //! version that is loaded later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +15,12 @@ use crate::control::process_memory;
 use crate::control::spawn::spawn;
 use crate::control::trace::trace_link;
 use crate::error::Error;
-use crate::limits::RECEIVE_MEMORY_PART;
+use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, RECEIVE_MEMORY_PART};
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
+use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAiPaths};
+use crate::protocol::route::Delivery;
 use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
@@ -29,11 +31,13 @@ use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::settings::{Compat, ControlMode, Io, ResponseCompression, Settings};
+use crate::settings::{Compat, ControlMode, InvocationKind, Io, ResponseCompression, Settings};
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
+#[cfg(feature = "test-hooks")]
+use crate::shard::server_context::GrpcDelays;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
     ServiceOptions,
@@ -152,6 +156,14 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
         InstanceSite::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         InstanceSite::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+            #[cfg(feature = "test-hooks")]
+            let policy = Policy {
+                hold: crate::scheduler::hold::FirstBatchHold {
+                    requests: settings.foreign.test_hooks.first_batch_requests,
+                    backlogged: settings.foreign.test_hooks.first_batch_backlog,
+                },
+                ..policy
+            };
             let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
             let (model_queue, producers) =
                 ModelQueue::with_parkings(policy, bounds, shards, parkings, loaded.registration, sequences);
@@ -204,22 +216,8 @@ pub fn server_context(
     (gpus, custom, run_memory): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
 ) -> ServerContext {
     ServerContext {
-        service: ServiceOptions {
-            id: settings.id.clone(),
-            is_controlled: settings.control_mode == ControlMode::Explicit,
-            strict_readiness: settings.strict_readiness,
-            tells_timing: settings.tells_timing,
-            tells_load: settings.metrics_config.tells_load,
-            follows_triton: settings.compat == Compat::Triton,
-            allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
-            access_log_per_million: settings.access_log_per_million,
-            grpc_compression: match settings.grpc_compression {
-                ResponseCompression::None => None,
-                ResponseCompression::Low => Some(DeflateLevel::Low),
-                ResponseCompression::Medium => Some(DeflateLevel::Medium),
-                ResponseCompression::High => Some(DeflateLevel::High),
-            },
-        },
+        service: service(settings),
+        front_ends: front_ends(settings),
         policy: RequestPolicy { http: settings.http_policy.clone(), grpc: settings.grpc_policy.clone() },
         connection_limits: connection_limits(settings),
         runtime: RuntimeOptions {
@@ -272,11 +270,89 @@ fn connection_limits(settings: &Settings) -> ConnectionLimits {
         address_connections_max: settings.connections.address_count_max,
         timeouts: settings.connections.timeouts,
         http_input_size_max: settings.http_input_size_max,
-        grpc_message_size_max: settings.grpc_message_size_max,
+        grpc_message_size_max: settings.grpc_message_size_max.unwrap_or(match settings.compat {
+            Compat::Protocol => GRPC_MESSAGE_SIZE_MAX,
+            Compat::Triton => GRPC_MESSAGE_SIZE_MAX_TRITON,
+        }),
         http2_streams_max: settings.http2_streams_max,
         http2_resets_max: settings.http2_resets_max,
         http2_control_frames_max: settings.http2_control_frames_max,
         keep_alive: settings.grpc_keep_alive,
+    }
+}
+
+/// What clients see of the server as a whole.
+fn service(settings: &Settings) -> ServiceOptions {
+    ServiceOptions {
+        id: settings.id.clone(),
+        is_controlled: settings.control_mode == ControlMode::Explicit,
+        strict_readiness: settings.strict_readiness,
+        tells_timing: settings.tells_timing,
+        tells_load: settings.metrics_config.tells_load,
+        follows_triton: settings.compat == Compat::Triton,
+        allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
+        access_log_per_million: settings.access_log_per_million,
+        #[cfg(feature = "test-hooks")]
+        grpc_delays: GrpcDelays {
+            answer: settings.foreign.test_hooks.grpc_answer_delay,
+            infer: settings.foreign.test_hooks.grpc_infer_delay,
+            infer_answer: settings.foreign.test_hooks.grpc_infer_answer_delay,
+        },
+        grpc_compression: match settings.grpc_compression {
+            ResponseCompression::None => None,
+            ResponseCompression::Low => Some(DeflateLevel::Low),
+            ResponseCompression::Medium => Some(DeflateLevel::Medium),
+            ResponseCompression::High => Some(DeflateLevel::High),
+        },
+    }
+}
+
+/// What the ports of hosting services serve.
+fn front_ends(settings: &Settings) -> FrontEnds {
+    let sagemaker = &settings.foreign.sagemaker;
+    let sagemaker_paths = sagemaker.is_on.then(|| SageMakerPaths {
+        pings_live: sagemaker.pings_live,
+        model: sagemaker.model.clone(),
+        invocation: match sagemaker.invocation {
+            InvocationKind::Infer => Invocation::Infer,
+            InvocationKind::Generate => Invocation::Generate(Delivery::Single),
+            InvocationKind::GenerateStream => Invocation::Generate(Delivery::Stream),
+        },
+        models_root: sagemaker.models_root.clone(),
+    });
+    let vertex_ai = &settings.foreign.vertex_ai;
+    let routes = vertex_ai.predict.clone().zip(vertex_ai.health.clone()).filter(|_| vertex_ai.is_on);
+    let vertex_ai_paths = routes.map(|(predict, health)| VertexAiPaths {
+        predict,
+        health,
+        model: vertex_ai.model.clone().unwrap_or_default(),
+        shows_metrics: settings.metrics.is_some(),
+    });
+    FrontEnds { sagemaker: sagemaker_paths, vertex_ai: vertex_ai_paths }
+}
+
+/// Finds the model of predictions of Vertex AI among those that serve, where that is on.
+///
+/// # Errors
+/// `InvalidArgument` where it is none of them, or not named and not the only one; the texts are tritonserver's.
+pub fn choose_default_model(settings: &mut Settings, loaded: &[LoadedVersion]) -> Result<(), Error> {
+    if !settings.foreign.vertex_ai.is_on {
+        return Ok(());
+    }
+    let names: BTreeSet<&str> = loaded.iter().map(|loaded| loaded.spec.name.as_str()).collect();
+    match &settings.foreign.vertex_ai.model {
+        Some(model) if names.contains(model.as_str()) => Ok(()),
+        Some(model) => Err(Error::invalid(format!(
+            "failed to start Vertex AI service: Expect the default model '{model}' is loaded"
+        ))),
+        None if names.len() == 1 => {
+            settings.foreign.vertex_ai.model = names.into_iter().next().map(str::to_owned);
+            Ok(())
+        }
+        None => Err(Error::invalid(
+            "failed to start Vertex AI service: Expect the model repository contains only a single model if default \
+             model is not specified",
+        )),
     }
 }
 
@@ -370,5 +446,24 @@ fn warn_of_unknown_policies(settings: &Settings, loaded: &LoadedVersion) {
             let (name, policy) = (&loaded.spec.name, &group.host_policy);
             log::warning(&format!("'{name}' names the host policy '{policy}', which no --host-policy describes"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grpc_message_may_be_as_large_as_tritons_where_its_flag_is_given() {
+        let control: ControlSender = Arc::new(|_| {});
+        let sources = (Arc::default(), CustomMetrics::new(Vec::new()), Arc::new(RunMemory::new(1)));
+        let size_max = |compat, grpc_message_size_max| {
+            let settings = Settings { compat, grpc_message_size_max, ..Settings::default() };
+            let context = server_context(&settings, 1, &control, (&sources.0, &sources.1, &sources.2));
+            context.connection_limits.grpc_message_size_max
+        };
+        assert_eq!(size_max(Compat::Protocol, None), 64 << 20);
+        assert_eq!(size_max(Compat::Triton, None), (2 << 30) - 1);
+        assert_eq!(size_max(Compat::Triton, Some(7)), 7, "the flag holds");
     }
 }

@@ -44,13 +44,18 @@ fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     // A model whose configuration leaves it open is loaded on the CPU here: those on GPUs are not tried.
     let settings = Arc::new(Settings { uses_gpu_unasked: false, ..settings.clone() });
     let loader = ModelLoader::for_trial(&settings)?;
-    let TrialOrder { path, is_repository, name, version, given, .. } = order;
+    let TrialOrder { path, is_repository, name, renamed_from, version, given, .. } = order;
     let source = match is_repository {
         true => ModelSource::of_directory(path).map_err(|error| Error::unavailable(error.to_string()))?,
         false => ModelSource::open(&path, &settings)?,
     };
-    let found = source.find(&name, &settings)?;
-    let mut directory = found.ok_or_else(|| Error::unavailable("it is gone from its repository"))?;
+    let mut directory = match renamed_from.as_str() {
+        "" => {
+            let found = source.find(&name, &settings)?;
+            found.ok_or_else(|| Error::unavailable("it is gone from its repository"))?
+        }
+        path => source.renamed(path, &name)?,
+    };
     directory.given = given.or(directory.given);
     let location = ModelLocation { source: &source, directory: &directory };
     let opened = loader.open(location).map_err(|failure| failure.error().clone())?;

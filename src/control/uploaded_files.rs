@@ -62,7 +62,7 @@ mod tests {
     fn files_lie_in_a_directory_of_their_own_until_it_is_dropped() {
         let file = |path: &str| (path.to_owned(), bytes::Bytes::from_static(b"x"));
         let files = vec![file("1/model.onnx"), file("1/weights/a"), file("3/model.onnx")];
-        let load = LoadOrder { name: "m".to_owned(), config: None, files };
+        let load = LoadOrder { name: "m".to_owned(), config: None, files, ..LoadOrder::default() };
         let uploaded_files = UploadedFiles::new(&load).unwrap();
         let other = UploadedFiles::new(&load).unwrap();
         assert_ne!(uploaded_files._directory.path(), other._directory.path());

@@ -248,7 +248,7 @@ mod tests {
             "warmup/words" => Ok(b"\x01\0\0\0a\0\0\0\0".to_vec()),
             _ => Err(Error::not_found(format!("{path} of at most {size_max}"))),
         };
-        let model = Identity.load(&Arc::new(spec.clone()), Path::new(""))?;
+        let model = Identity::default().load(&Arc::new(spec.clone()), Path::new(""))?;
         let model = with_warm_up(model, &spec, &[], files)?;
         threads::enter(1, |threads| model.new_instance(threads).map(drop))
     }

@@ -9,7 +9,7 @@ use crate::policy::{ApiCategory, ApiRestrictions, ClientPolicy, PolicyProtocol};
 use crate::protocol::grpc::Rpc;
 use crate::protocol::grpc::service::ControlRpc;
 use crate::protocol::infer::InferRequest;
-use crate::protocol::route::{PathEndpoint, PathTarget, Route, RouteAction};
+use crate::protocol::route::{HostedAction, PathEndpoint, PathTarget, Route, RouteAction};
 use crate::wire::message::Fields;
 
 /// The parameters that header fields come to, or the refusal of one that must not be forwarded.
@@ -88,7 +88,9 @@ impl PathEndpoint<'_> {
         match &self.target {
             PathTarget::Server(route) => route.category(),
             PathTarget::Model(_, _, action) => action.category(),
-            PathTarget::NamedRepository => ApiCategory::ModelRepository,
+            PathTarget::NamedRepository | PathTarget::HostedModels | PathTarget::HostedModel(_) => {
+                ApiCategory::ModelRepository
+            }
         }
     }
 }
@@ -105,7 +107,10 @@ impl Route<'_> {
             Self::SharedMemory(..) => ApiCategory::SharedMemory,
             Self::ModelConfig(_) => ApiCategory::ModelConfig,
             Self::Repository(_) => ApiCategory::ModelRepository,
-            Self::Statistics | Self::ModelStatistics(_) => ApiCategory::Statistics,
+            Self::Hosted(HostedAction::Invoke(_)) => ApiCategory::Inference,
+            Self::Hosted(_) => ApiCategory::ModelRepository,
+            // Counts of requests by model, as the statistics.
+            Self::Statistics | Self::ModelStatistics(_) | Self::Metrics => ApiCategory::Statistics,
         }
     }
 }

@@ -36,6 +36,35 @@ pub struct LoadOrder {
     pub config: Option<String>,
     /// Files, by their path below the model's directory, that replace its contents.
     pub files: Vec<(String, Bytes)>,
+    /// Where it is looked for.
+    pub place: LoadPlace,
+}
+
+/// Where the model of a load is looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LoadPlace {
+    /// In the repositories of the server.
+    #[default]
+    Repositories,
+    /// At a path of the host of the server, where its directory may have any name.
+    Hosted {
+        /// The host's name of the model.
+        name: String,
+        /// The path.
+        path: String,
+    },
+    /// Among the models at such a path, else in the repositories: it is a step of an ensemble that is there.
+    Beside(String),
+}
+
+impl LoadPlace {
+    /// The path of the host.
+    pub fn root(&self) -> Option<&str> {
+        match self {
+            Self::Repositories => None,
+            Self::Hosted { path, .. } | Self::Beside(path) => Some(path),
+        }
+    }
 }
 
 impl RepositoryOrder {
@@ -198,7 +227,7 @@ mod tests {
     #[test]
     fn the_size_of_an_order_is_what_it_brings() {
         let files = vec![("1/a".to_owned(), Bytes::from_static(b"1234"))];
-        let load = LoadOrder { name: "m".to_owned(), config: Some("{}".to_owned()), files };
+        let load = LoadOrder { name: "m".to_owned(), config: Some("{}".to_owned()), files, ..LoadOrder::default() };
         assert_eq!(RepositoryOrder::Load(load).size(), 2 + 3 + 4);
         assert_eq!(RepositoryOrder::Index { only_ready: false }.size(), 0);
     }

@@ -51,6 +51,26 @@ pub enum Route<'a> {
     SharedMemory(RegionKind, RegionAction, &'a str),
     /// `GET` and `POST /v2[/models/M]/trace/setting`; without a model the setting of the server.
     TraceSetting(Option<ModelPath<'a>>),
+    /// The metrics, where the Vertex AI front end leads to them.
+    Metrics,
+    /// Endpoints below `/models` of the SageMaker front end.
+    Hosted(HostedAction<'a>),
+}
+
+/// An operation on the models that the host loads by their paths: SageMaker's multi-model contract. The names are the
+/// host's own, and only compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedAction<'a> {
+    /// `GET /models`.
+    List,
+    /// `POST /models`.
+    Load,
+    /// `GET /models/M`.
+    Describe(&'a str),
+    /// `DELETE /models/M`.
+    Unload(&'a str),
+    /// `POST /models/M/invoke`.
+    Invoke(&'a str),
 }
 
 /// An operation on a shared memory region, or on all regions if the name is empty. `protocol::shared_memory`
@@ -97,19 +117,23 @@ pub struct ModelPath<'a> {
 
 /// The methods that an endpoint accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AllowedMethods {
+pub(super) enum AllowedMethods {
     /// GET, and HEAD, which probes send.
     Get,
     /// POST.
     Post,
     /// Both.
     GetOrPost,
+    /// GET, HEAD and DELETE.
+    GetOrDelete,
 }
 
 /// What a path leads to, whatever the method.
 pub struct PathEndpoint<'a> {
-    methods: AllowedMethods,
+    pub(super) methods: AllowedMethods,
     pub(super) target: PathTarget<'a>,
+    /// Whether the way to it is closed: what it changes is changed by another.
+    pub(super) is_closed: bool,
 }
 
 /// What a path leads to.
@@ -120,6 +144,10 @@ pub(super) enum PathTarget<'a> {
     Model(&'a str, Option<&'a str>, RouteAction),
     /// An endpoint that names one repository, which Triton does not support.
     NamedRepository,
+    /// The models that the host loads by their paths.
+    HostedModels,
+    /// One of them.
+    HostedModel(&'a str),
 }
 
 /// An endpoint of one model.
@@ -150,7 +178,7 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
 /// `NotFound` for an unknown path.
 pub fn find(path: &[u8]) -> Result<PathEndpoint<'_>, Error> {
     let found = std::str::from_utf8(path).ok().and_then(find_endpoint).ok_or_else(unknown_path);
-    found.map(|(methods, target)| PathEndpoint { methods, target })
+    found.map(|(methods, target)| PathEndpoint { methods, target, is_closed: false })
 }
 
 impl<'a> PathEndpoint<'a> {
@@ -163,21 +191,35 @@ impl<'a> PathEndpoint<'a> {
     ///
     /// # Errors
     ///
-    /// `MethodNotAllowed` for a method that it does not accept, `Unsupported` for an endpoint that is not implemented,
-    /// `NotFound` for a malformed model name, `InvalidArgument` for a malformed version.
+    /// `MethodNotAllowed` for a method that it does not accept, `Restricted` where the way to it is closed, `Unsupported`
+    /// for an endpoint that is not implemented, `NotFound` for a malformed model name, `InvalidArgument` for a malformed
+    /// version.
     pub fn route(self, method: Method) -> Result<Route<'a>, Error> {
         if !self.methods.allows(method) {
             return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
         }
-        self.target.route()
+        if self.is_closed {
+            let text = "a redirect changes nothing in the server: ask for this on the HTTP port";
+            return Err(Error::new(Code::Restricted, text));
+        }
+        self.target.route(method)
     }
 }
 
 impl<'a> PathTarget<'a> {
-    fn route(self) -> Result<Route<'a>, Error> {
+    fn route(self, method: Method) -> Result<Route<'a>, Error> {
         match self {
             PathTarget::Server(route) => Ok(route),
             PathTarget::NamedRepository => Err(named_repository()),
+            PathTarget::HostedModels => {
+                let action = if method == Method::Post { HostedAction::Load } else { HostedAction::List };
+                Ok(Route::Hosted(action))
+            }
+            PathTarget::HostedModel(name) => {
+                let is_unload = method == Method::Delete;
+                let action = if is_unload { HostedAction::Unload(name) } else { HostedAction::Describe(name) };
+                Ok(Route::Hosted(action))
+            }
             PathTarget::Model(name, version, action) => {
                 let version = version.map(version_number).transpose()?;
                 if !is_model_name(name) {
@@ -244,7 +286,8 @@ impl AllowedMethods {
         match method {
             Method::Get => self != Self::Post,
             Method::Head => self != Self::Post,
-            Method::Post => self != Self::Get,
+            Method::Post => matches!(self, Self::Post | Self::GetOrPost),
+            Method::Delete => self == Self::GetOrDelete,
             Method::Other => false,
         }
     }
@@ -255,6 +298,7 @@ impl AllowedMethods {
             Self::Get => "GET, HEAD",
             Self::Post => "POST",
             Self::GetOrPost => "GET, HEAD, POST",
+            Self::GetOrDelete => "GET, HEAD, DELETE",
         }
     }
 }
@@ -264,7 +308,7 @@ fn unknown_path() -> Error {
 }
 
 /// The table of paths; `None` for an unknown one.
-fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
+pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     let mut parts = path.strip_prefix("/v2")?.split('/');
     // Text between `v2` and the first slash means another word, as in `/v2x`.
     if !parts.next()?.is_empty() {

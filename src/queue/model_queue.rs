@@ -106,8 +106,11 @@ impl ModelQueue {
                 Batcher::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
             }
         };
+        let queue = LockedQueue::new(rings, batcher);
+        #[cfg(feature = "test-hooks")]
+        let queue = queue.with_hold(policy.hold);
         let model_queue = Arc::new(Self {
-            queue: Mutex::new(LockedQueue::new(rings, batcher)),
+            queue: Mutex::new(queue),
             counters: QueueCounters::new(policy.rows_max),
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
             policy,

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::limits::QUEUE_REQUESTS_MAX;
+#[cfg(feature = "test-hooks")]
+use crate::scheduler::hold::FirstBatchHold;
 
 /// How one model version batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,9 @@ pub struct Policy {
     pub queue_default: QueuePolicy,
     /// Policies by level (`priority_queue_policy`).
     pub queue_by_level: BTreeMap<u64, QueuePolicy>,
+    /// What the first batch waits for.
+    #[cfg(feature = "test-hooks")]
+    pub hold: FirstBatchHold,
 }
 
 /// How long requests of one priority level may wait, and how many.
@@ -76,6 +81,8 @@ impl Default for Policy {
             priority_default: 0,
             queue_default: QueuePolicy::default(),
             queue_by_level: BTreeMap::new(),
+            #[cfg(feature = "test-hooks")]
+            hold: FirstBatchHold::default(),
         }
     }
 }

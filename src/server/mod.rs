@@ -24,7 +24,7 @@ use crate::control::load_trial::LoadTrials;
 use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
-use crate::control::plan::{PlannedModel, ServerPlan};
+use crate::control::plan::{PlannedModel, ServerPlan, choose_default_model};
 use crate::control::repositories::Repositories;
 use crate::control::shared_memory::SharedMemoryReceivers;
 use crate::control::spawn::spawn;
@@ -97,9 +97,11 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // First of all: until the handlers are in place, a signal kills the process.
     forward_signals(settings.log_file.is_some(), &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
+    let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
+    settings.foreign.vertex_ai.check().map_err(no_paths)?;
     // Tried before the models load, so that a port in use is reported at once.
     let addresses = claim_addresses(settings)?;
-    let settings = Arc::new(settings.clone());
+    let mut settings = Arc::new(settings.clone());
     // Before the models load, so that a login that Redis refuses is told at once.
     let redis = redis::start(&settings)?;
     let loader = Arc::new(model_loader(&settings, &messages)?);
@@ -113,6 +115,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
     let but_failed = initial.but_failed();
     let InitialLoad { loaded, models, .. } = initial;
+    choose_default_model(Arc::make_mut(&mut settings), &loaded)?;
     deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
     loader.handle_started();
@@ -363,7 +366,13 @@ fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
         });
         claimed.map(Some)
     };
-    Ok(Addresses { http: claim(settings.http)?, grpc: claim(settings.grpc)?, metrics: claim(settings.metrics)? })
+    Ok(Addresses {
+        http: claim(settings.http)?,
+        grpc: claim(settings.grpc)?,
+        metrics: claim(settings.metrics)?,
+        sagemaker: claim(settings.foreign.sagemaker.endpoint())?,
+        vertex_ai: claim(settings.foreign.vertex_ai.endpoint())?,
+    })
 }
 
 fn log_addresses(addresses: Addresses, models: &ModelRecords) {
@@ -375,6 +384,12 @@ fn log_addresses(addresses: Addresses, models: &ModelRecords) {
     }
     if let Some(address) = addresses.metrics {
         log::info(&format!("Started Metrics Service at {address}"));
+    }
+    if let Some(address) = addresses.sagemaker {
+        log::info(&format!("Started Sagemaker HTTPService at {address}"));
+    }
+    if let Some(address) = addresses.vertex_ai {
+        log::info(&format!("Started Vertex AI HTTPService at {address}"));
     }
     if models.values().all(|model| model.serving.is_empty()) {
         log::warning("no model is served yet");

@@ -4,15 +4,21 @@
 mod backend;
 mod cache;
 pub mod environment;
+mod front_end;
 mod metrics;
 mod table;
+#[cfg(feature = "test-hooks")]
+mod test_hooks;
 mod trace;
 mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
+pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::settings::metrics::MetricsConfig;
+#[cfg(feature = "test-hooks")]
+pub use crate::settings::test_hooks::TestHooks;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource,
@@ -58,6 +64,8 @@ pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, Stri
 /// for a person.
 pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
     let mut settings = Settings::default();
+    let is_for_predictions = front_end::is_for_predictions(variables);
+    settings.foreign.vertex_ai.is_on = is_for_predictions;
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
     let left = |name: &str| if name == REPOSITORY.1 && !paths.is_empty() { None } else { variables(name) };
@@ -68,6 +76,18 @@ pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, 
     environment::apply(&mut settings, variables)?;
     if !paths.is_empty() {
         settings.repositories = paths;
+    }
+    if is_for_predictions {
+        // What is not asked for is not served there.
+        let is_asked_for = |flag: &str, variable: &str| {
+            flags::is_given(matches, flag) || variables(variable).is_some_and(|value| !value.is_empty())
+        };
+        settings.http = settings.http.filter(|_| is_asked_for("allow-http", "DEUTERON_ALLOW_HTTP"));
+        settings.grpc = settings.grpc.filter(|_| is_asked_for("allow-grpc", "DEUTERON_ALLOW_GRPC"));
+    }
+    settings.foreign.read_variables(variables)?;
+    if settings.foreign.vertex_ai.is_on && settings.repositories.is_empty() {
+        settings.repositories.extend(front_end::storage(variables));
     }
     check(settings)
 }
@@ -102,7 +122,7 @@ const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effe
 fn check(mut settings: Settings) -> Result<Settings, String> {
     let warnings = trace::check(&mut settings.trace)?;
     settings.warnings.extend(warnings);
-    if settings.auto_complete_disabled {
+    if settings.foreign.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(
                 "Overriding deprecated '--strict-model-config' from False to True in favor of \
@@ -121,7 +141,15 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
     }
-    let endpoints = [("HTTP", settings.http), ("GRPC", settings.grpc), ("metrics", settings.metrics)];
+    let endpoints = [
+        ("HTTP", settings.http),
+        ("GRPC", settings.grpc),
+        ("metrics", settings.metrics),
+        ("Vertex AI", settings.foreign.vertex_ai.endpoint()),
+        ("SageMaker", settings.foreign.sagemaker.endpoint()),
+    ];
+    let [others @ .., _] = &endpoints;
+    front_end::check_ports(&settings.foreign.sagemaker, others)?;
     for (index, (one, first)) in endpoints.iter().enumerate() {
         for (other, second) in endpoints.iter().skip(index + 1) {
             if first.is_some_and(|(_, port)| port != 0) && first == second {

@@ -2,6 +2,7 @@
 //! where it bounds something, and a field of [`Settings`].
 
 mod foreign;
+mod front_end;
 mod keep_alive;
 mod limit;
 mod metrics;
@@ -28,6 +29,7 @@ pub(super) const SECTIONS: &[Section<Settings>] = &[
     Section { title: "Models", flags: MODEL_FLAGS },
     Section { title: "Model configurations and backends", flags: CONFIGURATION_FLAGS },
     Section { title: "Addresses", flags: ADDRESS_FLAGS },
+    Section { title: "Front ends of hosting services", flags: front_end::FLAGS },
     Section { title: "Cores and instances", flags: CORE_FLAGS },
     Section { title: "GPUs", flags: GPU_FLAGS },
     Section { title: "Queues, caches and shared memory", flags: limit::QUEUE_FLAGS },
@@ -200,7 +202,7 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         default: Absent,
         help: "Take nothing from the model file that the configuration leaves out; there must be one",
         apply: |settings, _| {
-            settings.auto_complete_disabled = true;
+            settings.foreign.auto_complete_disabled = true;
             Ok(())
         },
     },

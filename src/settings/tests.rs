@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+#[cfg(feature = "test-hooks")]
+use std::time::Duration;
 
 use super::*;
 use crate::flags::{Fallback, Flag, Takes, flags};
@@ -36,6 +38,8 @@ fn value_of(flag: &Flag<Settings>) -> &'static str {
         ("FILE", "f"),
         ("RATE", "0.5"),
         ("APIS:KEY=SECRET", "health:k=v"),
+        ("/DIRECTORY", "/d"),
+        ("FIRST-LAST", "81-90"),
     ];
     let names = [&names[..], &lists, &more].concat();
     match flag.takes {
@@ -171,7 +175,10 @@ fn what_kubernetes_says_of_services_is_not_read() {
     }
     for flag in flags(SECTIONS) {
         let name = flag.variable();
-        assert!(!name.contains("_SERVICE_") && !name.contains("_PORT_") && name != "DEUTERON_PORT", "{name}");
+        // Behind this word Kubernetes has a number.
+        let is_range = name.ends_with("_PORT_RANGE");
+        assert!(!name.contains("_SERVICE_") && (!name.contains("_PORT_") || is_range), "{name}");
+        assert_ne!(name, "DEUTERON_PORT");
     }
     assert_eq!(serve_with("m", &[("DEUTERON_ID", "tcp://a")]).unwrap().id, "tcp://a");
 }
@@ -333,4 +340,99 @@ fn cores_policies_and_resources_are_lists() {
     let resource = |name: &str, count, device| RateResource { name: name.to_owned(), count, device };
     assert_eq!(settings.rate_resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
     assert!(!settings.is_rate_limited);
+}
+
+#[test]
+fn the_variables_of_hosting_services_say_what_flags_do_not() {
+    let serve = |line: &str, more: &[(&str, &str)]| {
+        let routes = [("AIP_PREDICT_ROUTE", "/p"), ("AIP_HEALTH_ROUTE", "/h")];
+        serve_with(line, &[&routes[..], more].concat())
+    };
+    let on = serve("m --allow-vertex-ai=true", &[("AIP_HTTP_PORT", "81")]).unwrap();
+    assert_eq!(on.foreign.vertex_ai.endpoint().map(|(_, port)| port), Some(81));
+    assert!(on.http.is_some() && on.grpc.is_some() && on.foreign.vertex_ai.check().is_ok());
+    let port = |line: &str| serve(line, &[("AIP_HTTP_PORT", "81")]).unwrap().foreign.vertex_ai.endpoint().unwrap().1;
+    assert_eq!(port("m --allow-vertex-ai=true --vertex-ai-port=82"), 82, "the flag holds");
+    assert_eq!(serve("m", &[("AIP_HTTP_PORT", "x")]), serve("m", &[]), "without the front end nothing is read");
+    let refused = serve("m --allow-vertex-ai=true", &[("AIP_HTTP_PORT", "x")]);
+    assert_eq!(refused.unwrap_err(), "AIP_HTTP_PORT=x: expected a port from 0 to 65535");
+    let lacks = |line: &str, variable: &[(&str, &str)]| serve_with(line, variable).unwrap().foreign.vertex_ai.check();
+    let on = "m --allow-vertex-ai=true";
+    assert!(lacks(on, &[("AIP_HEALTH_ROUTE", "/h")]).is_err_and(|why| why.starts_with("API_PREDICT_ROUTE is not")));
+    assert!(lacks(on, &[("AIP_PREDICT_ROUTE", "/p")]).is_err_and(|why| why.starts_with("AIP_HEALTH_ROUTE is not")));
+    assert_eq!(lacks("m", &[]), Ok(()));
+
+    let prediction = [("AIP_MODE", "PREDICTION"), ("AIP_STORAGE_URI", "u")];
+    let shown = |line: &str, more: &[(&str, &str)]| {
+        let settings = serve(line, &[&prediction[..], more].concat()).unwrap();
+        (settings.foreign.vertex_ai.is_on, settings.http.is_some(), settings.grpc.is_some(), settings.repositories)
+    };
+    assert_eq!(shown("", &[]), (true, false, false, vec!["u".into()]));
+    assert_eq!(shown("m --allow-grpc=true", &[]), (true, false, true, vec!["m".into()]));
+    assert_eq!(shown("m", &[("DEUTERON_ALLOW_HTTP", "true")]), (true, true, false, vec!["m".into()]));
+    assert_eq!(shown("m --allow-vertex-ai=false", &[]), (false, false, false, vec!["m".into()]));
+    assert!(serve_with("", &[("AIP_STORAGE_URI", "u")]).is_err(), "only where Vertex AI is served");
+
+    let sagemaker =
+        |line: &str, variables: &[(&str, &str)]| serve_with(line, variables).map(|all| all.foreign.sagemaker);
+    let on = "m --allow-sagemaker=true";
+    let variables = [
+        ("SAGEMAKER_BIND_TO_PORT", "83"),
+        ("SAGEMAKER_SAFE_PORT_RANGE", "8000-9000"),
+        ("SAGEMAKER_TRITON_PING_MODE", "live"),
+        ("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "n"),
+        ("SAGEMAKER_TRITON_INFERENCE_TYPE", "generate_stream"),
+    ];
+    let all = sagemaker(on, &variables).unwrap();
+    assert_eq!((all.port, all.safe_ports, all.pings_live), (Some(83), Some((8000, 9000)), true));
+    assert_eq!((all.model.as_str(), all.invocation), ("n", InvocationKind::GenerateStream));
+    assert_eq!(sagemaker("m", &variables), Ok(SageMakerSettings::default()));
+    let refused = sagemaker(on, &[("SAGEMAKER_TRITON_INFERENCE_TYPE", "x")]).unwrap_err();
+    let want = "Invalid SAGEMAKER_TRITON_INFERENCE_TYPE 'x': expected infer, generate or generate_stream";
+    assert_eq!(refused, want);
+    for range in ["x", "9-8", "8000", "1-99999"] {
+        assert!(sagemaker(&format!("{on} --sagemaker-safe-port-range={range}"), &[]).is_err(), "{range}");
+    }
+    let refused = sagemaker(&format!("{on} --sagemaker-safe-port-range=8081-9000"), &[]).unwrap_err();
+    let want = "The server cannot listen to HTTP requests at port 8000, allowed port range is [8081, 9000]";
+    assert_eq!(refused, want);
+    let elsewhere = "--sagemaker-safe-port-range=8081-9000 --http-address=127.0.0.1 --grpc-address=127.0.0.1";
+    assert!(
+        sagemaker(&format!("{on} {elsewhere} --metrics-port=8082"), &[]).is_ok(),
+        "other addresses are not its own"
+    );
+    let same = sagemaker(&format!("{on} --sagemaker-port=8000"), &[]).unwrap_err();
+    assert_eq!(same, "The server cannot listen to HTTP requests and SageMaker requests at the same address and port");
+}
+
+/// What tritonserver's own tests set.
+const TEST_HOOKS: [(&str, &str); 5] = [
+    ("TRITONSERVER_DELAY_SCHEDULER", "4"),
+    ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "2"),
+    ("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC", "3"),
+    ("TRITONSERVER_DELAY_GRPC_PROCESS", "5000"),
+    ("TRITONSERVER_DELAY_GRPC_COMPLETE", "7"),
+];
+
+#[cfg(not(feature = "test-hooks"))]
+#[test]
+fn a_build_for_users_reads_no_test_hooks() {
+    assert_eq!(serve_with("m", &TEST_HOOKS), serve("m"));
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn a_build_for_tests_reads_what_they_hold_back() {
+    let hooks = serve_with("m", &TEST_HOOKS).unwrap().foreign.test_hooks;
+    let want = TestHooks {
+        first_batch_requests: 4,
+        first_batch_backlog: 2,
+        grpc_answer_delay: Duration::from_secs(3),
+        grpc_infer_delay: Duration::from_secs(5),
+        grpc_infer_answer_delay: Duration::from_millis(7),
+    };
+    assert_eq!(hooks, want);
+    let refused = serve_with("m", &[("TRITONSERVER_DELAY_SCHEDULER", "x")]).unwrap_err();
+    assert_eq!(refused, "TRITONSERVER_DELAY_SCHEDULER=x: expected a whole number");
+    assert_eq!(serve("m").unwrap().foreign.test_hooks, TestHooks::default());
 }

@@ -81,8 +81,17 @@ pub(super) fn set_count<T: std::str::FromStr + Default + PartialEq>(place: &mut 
     Ok(())
 }
 
+pub(super) fn parse_port(value: &str) -> Result<u16, String> {
+    value.parse().map_err(|_| "expected a port from 0 to 65535".to_owned())
+}
+
+pub(super) fn parse_address(value: &str) -> Result<IpAddr, String> {
+    let name = if value == "localhost" { "127.0.0.1" } else { value };
+    name.parse().map_err(|_| "expected an IP address".to_owned())
+}
+
 pub(super) fn set_port(place: &mut Endpoint, value: &str) -> Result<(), String> {
-    let port = value.parse().map_err(|_| "expected a port from 0 to 65535".to_owned())?;
+    let port = parse_port(value)?;
     if let Some((_, have)) = place {
         *have = port;
     }
@@ -90,8 +99,7 @@ pub(super) fn set_port(place: &mut Endpoint, value: &str) -> Result<(), String> 
 }
 
 pub(super) fn set_address(place: &mut Endpoint, value: &str) -> Result<(), String> {
-    let name = if value == "localhost" { "127.0.0.1" } else { value };
-    let address = name.parse().map_err(|_| "expected an IP address".to_owned())?;
+    let address = parse_address(value)?;
     if let Some((have, _)) = place {
         *have = address;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
-use crate::settings::{BackendConfig, CacheSettings, MetricsConfig, TraceSettings};
+use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TraceSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Settings {
     pub grpc: Option<(IpAddr, u16)>,
     /// Where metrics are served; `None` where they are not.
     pub metrics: Option<(IpAddr, u16)>,
+    /// What hosts and tests of tritonserver ask for.
+    pub foreign: ForeignSettings,
     /// The server's name in its metadata.
     pub id: String,
     /// Shards; `None` for one on every core that the workers leave.
@@ -61,8 +63,6 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
     pub auto_complete: bool,
-    /// Whether a flag says that nothing is, whatever another says.
-    pub auto_complete_disabled: bool,
     /// What to tell of the flags when the server starts.
     pub warnings: Vec<String>,
     /// Settings of the backends.
@@ -81,8 +81,8 @@ pub struct Settings {
     pub run_timeout: Duration,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,
-    /// Bytes of a gRPC message.
-    pub grpc_message_size_max: usize,
+    /// Bytes of a gRPC message; where it is not given, 64 MiB, and as tritonserver with [`Compat::Triton`].
+    pub grpc_message_size_max: Option<usize>,
     /// Whether gRPC's inference responses are compressed, and how much.
     pub grpc_compression: ResponseCompression,
     /// Requests that may wait for one model version.
@@ -325,6 +325,7 @@ impl Default for Settings {
             http: Some((EVERYWHERE, 8000)),
             grpc: Some((EVERYWHERE, 8001)),
             metrics: Some((EVERYWHERE, 8002)),
+            foreign: ForeignSettings::default(),
             id: "deuteron".to_owned(),
             shards: None,
             worker_cores: None,
@@ -343,7 +344,6 @@ impl Default for Settings {
             listens_first: false,
             strict_readiness: true,
             auto_complete: true,
-            auto_complete_disabled: false,
             warnings: Vec::new(),
             backend_config: BackendConfig::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
@@ -353,7 +353,7 @@ impl Default for Settings {
             exit_timeout: limits::EXIT_TIMEOUT,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
-            grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
+            grpc_message_size_max: None,
             grpc_compression: ResponseCompression::None,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,

@@ -74,6 +74,7 @@ impl AccessEntry {
                 Method::Get => 0,
                 Method::Head => 1,
                 Method::Post => 2,
+                Method::Delete => 4,
                 Method::Other => 16,
             };
             let path = String::from_utf8_lossy(&message.path);
@@ -83,6 +84,7 @@ impl AccessEntry {
             Method::Get => "GET",
             Method::Head => "HEAD",
             Method::Post => "POST",
+            Method::Delete => "DELETE",
             Method::Other => "-",
         };
         let request = || format!("{method} {}", text(&message.path));

@@ -95,7 +95,7 @@ mod tests {
 
     fn load(size: usize) -> RepositoryOrder {
         let files = vec![("1/model.onnx".to_owned(), vec![0; size].into())];
-        RepositoryOrder::Load(LoadOrder { name: "m".to_owned(), config: None, files })
+        RepositoryOrder::Load(LoadOrder { name: "m".to_owned(), config: None, files, ..LoadOrder::default() })
     }
 
     #[test]

@@ -195,6 +195,10 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         };
     }
     let mut front_trace = None;
+    #[cfg(feature = "test-hooks")]
+    if rpc == Rpc::ModelInfer {
+        executor::sleep(shard.server_context.service.grpc_delays.infer).await;
+    }
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
@@ -226,6 +230,11 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         Rpc::Watch => return watch(&shard, &link, stream).await,
         Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo => Err(Error::internal("the call was answered before")),
     };
+    #[cfg(feature = "test-hooks")]
+    {
+        let delays = &shard.server_context.service.grpc_delays;
+        executor::sleep(if rpc == Rpc::ModelInfer { delays.infer_answer } else { delays.answer }).await;
+    }
     match outcome {
         Ok((parts, end)) => {
             entry.note_sent(parts.iter().map(Bytes::len).sum());

@@ -12,6 +12,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http1::{AwaitedPart, Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, REST_TIMEOUT};
 use crate::metrics::{ClientTimer, Departure};
+use crate::protocol::front_end::FrontEnd;
 use crate::runtime::socket::Socket;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
@@ -41,13 +42,13 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
-/// Serves the protocol on a connection whose first bytes were read already. Returns the socket of a connection that is
-/// between two requests and has been idle for [`REST_TIMEOUT`]; none at its end.
+/// Serves the paths of a front end on a connection whose first bytes may have been read already. Returns the socket of a
+/// connection that is between two requests and has been idle for [`REST_TIMEOUT`]; none at its end.
 pub async fn run(
     shard: &Rc<Shard>,
     socket: Socket,
     first: Vec<u8>,
-    connection_guard: &ConnectionGuard,
+    (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
 ) -> Option<Socket> {
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
@@ -60,7 +61,7 @@ pub async fn run(
             let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
             let entry = AccessEntry::of_http(&shard, &message, received, peer);
             let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
-            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, is_reserved };
+            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, is_reserved, front_end };
             let reply = rest::handle_message(&shard, message, memory, arrival).await;
             entry.settle_http(reply.as_ref());
             reply
@@ -236,7 +237,7 @@ impl Http1Session<'_> {
                     let counter =
                         if refusal.is_of_memory() { &cells.receive_memory_refused } else { &cells.framing_errors };
                     counter.add(1);
-                    return self.refuse(&refusal.into_reply()).await;
+                    return self.refuse(&self.refusal_reply(refusal)).await;
                 }
             }
         }
@@ -314,7 +315,13 @@ impl Http1Session<'_> {
             };
             self.shard.cells.count_timeouts(timer, 1);
         }
-        Ok(refusal.map(|refusal| refusal.into_reply()))
+        Ok(refusal.map(|refusal| self.refusal_reply(refusal)))
+    }
+
+    /// The reply to a request that is refused before it is complete.
+    fn refusal_reply(&self, refusal: HttpRefusal) -> Reply {
+        let follows_triton = self.shard.server_context.service.follows_triton;
+        if follows_triton { refusal.as_tritons().into_reply() } else { refusal.into_reply() }
     }
 
     /// The answer to a message: a reply, or nothing where it came in parts. `None` when the client has left before.

@@ -18,6 +18,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
 use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, LINGER_TIMEOUT};
 use crate::metrics::{ClientTimer, Departure};
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
 use crate::runtime::socket::{PARTS_MAX, Socket};
 use crate::runtime::{clock, executor};
@@ -49,6 +50,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         message_size_max: limits.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: RAW_INPUT_CONTENTS,
+        follows_triton: shard.server_context.service.follows_triton,
         reads_trace_context: shard.server_context.traces.queue.is_some(),
         keeps_call_fields: shard.server_context.policy.grpc.reads_fields(),
         head_timeout: limits.timeouts.head,
@@ -418,8 +420,15 @@ async fn answer(
     let entry = AccessEntry::of_http(&shard, &message, received, link.peer);
     let parts = ReplyStream::Http2(Rc::clone(&link), stream);
     let (departure, http_trace) = (&departure, &http_trace);
-    let is_reserved = link.is_reserved;
-    let arrival = rest::HttpArrival { received, departure, entry: &entry, stream: parts, http_trace, is_reserved };
+    let arrival = rest::HttpArrival {
+        received,
+        departure,
+        entry: &entry,
+        stream: parts,
+        http_trace,
+        is_reserved: link.is_reserved,
+        front_end: FrontEnd::Kserve,
+    };
     let reply = rest::handle_message(&shard, message, memory, arrival).await;
     entry.settle_http(reply.as_ref());
     link.with(|connection| match reply {

@@ -15,6 +15,7 @@ pub mod ensemble_steps;
 pub mod gateway;
 pub mod generate;
 pub mod grpc;
+pub mod hosted;
 pub mod http1;
 pub mod http2;
 pub mod http2_link;
@@ -26,6 +27,7 @@ pub mod load_watch;
 pub mod logging;
 pub mod mailbox;
 pub mod metrics_endpoint;
+pub mod metrics_text;
 pub mod model_table;
 pub mod nested;
 pub mod nested_queue;
@@ -69,6 +71,7 @@ use crate::error::Error;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::ShardCells;
 use crate::policy::ApiCategory;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
@@ -104,6 +107,10 @@ pub struct Addresses {
     pub grpc: Option<SocketAddr>,
     /// Metrics, on one shard only.
     pub metrics: Option<SocketAddr>,
+    /// The paths of SageMaker, over HTTP/1.1.
+    pub sagemaker: Option<SocketAddr>,
+    /// The paths of Vertex AI, over HTTP/1.1.
+    pub vertex_ai: Option<SocketAddr>,
 }
 
 /// One pinned core with its own connections and requests, and a producer of every model queue.
@@ -294,12 +301,16 @@ impl Shard {
 enum ListenerKind {
     Inference,
     Metrics,
+    /// A hosting service's own paths, over HTTP/1.1 alone: nothing else may be reached by its port.
+    Hosting(FrontEnd),
 }
 
 fn listen(addresses: Addresses, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
     let inference =
         [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
-    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics)));
+    let hosting = [(addresses.sagemaker, FrontEnd::SageMaker), (addresses.vertex_ai, FrontEnd::VertexAi)];
+    let hosting = hosting.into_iter().filter_map(|(address, kind)| Some((address?, ListenerKind::Hosting(kind))));
+    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics))).chain(hosting);
     all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address, write_timeout)?), kind))).collect()
 }
 
@@ -368,6 +379,10 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
                 ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
                 // Boxed: all tasks of connections are as large as the largest of the two.
                 ListenerKind::Metrics => Box::pin(metrics_endpoint::run(&shard, socket, &connection_guard)).await,
+                ListenerKind::Hosting(front_end) => {
+                    // Boxed as in a session, so that a connection of any kind takes little before its first request.
+                    session::run_hosting(&shard, socket, &connection_guard, front_end).await;
+                }
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.
@@ -389,7 +404,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
         }
     };
     let slot = match kind {
-        ListenerKind::Inference => SlotKind::Client,
+        ListenerKind::Hosting(_) | ListenerKind::Inference => SlotKind::Client,
         ListenerKind::Metrics => SlotKind::Metrics,
     };
     let peer = || socket.peer().map(|peer| peer.ip());

@@ -258,7 +258,7 @@ fn repository_order(shard: &Shard, order: &NestedOrder) -> Result<RepositoryOrde
                 Ok((file_path(path)?, contents.clone()))
             };
             let files = files.iter().map(file).collect::<Result<_, _>>()?;
-            Ok(RepositoryOrder::Load(LoadOrder { name, config: config.clone(), files }))
+            Ok(RepositoryOrder::Load(LoadOrder { name, config: config.clone(), files, ..LoadOrder::default() }))
         }
         OrderKind::Ready(_) => Err(Error::internal("a question is not for the control thread")),
     }

@@ -16,6 +16,7 @@ use crate::metrics::{Departure, ModelStatistics};
 use crate::model::ModelSpec;
 use crate::model::repository::index::{IndexEntry, LoadProgress};
 use crate::policy::PolicyProtocol;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::orca::{self, LoadFormat};
@@ -23,7 +24,9 @@ use crate::protocol::path::decode_names;
 use crate::protocol::policy;
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
 use crate::protocol::rest::{self, openapi, server, statistics};
-use crate::protocol::route::{Delivery, ModelPath, RegionAction, RepositoryAction, Route, find, unavailable_model};
+use crate::protocol::route::{
+    Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
+};
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::{self, Timing};
 use crate::protocol::trace;
@@ -35,10 +38,12 @@ use crate::shard::access::AccessEntry;
 use crate::shard::compression::{self, InflatedKind};
 use crate::shard::control_request::{ControlLease, OrderOrigin};
 use crate::shard::generate::{self, GenerateMessage};
+use crate::shard::hosted;
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
+use crate::shard::metrics_text;
 use crate::shard::offload::{DecodedAhead, decode_ahead};
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::tracing::{FrontTrace, HttpTrace, TraceFront};
@@ -46,9 +51,6 @@ use crate::time::Instant;
 use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
 use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::trace_context::TraceContext;
-
-/// The header field with the size of a body's JSON part; binary data follows it.
-const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
 /// How a message over HTTP came.
 pub struct HttpArrival<'a> {
@@ -64,6 +66,8 @@ pub struct HttpArrival<'a> {
     pub http_trace: &'a HttpTrace,
     /// Whether its connection has a reserved slot, in which there is no inference.
     pub is_reserved: bool,
+    /// The paths that its port serves.
+    pub front_end: FrontEnd,
 }
 
 /// The reply to a message; none where it went to the stream in parts and is complete. Where the future is dropped before,
@@ -74,14 +78,19 @@ pub async fn handle_message(
     memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
-    let HttpArrival { received, departure, entry, stream, http_trace, is_reserved } = arrival;
+    let HttpArrival { received, departure, entry, stream, http_trace, is_reserved, front_end } = arrival;
     let Message { method, path, fields, mut body } = message;
-    let path = decode_names(&path);
-    let (mut route, mut memory) = (admitted(shard, method, &path, &fields, is_reserved), memory);
+    let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
+    let redirect = redirect.as_deref().map(decode_names);
+    let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
+    let (mut route, mut memory) = (admitted(shard, method, find(), &fields, is_reserved), memory);
+    let hosted_model = hosted::invoked_model(shard, &route);
+    route = hosted_model.as_ref().map_or(route, hosted::inference);
+    let read_asked = || AskedFields::read(&fields, front_end);
     // An inference looks for its model first, and generate takes no coded body.
     let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
     if !body.is_empty() && !is_later {
-        match plain_body(shard, &AskedFields::read(&fields), body.clone(), &mut memory).await {
+        match plain_body(shard, &read_asked(), body.clone(), &mut memory).await {
             Ok(plain) => body = plain,
             Err(error) => route = Err(error),
         }
@@ -90,16 +99,17 @@ pub async fn handle_message(
         Ok(Route::ModelInfer(path)) => {
             let request_metrics = RequestMetrics::open(&shard.cells, departure);
             let trace = open_trace(shard, http_trace, received, &fields);
-            let outcome = infer(shard, path, &fields, (body, memory), (received, trace.clone()), entry).await;
+            let request = (path, &fields, front_end);
+            let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
             request_metrics.settle(&outcome);
             http_trace.handle_sending(trace);
             outcome
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
             let stream = (delivery == Delivery::Stream).then_some(stream);
-            let front = (received, departure, entry, http_trace);
+            let (request, front) = ((path, &fields, front_end), (received, departure, entry, http_trace));
             // Boxed: large, and few requests are of this kind.
-            match Box::pin(run_generate(shard, path, &fields, (body, memory), stream, front)).await.transpose() {
+            match Box::pin(run_generate(shard, request, (body, memory), stream, front)).await.transpose() {
                 Some(outcome) => outcome,
                 None => return None,
             }
@@ -109,24 +119,20 @@ pub async fn handle_message(
         Ok(Route::Logging) => log_settings(shard, method, &body),
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
+        Ok(Route::Metrics) => Ok(metrics_text::reply(shard).await),
+        Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
     Some(outcome.unwrap_or_else(|error| {
-        let mut reply = rest::error_reply(&error);
-        if error.code() == Code::MalformedJson && shard.server_context.service.follows_triton {
-            reply.status = Code::Internal.on_wire().0;
-        }
+        let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
+        let mut reply = error_reply(shard, &error);
         if error.code() == Code::MethodNotAllowed {
             // Such a reply lists the methods that there are (RFC 9110 §15.5.6).
-            let allow = find(&path).map(|endpoint| endpoint.allow()).unwrap_or_default();
+            let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
             reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
         }
-        shard.report_load(&mut reply, AskedFields::read(&fields).load_format);
-        if error.code() == Code::UnsupportedMedia {
-            // Lists the codings that a body may have (RFC 9110 §15.5.16).
-            reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
-        }
+        shard.report_load(&mut reply, read_asked().load_format);
         reply
     }))
 }
@@ -134,13 +140,12 @@ pub async fn handle_message(
 /// Runs a generate request; the reply, unless it went to the stream.
 async fn run_generate(
     shard: &Rc<Shard>,
-    path: ModelPath<'_>,
-    fields: &Fields,
+    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
     body: (Bytes, ReceiveReservation),
     stream: Option<ReplyStream>,
     (received, departure, entry, http_trace): (Instant, &Cell<Departure>, &AccessEntry, &HttpTrace),
 ) -> Result<Option<Reply>, Error> {
-    let asked = AskedFields::read(fields);
+    let asked = AskedFields::read(fields, front_end);
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
     let trace = open_trace(shard, http_trace, received, fields);
     let policy = &shard.server_context.policy.http;
@@ -157,6 +162,23 @@ async fn run_generate(
     })
 }
 
+/// The reply that tells of an error.
+fn error_reply(shard: &Shard, error: &Error) -> Reply {
+    let mut reply = rest::error_reply(error);
+    if shard.server_context.service.follows_triton {
+        reply.status = match error.code() {
+            Code::MalformedJson => Code::Internal.on_wire().0,
+            Code::TooLarge => Code::InvalidArgument.on_wire().0,
+            _ => reply.status,
+        };
+    }
+    if error.code() == Code::UnsupportedMedia {
+        // Lists the codings that a body may have (RFC 9110 §15.5.16).
+        reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
+    }
+    reply
+}
+
 /// Prepares for an inference that may be traced.
 fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: &Fields) -> Option<Rc<FrontTrace>> {
     let times = (http_trace.began.get(), received);
@@ -169,11 +191,11 @@ fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: 
 fn admitted<'a>(
     shard: &Shard,
     method: Method,
-    path: &'a [u8],
+    found: Result<PathEndpoint<'a>, Error>,
     fields: &Fields,
     is_reserved: bool,
 ) -> Result<Route<'a>, Error> {
-    let endpoint = find(path)?;
+    let endpoint = found?;
     let restrictions = &shard.server_context.policy.http.restrictions;
     policy::admit(restrictions, PolicyProtocol::Http, endpoint.category(), |name| fields.get(name))?;
     shard.check_slot(is_reserved, endpoint.category())?;
@@ -187,7 +209,7 @@ struct AskedFields<'a> {
     coding: ContentCoding,
     /// How the client wants its answer: the values of `Accept-Encoding`.
     accepts: SmallVec<[&'a [u8]; 1]>,
-    /// The size of the body's JSON part, as the client sent it.
+    /// The value of the field that has the size of the body's JSON part, as the client sent it.
     header_length: Option<&'a [u8]>,
     /// Whether the client asks for the times of the stages.
     wants_timing: bool,
@@ -196,10 +218,10 @@ struct AskedFields<'a> {
 }
 
 impl<'a> AskedFields<'a> {
-    fn read(fields: &'a Fields) -> Self {
+    fn read(fields: &'a Fields, front_end: FrontEnd) -> Self {
         let mut asked = Self::default();
         for (name, value) in fields.iter() {
-            if name.eq_ignore_ascii_case(HEADER_LENGTH.as_bytes()) {
+            if name.eq_ignore_ascii_case(front_end.length_field().as_bytes()) {
                 asked.header_length = asked.header_length.or(Some(value));
             } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
                 asked.coding = asked.coding.and(value);
@@ -232,6 +254,7 @@ async fn plain_body(
         ContentCoding::Coded(coding) => coding,
         ContentCoding::Unknown => return Err(compression::unknown_coding()),
     };
+    // Of a front end's content type this is no number: then its tensors are copied where they need alignment.
     let text = asked.header_length.and_then(|text| str::from_utf8(text).ok());
     let aligned_at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
     // Boxed: it is large, and most bodies are plain.
@@ -258,6 +281,8 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::Logging
         | Route::ModelGenerate(..)
         | Route::ModelInfer(_)
+        | Route::Hosted(_)
+        | Route::Metrics
         | Route::ModelReady(_)
         | Route::Repository(_)
         | Route::SharedMemory(..)
@@ -285,13 +310,12 @@ async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error>
 
 async fn infer(
     shard: &Rc<Shard>,
-    path: ModelPath<'_>,
-    fields: &Fields,
+    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
     (mut body, mut memory): (Bytes, ReceiveReservation),
     (received, trace): (Instant, Option<Rc<FrontTrace>>),
     entry: &AccessEntry,
 ) -> Result<Reply, Error> {
-    let asked = AskedFields::read(fields);
+    let asked = AskedFields::read(fields, front_end);
     entry.note_asked(path.name, path.version, "");
     if asked.coding != ContentCoding::Identity {
         shard.models.find(path.name, path.version)?;
@@ -303,7 +327,7 @@ async fn infer(
     let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX
-        && let Ok(length) = rest::HeaderLength::from_field(asked.header_length)
+        && let Ok(length) = front_end.header_length(asked.header_length, body.len())
         && length.of_body(body.len()).is_ok_and(|size| size > JSON_INLINE_MAX)
     {
         let body = std::mem::take(&mut body);
@@ -323,7 +347,7 @@ async fn infer(
             Some(decoded) => *decoded,
             None => {
                 let model = shard.models.find(path.name, path.version)?;
-                let header_length = rest::HeaderLength::from_field(asked.header_length)?;
+                let header_length = front_end.header_length(asked.header_length, body.len())?;
                 let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
                 (model, request)
             }
@@ -347,7 +371,8 @@ async fn infer(
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }
     shard.report_load(&mut reply, load_format);
-    if accepted.coding.is_none() {
+    front_end.shape_reply(&mut reply);
+    if accepted.coding.is_none() || front_end != FrontEnd::Kserve {
         return Ok(reply);
     }
     Ok(Box::pin(compression::deflate_reply(shard, accepted, reply)).await)

@@ -8,6 +8,7 @@ use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
+use crate::protocol::front_end::FrontEnds;
 use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::runtime::executor::IoPath;
@@ -25,6 +26,8 @@ pub struct ServerContext {
     pub service: ServiceOptions,
     /// What the operator lets clients do.
     pub policy: RequestPolicy,
+    /// What the ports of hosting services serve.
+    pub front_ends: FrontEnds,
     /// Limits of connections and of the messages on them.
     pub connection_limits: ConnectionLimits,
     /// How each shard runs.
@@ -66,10 +69,25 @@ pub struct ServiceOptions {
     pub follows_triton: bool,
     /// Whether clients may change what is logged.
     pub allows_log_settings: bool,
+    /// How long tests hold gRPC's requests and answers back.
+    #[cfg(feature = "test-hooks")]
+    pub grpc_delays: GrpcDelays,
     /// Requests of a million that the access log shows.
     pub access_log_per_million: u32,
     /// How much time goes into compressing gRPC's inference responses; none where they are not compressed.
     pub grpc_compression: Option<DeflateLevel>,
+}
+
+/// How long gRPC's requests and answers are held back, for tests of clients that do not wait so long.
+#[cfg(feature = "test-hooks")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GrpcDelays {
+    /// The answer to an RPC that is no inference.
+    pub answer: Duration,
+    /// A `ModelInfer`, before anything is done.
+    pub infer: Duration,
+    /// Its answer.
+    pub infer_answer: Duration,
 }
 
 /// What the operator lets clients do, by protocol; the port that a request comes by makes no difference.

@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use crate::limits::INPUT_SIZE_MIN;
 use crate::metrics::ClientTimer;
+use crate::protocol::front_end::FrontEnd;
 use crate::runtime::clock;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -15,13 +16,27 @@ use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &ConnectionGuard) {
-    let Some(mut first) = read_first(shard, &mut socket, connection_guard, Awaited::Protocol).await else { return };
+    let Some(first) = read_first(shard, &mut socket, connection_guard, Awaited::Protocol).await else { return };
     // Boxed: the futures are large, and a connection that has sent nothing yet should not take their memory.
     if first.starts_with(PREFACE) {
         return Box::pin(http2::run(shard, socket, first, connection_guard)).await;
     }
-    // Nor should one of HTTP/1.1 that rests between two requests.
-    while let Some(resting) = Box::pin(http1::run(shard, socket, first, connection_guard)).await {
+    run_http1(shard, socket, first, (connection_guard, FrontEnd::Kserve)).await;
+}
+
+/// Serves a port of a hosting service, which speaks HTTP/1.1 alone.
+pub async fn run_hosting(shard: &Rc<Shard>, socket: Socket, connection_guard: &ConnectionGuard, front_end: FrontEnd) {
+    run_http1(shard, socket, Vec::new(), (connection_guard, front_end)).await;
+}
+
+/// Serves HTTP/1.1. A connection that rests between two requests takes as little as one before its first.
+async fn run_http1(
+    shard: &Rc<Shard>,
+    mut socket: Socket,
+    mut first: Vec<u8>,
+    (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
+) {
+    while let Some(resting) = Box::pin(http1::run(shard, socket, first, (connection_guard, front_end))).await {
         socket = resting;
         let next = read_first(shard, &mut socket, connection_guard, Awaited::Request).await;
         let Some(next) = next else { return };

@@ -16,6 +16,7 @@ use crate::metrics::{Departure, GpuBoard};
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
+use crate::protocol::front_end::{FrontEnd, FrontEnds};
 use crate::protocol::grpc;
 use crate::queue::completions::Completions;
 use crate::queue::job_pool::JobPool;
@@ -117,9 +118,12 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             follows_triton: false,
             allows_log_settings: false,
             access_log_per_million: 0,
+            #[cfg(feature = "test-hooks")]
+            grpc_delays: Default::default(),
             grpc_compression: None,
         },
         policy: RequestPolicy::default(),
+        front_ends: FrontEnds::default(),
         connection_limits: ConnectionLimits {
             connections_max: 1,
             address_connections_max: 0,
@@ -212,8 +216,15 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
     let entry = AccessEntry::of_http(shard, &message, received, None);
     let (memory, stream) = (ReceiveReservation::default(), ReplyStream::Http1(Rc::default()));
     let http_trace = &HttpTrace::default();
-    let arrival =
-        rest::HttpArrival { received, departure: &departure, entry: &entry, stream, http_trace, is_reserved: false };
+    let arrival = rest::HttpArrival {
+        received,
+        departure: &departure,
+        entry: &entry,
+        stream,
+        http_trace,
+        is_reserved: false,
+        front_end: FrontEnd::Kserve,
+    };
     let Reply { body, .. } = rest::handle_message(shard, message, memory, arrival).await.unwrap();
     String::from_utf8(body.concat()).unwrap()
 }

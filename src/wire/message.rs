@@ -15,6 +15,8 @@ pub enum Method {
     Head,
     /// POST.
     Post,
+    /// DELETE.
+    Delete,
     /// Any other token.
     Other,
 }
@@ -26,6 +28,7 @@ impl Method {
             b"GET" => Self::Get,
             b"HEAD" => Self::Head,
             b"POST" => Self::Post,
+            b"DELETE" => Self::Delete,
             _ => Self::Other,
         }
     }

@@ -96,7 +96,7 @@ impl Case {
         let directory = self.key("directory").unwrap_or("m");
         let has_backend_file = |backend: &str, file: &str| self.has_backend_file(backend, file);
         let files = is_on.then_some(files.as_slice());
-        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file };
+        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file, is_renamed: false };
         let draft = ConfigDraft::read(directory, notation, text.as_bytes(), surroundings)?;
         let signature = self.key("model").map(signature);
         let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::default())));
@@ -169,7 +169,8 @@ fn what_is_served_is_a_fixed_point_in_every_notation() {
         for notation in Notation::ALL {
             let written = write::encode(&config, notation);
             let has_backend_file = |backend: &str, file: &str| case.has_backend_file(backend, file);
-            let surroundings = ConfigSurroundings { files: Some(&[]), has_backend_file: &has_backend_file };
+            let surroundings =
+                ConfigSurroundings { has_backend_file: &has_backend_file, ..ConfigSurroundings::of_files(Some(&[])) };
             let draft = ConfigDraft::read(&config.name, notation, written.as_bytes(), surroundings).unwrap();
             let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
             let labels: BTreeMap<_, _> = labels.collect();

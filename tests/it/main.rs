@@ -29,6 +29,7 @@ mod departure;
 mod digits;
 mod doctor;
 mod ensembles;
+mod front_ends;
 mod generate;
 mod gpu_server;
 mod groups;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::h2;
 use crate::support::http::{self, Connection};
 use crate::support::metrics;
 use crate::support::protobuf::Message;
@@ -111,7 +112,7 @@ fn a_deadline_is_kept_by_the_server_and_a_late_request_never_runs() {
     });
     waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
     let start = Instant::now();
-    let trailers = crate::support::h2::call(server.grpc(), INFER, &[("grpc-timeout", "20m")], &message("slow", 1));
+    let trailers = h2::call(server.grpc(), INFER, &[("grpc-timeout", "20m")], &message("slow", 1));
     let took = start.elapsed();
     assert_eq!(trailers.get("grpc-status").unwrap(), "4");
     assert!((Duration::from_millis(20)..Duration::from_millis(150)).contains(&took), "{took:?}");
@@ -265,7 +266,7 @@ fn who_connects_as_a_drain_begins_is_told_that_the_server_is_not_ready_and_is_se
 fn a_health_watch_whose_connection_broke_ends() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
-    crate::support::h2::leave(server.grpc(), "/grpc.health.v1.Health/Watch");
+    h2::leave(server.grpc(), "/grpc.health.v1.Health/Watch");
     waits_until("the connection is closed", || metric(&server, "deuteron_connections_open") == 1);
     let before = ticks(server.id());
     thread::sleep(Duration::from_millis(500));
@@ -279,7 +280,7 @@ fn a_client_that_asks_on_without_reading_fills_no_memory() {
     let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     let question = Message::new().bytes(4, "inference.GRPCInferenceService").into_bytes();
     let before = resident_kib(server.id());
-    crate::support::h2::flood(server.grpc(), path, &question, 4 << 20, || {
+    h2::flood(server.grpc(), path, &question, 4 << 20, || {
         let grown = resident_kib(server.id()) - before;
         assert!(grown < 64 * 1024, "the server grew by {grown} KiB");
     });
@@ -345,11 +346,11 @@ fn an_rpc_that_is_none_and_a_deadline_that_is_none_are_refused() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &[]);
     let path = "/inference.GRPCInferenceService/Nothing";
-    let refusal = crate::support::h2::call(server.grpc(), path, &[], &message("identity_fp32", 1));
+    let refusal = h2::call(server.grpc(), path, &[], &message("identity_fp32", 1));
     assert_eq!(refusal["grpc-status"], "12");
     assert_eq!(refusal["grpc-accept-encoding"], "identity, deflate, gzip");
     let late = [("grpc-timeout", "soon")];
-    let refusal = crate::support::h2::call(server.grpc(), INFER, &late, &message("identity_fp32", 1));
+    let refusal = h2::call(server.grpc(), INFER, &late, &message("identity_fp32", 1));
     assert_eq!(refusal["grpc-status"], "3");
 }
 
@@ -360,7 +361,7 @@ fn both_ports_speak_both_protocols_and_rest_goes_over_http2_too() {
     for address in [server.http(), server.grpc()] {
         assert_eq!(http::get(address, "/v2/health/live").unwrap().status, 200);
         crate::support::grpc::Client::new(address).call(INFER, &message("identity_fp32", 1)).unwrap();
-        let (status, body) = crate::support::h2::post(address, "/v2/models/identity_fp32/infer", json(1.5).as_bytes());
+        let (status, body) = h2::post(address, "/v2/models/identity_fp32/infer", json(1.5).as_bytes());
         assert_eq!(status, 200);
         assert!(String::from_utf8_lossy(&body).contains("\"data\":[1.5]"));
     }
@@ -519,4 +520,19 @@ fn what_cannot_start_says_why_and_exits_with_one() {
     fs::write(model.join("config.pbtxt"), "name: \"bad\"\nbackend: \"identity\"\nnope: 1\n").unwrap();
     check(&broken, &[], "config.pbtxt:3:");
     check(&broken, &[], "failed to load all models");
+}
+
+#[test]
+fn a_body_over_the_limit_has_tritons_status_where_its_flag_is_given() {
+    let folder = repository::write(Flavour::Deuteron);
+    let path = "/v2/models/identity_fp32/infer";
+    for (flag, want) in [("--compat=protocol", 413), ("--compat=triton", 400)] {
+        let server = Server::deuteron(folder.path(), &["--shards=1", "--http-max-input-size=1000", flag]);
+        let answer = http::post(server.http(), path, &[b' '; 1001]).unwrap();
+        let text = String::from_utf8(answer.body).unwrap();
+        assert_eq!(answer.status, want, "{flag}: {text}");
+        assert!(text.contains("--http-max-input-size"), "{text}");
+        let (status, _, body) = h2::post_with(server.http(), path, &[], &[b' '; 1001]);
+        assert_eq!((status, String::from_utf8(body).unwrap()), (want, text), "{flag} over HTTP/2");
+    }
 }

@@ -1,15 +1,18 @@
 //! The built-ins `sequence` and `dyna_sequence`: models that add up the inputs of a sequence, as the
 //! backends of those names in Triton's tests (`sequence.cc`, `dyna_sequence.cc`). `sequence` has a sum
 //! for each row of its batches. `dyna_sequence` has one for each correlation id, and adds the id to the
-//! answer to the last request. One INT32 input and output, and the controls `START` and `READY`; the second
-//! also has `END` and `CORRID`. Bounded by the rows of a batch, or by the sequences of an instance.
+//! answer to the last request. One INT32 vector comes in, whose elements are all added, and one of its size goes out, each
+//! element the sum; the controls are `START` and `READY`, for the second also `END` and `CORRID`. The parameter
+//! `execute_delay_ms` is the duration of an execution. Bounded by the rows of a batch, or by the sequences of an instance.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::backend::builtin::identity::{delay, wait};
 use crate::backend::{Backend, Batch, Instance, LoadedModel, Request, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -34,6 +37,7 @@ struct AccumulateInputs {
     /// `dyna_sequence` only, as is `id`.
     end: Option<usize>,
     id: Option<usize>,
+    delay: Duration,
 }
 
 struct SequenceSums {
@@ -62,13 +66,16 @@ impl Backend for Accumulate {
         let is_by_id = matches!(self, Self::ById);
         let (end, id) = if is_by_id { (Some(find("END")?), Some(find("CORRID")?)) } else { (None, None) };
         let is_sum = |tensor: Option<&crate::model::TensorSpec>| {
-            tensor.is_some_and(|tensor| tensor.datatype == Datatype::Int32 && tensor.dims.as_slice() == [1])
+            tensor.is_some_and(|tensor| tensor.datatype == Datatype::Int32 && tensor.dims.len() == 1)
         };
         let controls = if is_by_id { 4 } else { 2 };
-        if !is_sum(spec.inputs.first()) || !is_sum(spec.outputs.first()) || spec.inputs.len() != controls + 1 {
-            return Err(fault("must have one input and one output, of TYPE_INT32 with dims [ 1 ]".to_owned()));
+        let (input, output) = (spec.inputs.first(), spec.outputs.first());
+        let are_alike = input.zip(output).is_some_and(|(input, output)| input.dims == output.dims);
+        if !is_sum(input) || !is_sum(output) || !are_alike || spec.inputs.len() != controls + 1 {
+            return Err(fault("must have one input and one output, vectors of TYPE_INT32 of one size".to_owned()));
         }
-        Ok(Box::new(AccumulateInputs { kind: *self, spec: Arc::clone(spec), start, ready, end, id }))
+        let delay = delay(spec)?;
+        Ok(Box::new(AccumulateInputs { kind: *self, spec: Arc::clone(spec), start, ready, end, id, delay }))
     }
 }
 
@@ -86,13 +93,16 @@ impl Instance for SequenceSums {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, clock, .. } = batch;
         let input_end = clock();
+        let infer_end = if self.model.delay.is_zero() { input_end } else { wait(clock, self.model.delay) };
         for (row, mut request) in requests.into_iter().enumerate() {
             let sum = self.add(row, &request);
             let stamps = &mut request.responder.stamps;
-            (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, input_end, clock());
+            (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, clock());
             let output = |sum: i32| {
-                let contents = Bytes::copy_from_slice(&sum.to_ne_bytes());
-                let shape = request.inputs.first().map(|input| input.shape.clone()).unwrap_or_default();
+                let input = request.inputs.first();
+                let count = input.map_or(0, |input| input.contents.len() / size_of::<i32>());
+                let contents = Bytes::from(sum.to_ne_bytes().repeat(count));
+                let shape = input.map(|input| input.shape.clone()).unwrap_or_default();
                 vec![Tensor { datatype: Datatype::Int32, shape, contents }]
             };
             request.responder.send(sum.map(output));
@@ -103,11 +113,12 @@ impl Instance for SequenceSums {
 impl SequenceSums {
     /// Adds a row's input to the sum of its sequence, and returns the output.
     fn add(&mut self, row: usize, request: &Request) -> Result<i32, Error> {
-        let AccumulateInputs { kind, start, ready, end, id, spec } = &self.model;
-        let first = |index: usize| request.inputs.get(index).and_then(|tensor| tensor.contents.first_chunk::<4>());
-        let number = first(0)
-            .map(|bytes| i32::from_ne_bytes(*bytes))
-            .ok_or_else(|| Error::internal(format!("model '{}' takes one INT32, and none came", spec.name)))?;
+        let AccumulateInputs { kind, start, ready, end, id, spec, .. } = &self.model;
+        let input = request.inputs.first();
+        let input =
+            input.ok_or_else(|| Error::internal(format!("model '{}' takes INT32, and none came", spec.name)))?;
+        let numbers = input.contents.as_chunks::<4>().0.iter().map(|bytes| i32::from_ne_bytes(*bytes));
+        let number = numbers.fold(0, i32::wrapping_add);
         let is_set = |index: usize| {
             request.inputs.get(index).is_some_and(|tensor| tensor.contents.iter().any(|byte| *byte != 0))
         };
@@ -218,5 +229,32 @@ mod tests {
         let error = Accumulate::ById.load(&Arc::new(model), Path::new("")).err().unwrap();
         let want = "model 'm': backend 'dyna_sequence' needs 'sequence_batching' with the control input 'START'";
         assert_eq!(error, Error::invalid(want));
+    }
+
+    #[test]
+    fn all_elements_of_a_vector_are_added_and_the_answer_has_its_size() {
+        let int = Datatype::Int32;
+        let load = |dims: &[i64], output: &[i64]| {
+            let inputs = [("INPUT", int, dims), ("START", int, &[1][..]), ("READY", int, &[1])];
+            Accumulate::ByRow.load(&Arc::new(spec(4, &inputs, &[("OUTPUT", int, output)])), Path::new(""))
+        };
+        let model = load(&[-1], &[-1]).unwrap();
+        let sums = enter(1, |threads| {
+            let mut instance = model.new_instance(threads).unwrap();
+            let mut run = |values: &[i32], start: i32| {
+                let answers = TrialAnswers::default();
+                let controls = [start, 1].map(|control| tensor(&[1, 1], &[control]));
+                let inputs = std::iter::once(tensor(&[1, values.len() as i64], values)).chain(controls).collect();
+                instance.run(answers.batch(vec![(inputs, 1)]));
+                answers.outputs(1).remove(0).unwrap().remove(0)
+            };
+            [run(&[1, 2, 3], 1), run(&[4, -1], 0), run(&[], 0), run(&[i32::MAX], 0)]
+        });
+        let want: [&[i32]; 4] = [&[6, 6, 6], &[9, 9], &[], &[9_i32.wrapping_add(i32::MAX)]];
+        assert_eq!(sums, want.map(|values| tensor(&[1, values.len() as i64], values)));
+        for (dims, output) in [(&[2][..], &[3][..]), (&[1, 2], &[1, 2])] {
+            let text = load(dims, output).err().unwrap();
+            assert!(text.text().ends_with("vectors of TYPE_INT32 of one size"), "{text}");
+        }
     }
 }

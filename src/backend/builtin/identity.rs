@@ -1,6 +1,7 @@
 //! The built-in `identity`: the outputs are the inputs, in the same memory. Triton's test backend, with its parameters
 //! `execute_delay_ms`, `instance_wise_delay_multiplier` and `creation_delay_sec`. It serves all datatypes, and a
-//! benchmark of it measures the server alone. The output of an optional input that was left out is zeros, as in Triton;
+//! benchmark of it measures the server alone. As Triton's own ([`Identity::as_tritons`]) it also counts the bytes of its
+//! inputs in a metric and puts parameters into each response, which only its tests look at. The output of an optional input that was left out is zeros, as in Triton;
 //! their size is bounded by `LEFT_OUT_SIZE_MAX`.
 
 use std::path::Path;
@@ -8,24 +9,74 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::backend::custom_metrics::{CustomMetrics, MetricKind, MetricOperation, MetricSeries, ProcessMetrics};
 use crate::backend::text::{ShapeText, config_name};
-use crate::backend::{Backend, Batch, Instance, LoadedModel, Threads};
+use crate::backend::{Backend, Batch, Instance, LoadedModel, Request, Threads};
 use crate::error::Error;
 use crate::limits::LEFT_OUT_SIZE_MAX;
+use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 use crate::time::Clock;
 
 /// The backend.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Identity;
+#[derive(Clone, Default)]
+pub struct Identity {
+    /// Where it counts as Triton's; none where it does nothing but answer.
+    metrics: Option<Arc<CustomMetrics>>,
+}
+
+impl Identity {
+    /// With the metric and the response parameters of Triton's.
+    pub fn as_tritons(metrics: &Arc<CustomMetrics>) -> Self {
+        Self { metrics: Some(Arc::clone(metrics)) }
+    }
+}
 
 /// A loaded model, and each of its instances: the input of each output, and how long an execution takes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct IdentityModel {
     spec: Arc<ModelSpec>,
     sources: Arc<[usize]>,
     delay: Duration,
+    /// Counts the bytes of its inputs, where it does what Triton's does.
+    counter: Option<Arc<InputCounter>>,
+}
+
+/// The metric of one model version. It is shown for as long as the model is there.
+struct InputCounter {
+    series: Arc<MetricSeries>,
+    _metrics: ProcessMetrics,
+}
+
+impl InputCounter {
+    fn new(metrics: &Arc<CustomMetrics>, spec: &ModelSpec, directory: &Path) -> Result<Self, Error> {
+        let metrics = metrics.for_process();
+        let description = "Cumulative input byte size of all requests received by the model";
+        let family = metrics.new_family(MetricKind::Counter, "input_byte_size_counter", description)?;
+        let version = directory.file_name().and_then(|name| name.to_str()).unwrap_or("1");
+        let labels = [("model", spec.name.as_str()), ("version", version)];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let series = metrics.new_metric(family, labels, &[]).map(|metric| metrics.series(metric))?;
+        let series = series.ok_or_else(|| Error::internal("a metric is gone as soon as it was made"))?;
+        Ok(Self { series, _metrics: metrics })
+    }
+
+    /// Counts a request and puts Triton's parameters into its response.
+    fn note(&self, request: &mut Request) {
+        let size: usize = request.inputs.iter().map(|input| input.contents.len()).sum();
+        #[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
+        // A counter takes any sum that is not negative.
+        let _ = self.series.update(MetricOperation::Increment, size as f64);
+        let parameters = [
+            ("param0", ParameterValue::Text("an example string parameter".to_owned())),
+            ("param1", ParameterValue::Int64(42)),
+            ("param2", ParameterValue::Bool(false)),
+            ("param3", ParameterValue::Double(123.123)),
+        ];
+        let parameters = parameters.map(|(name, value)| (name.to_owned(), value));
+        request.responder.set_parameters(Parameters(parameters.into_iter().collect()));
+    }
 }
 
 impl Backend for Identity {
@@ -34,7 +85,7 @@ impl Backend for Identity {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a load that takes as long as its configuration says")]
-    fn load(&self, spec: &Arc<ModelSpec>, _directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+    fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
         if spec.inputs.len() != spec.outputs.len() {
             return Err(Error::invalid("model configuration must have equal input/output pairs"));
         }
@@ -45,6 +96,10 @@ impl Backend for Identity {
             spec: Arc::clone(spec),
             sources: sources.collect::<Result<_, _>>()?,
             delay: delay(spec)?,
+            counter: match &self.metrics {
+                Some(metrics) => Some(Arc::new(InputCounter::new(metrics, spec, directory)?)),
+                None => None,
+            },
         }))
     }
 }
@@ -68,7 +123,10 @@ impl Instance for IdentityModel {
             let stamps = &mut request.responder.stamps;
             (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, infer_end);
         }
-        for request in requests {
+        for mut request in requests {
+            if let Some(counter) = &self.counter {
+                counter.note(&mut request);
+            }
             let (want, came) = (self.spec.inputs.len(), request.inputs.len());
             if want == came {
                 request.responder.send(self.outputs(request.inputs, request.rows));
@@ -138,7 +196,7 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
 /// How long an execution takes. Triton multiplies it by the instance's device number where
 /// `instance_wise_delay_multiplier` is above zero; the CPU is device 0, which counts as 1, so it is only
 /// checked here.
-fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
+pub(super) fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
     number(spec, "instance_wise_delay_multiplier")?;
     number(spec, "execute_delay_ms").map(|delay_ms| Duration::from_millis(u64::from(delay_ms)))
 }
@@ -153,7 +211,7 @@ fn number(spec: &ModelSpec, key: &str) -> Result<u32, Error> {
 
 /// Parks until the time is over, and returns the time then. It may use up an `unpark` that was
 /// meant for the worker's own waiting: a worker looks at its queue before it parks again.
-fn wait(clock: Clock, delay: Duration) -> crate::time::Instant {
+pub(super) fn wait(clock: Clock, delay: Duration) -> crate::time::Instant {
     let until = clock() + delay;
     loop {
         let now = clock();
@@ -178,7 +236,7 @@ mod tests {
     use crate::time::Instant;
 
     fn load(spec: ModelSpec) -> Result<Box<dyn LoadedModel>, Error> {
-        Identity.load(&Arc::new(spec), Path::new(""))
+        Identity::default().load(&Arc::new(spec), Path::new(""))
     }
 
     fn refusal(spec: ModelSpec) -> String {
@@ -310,5 +368,35 @@ mod tests {
         let got = answers.outputs(2);
         assert_eq!(got[0].as_ref().unwrap_err().text(), "model 'm' takes 1 inputs but 0 came");
         assert!(got[1].is_ok());
+    }
+
+    #[test]
+    fn as_tritons_it_counts_the_bytes_of_its_inputs_and_its_responses_have_parameters() {
+        let metrics = CustomMetrics::new(Vec::new());
+        let spec = spec(8, &[("INPUT0", Datatype::Fp32, &[-1])], &[("OUTPUT0", Datatype::Fp32, &[-1])]);
+        let load = |identity: Identity| identity.load(&Arc::new(spec.clone()), Path::new("m/3")).unwrap();
+        let run = |model: &dyn LoadedModel| {
+            let answers = TrialAnswers::default();
+            let batch =
+                answers.batch(vec![(vec![tensor(&[1, 2], &[1_f32, 2.0])], 1), (vec![tensor(&[1, 1], &[2_f32])], 1)]);
+            enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+            let names = |answer: crate::backend::Answer| {
+                answer
+                    .parameters
+                    .map(|parameters| parameters.0.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>())
+            };
+            answers.take(2).into_iter().map(names).collect::<Vec<_>>()
+        };
+        let model = load(Identity::as_tritons(&metrics));
+        let want = ["param0", "param1", "param2", "param3"].map(str::to_owned).to_vec();
+        assert_eq!(run(&*model), [Some(want.clone()), Some(want)]);
+        let view = metrics.try_view().unwrap();
+        let [family] = &view[..] else { panic!("one family") };
+        assert_eq!((family.name.as_str(), family.series[0].sum()), ("input_byte_size_counter", 12.0));
+        let labels = [("model", "m"), ("version", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(family.series[0].labels(), labels);
+        drop((model, view));
+        assert!(metrics.try_view().unwrap().is_empty(), "it goes with the model");
+        assert_eq!(run(&*load(Identity::default())), [None, None]);
     }
 }

@@ -2,25 +2,34 @@
 //! backend of that name in Triton's tests (`iterative_sequence.cc`). After each run except the last it
 //! reschedules the request, which `sequence_batching { iterative_sequence: true }` allows. A decoupled
 //! model answers each run with the number of runs left; any other answers once, with the number of runs. The
-//! parameter `execute_delay_ms` is the duration of a run. Bounded by the slots of an instance.
+//! parameter `execute_delay_ms` is the duration of a run; without it Triton's takes half a second ([`Iterative::as_tritons`]). Bounded by the slots of an instance.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::backend::builtin::identity::{delay, wait};
 use crate::backend::{Backend, Batch, Instance, LoadedModel, Request, Threads};
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Tensor};
-use crate::time::{Clock, Instant};
 
 /// The backend.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Iterative;
+pub struct Iterative {
+    /// The duration of a run where the model does not say it.
+    delay_default: Duration,
+}
+
+impl Iterative {
+    /// With the duration of a run that Triton's has.
+    pub const fn as_tritons() -> Self {
+        Self { delay_default: Duration::from_millis(500) }
+    }
+}
 
 #[derive(Clone, Debug)]
 struct IterativeModel {
@@ -50,14 +59,9 @@ impl Backend for Iterative {
                 spec.name
             )));
         }
-        let text = spec.parameters.get("execute_delay_ms").map_or("0", String::as_str);
-        let delay_ms: u32 = text.parse().map_err(|_| {
-            let name = &spec.name;
-            Error::invalid(format!(
-                "parameter 'execute_delay_ms' of model '{name}' must be a whole number, got '{text}'"
-            ))
-        })?;
-        Ok(Box::new(IterativeModel { spec: Arc::clone(spec), delay: Duration::from_millis(delay_ms.into()) }))
+        let is_given = spec.parameters.contains_key("execute_delay_ms");
+        let delay = if is_given { delay(spec)? } else { self.delay_default };
+        Ok(Box::new(IterativeModel { spec: Arc::clone(spec), delay }))
     }
 }
 
@@ -117,19 +121,6 @@ impl SequenceRuns {
             responder.send_more(output);
         }
         responder.reschedule(Vec::new());
-    }
-}
-
-/// Parks until the time is over, and returns the time then.
-fn wait(clock: Clock, delay: Duration) -> Instant {
-    let until = clock() + delay;
-    loop {
-        let now = clock();
-        let left = until.since(now);
-        if left.is_zero() {
-            return now;
-        }
-        thread::park_timeout(left);
     }
 }
 
@@ -207,5 +198,20 @@ mod tests {
         assert_eq!(run(&mut model, &[], &[(0, true, 3), (1, true, 3)]), "0:* 1:*");
         assert_eq!(run(&mut model, &[1], &[(0, true, 2)]), "0:*");
         assert_eq!(model.by_slot, HashMap::from([(0, 1)]));
+    }
+
+    #[test]
+    fn a_run_takes_as_long_as_the_model_says_and_else_as_tritons() {
+        let int = Datatype::Int32;
+        let delay_of = |iterative: Iterative, text: Option<&str>| {
+            let mut spec = spec(4, &[("INPUT", int, &[1])], &[("OUTPUT", int, &[1])]);
+            spec.parameters.extend(text.map(|text| ("execute_delay_ms".to_owned(), text.to_owned())));
+            iterative.load(&Arc::new(spec.clone()), Path::new(""))?;
+            Ok::<_, Error>(if text.is_some() { delay(&spec)? } else { iterative.delay_default })
+        };
+        assert_eq!(delay_of(Iterative::default(), None), Ok(Duration::ZERO));
+        assert_eq!(delay_of(Iterative::as_tritons(), None), Ok(Duration::from_millis(500)));
+        assert_eq!(delay_of(Iterative::as_tritons(), Some("20")), Ok(Duration::from_millis(20)));
+        assert!(delay_of(Iterative::as_tritons(), Some("x")).is_err());
     }
 }

@@ -49,7 +49,7 @@ impl MetricSeries {
     }
 
     /// Changes the value, where the kind allows it.
-    pub(super) fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
+    pub(in crate::backend) fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
         match (self.kind, operation) {
             (MetricKind::Counter, MetricOperation::Increment) if value < 0.0 => Err(Error::invalid(
                 "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.",

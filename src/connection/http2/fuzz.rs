@@ -39,6 +39,7 @@ const SETTINGS: Http2Settings = Http2Settings {
     stream_window_size: 400,
     connection_window_size: 70_000,
     aligned_after: Some("inference-header-content-length"),
+    follows_triton: false,
     aligned_field: 7,
     keep_alive: KEEP_ALIVE,
     keeps_call_fields: true,

@@ -94,6 +94,8 @@ pub struct Http2Settings {
     pub connection_window_size: u32,
     /// The field whose value is the offset of the byte of a plain body that must be aligned, if there is one.
     pub aligned_after: Option<&'static str>,
+    /// Whether a body that is too large is refused with tritonserver's status.
+    pub follows_triton: bool,
     /// The protobuf field of a call's message whose first payload must be aligned.
     pub aligned_field: u32,
     /// Whether the trace that a call's client has sent it from is kept.
@@ -124,6 +126,7 @@ impl Default for Http2Settings {
             stream_window_size: STREAM_WINDOW_SIZE,
             connection_window_size: CONNECTION_WINDOW_SIZE,
             aligned_after: None,
+            follows_triton: false,
             aligned_field: 0,
             reads_trace_context: false,
             keep_alive: KeepAlivePolicy::default(),

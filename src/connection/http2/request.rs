@@ -222,6 +222,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.set_state(if is_last { StreamState::HalfClosed } else { StreamState::Answered });
             (stream.incoming, stream.due) = (None, None);
+            let refusal = if self.settings.follows_triton { refusal.as_tritons() } else { refusal };
             self.send_reply(id, refusal.into_reply(), now);
         }
         Ok(None)

@@ -88,12 +88,14 @@ pub struct ConfigSurroundings<'a> {
     pub files: Option<&'a [String]>,
     /// Which files the directory of backends has.
     pub has_backend_file: AnyBackendFile<'a>,
+    /// Whether the model is served by another name than its directory and configuration have.
+    pub is_renamed: bool,
 }
 
 impl<'a> ConfigSurroundings<'a> {
     /// A version's directory with these files, on a server without a directory of backends.
     pub const fn of_files(files: Option<&'a [String]>) -> Self {
-        Self { files, has_backend_file: NO_BACKEND_FILES }
+        Self { files, has_backend_file: NO_BACKEND_FILES, is_renamed: false }
     }
 }
 
@@ -133,14 +135,16 @@ impl ConfigDraft {
         directory: &str,
         notation: Notation,
         text: &[u8],
-        ConfigSurroundings { files, has_backend_file }: ConfigSurroundings<'_>,
+        ConfigSurroundings { files, has_backend_file, is_renamed }: ConfigSurroundings<'_>,
     ) -> Result<Self, Error> {
         name::check_model_name(directory)?;
         let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{directory}': its configuration cannot be decoded: {error}"))
         })?;
-        if !config.name.is_empty() && config.name != directory {
+        if is_renamed {
+            directory.clone_into(&mut config.name);
+        } else if !config.name.is_empty() && config.name != directory {
             return Err(Error::invalid(format!(
                 "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
                 config.name
@@ -561,7 +565,10 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
     }
     let files = ["model.onnx".to_owned()];
     // Any backend of two files is Python-based here, so that these configurations are tried as well.
-    let surroundings = ConfigSurroundings { files: Some(&files), has_backend_file: &|_, file| file == PYTHON_FILENAME };
+    let surroundings = ConfigSurroundings {
+        has_backend_file: &|_, file| file == PYTHON_FILENAME,
+        ..ConfigSurroundings::of_files(Some(&files))
+    };
     let Ok(draft) = ConfigDraft::read("m", notation, text, surroundings) else { return };
     let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = labels.collect();

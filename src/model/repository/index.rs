@@ -111,6 +111,17 @@ pub struct ModelOverview {
     pub is_no_model: bool,
     /// Counts of its loads.
     pub loads: LoadCounts,
+    /// What the host of the server knows it as, where it was loaded from the host's path.
+    pub hosted: Option<Arc<HostedModel>>,
+}
+
+/// A model that was loaded from a path of the host of the server (`POST /models` of SageMaker).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostedModel {
+    /// The host's name of it.
+    pub name: String,
+    /// The directory that it was found in, as the host sees it.
+    pub url: String,
 }
 
 /// The state of one version of a model.
@@ -214,6 +225,11 @@ impl RepositoryOverview {
 }
 
 impl ModelOverview {
+    /// Whether a version of it serves.
+    pub fn is_serving(&self) -> bool {
+        self.versions.iter().any(|version| version.state == VersionState::Ready)
+    }
+
     fn is_ready(&self) -> bool {
         if self.is_no_model || self.versions.iter().any(|version| version.state == VersionState::Ready) {
             return true;

@@ -75,6 +75,8 @@ pub struct FoundModels {
 pub struct ModelDirectory {
     /// The model's name.
     pub name: String,
+    /// Whether that is another name than its directory and its configuration have.
+    pub is_renamed: bool,
     /// The path of the directory, relative to the repository.
     pub path: String,
     /// Whether the files of its only version are in the directory itself, as for a model that is one ONNX file.
@@ -170,6 +172,7 @@ impl ModelDirectory {
         versions.sort_unstable_by(|one, other| other.cmp(one));
         Ok(Self {
             name: entry.name.clone(),
+            is_renamed: false,
             path: entry.name.clone(),
             is_flat: false,
             configs: configs(&entry.children),
@@ -222,7 +225,19 @@ impl ModelDirectory {
         let mark = ChangeMark { shared: 0, versions: vec![(1, stamp)] };
         let (versions, beside) = (vec![1], Vec::new());
         let (configs, named_configs) = (Vec::new(), Vec::new());
-        Ok(Self { name, path, is_flat: true, configs, named_configs, given, versions, files, beside, mark })
+        Ok(Self {
+            name,
+            is_renamed: false,
+            path,
+            is_flat: true,
+            configs,
+            named_configs,
+            given,
+            versions,
+            files,
+            beside,
+            mark,
+        })
     }
 
     /// Checks that there is a version's directory. `file` is what one of them must have; empty where nothing is needed.

@@ -145,9 +145,12 @@ mod tests {
         };
         assert_eq!(index(""), "Index { only_ready: true }");
         assert_eq!(index("r"), "12 'repository_name' specification is not supported");
-        assert_eq!(load(&[]), "Load(LoadOrder { name: \"m\", config: None, files: [] })");
+        assert_eq!(load(&[]), "Load(LoadOrder { name: \"m\", config: None, files: [], place: Repositories })");
         let brought = [("config", StringParam("{}".to_owned())), ("file:1/a", BytesParam(b"foo".to_vec()))];
-        assert_eq!(load(&brought), r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
+        assert_eq!(
+            load(&brought),
+            r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")], place: Repositories })"#
+        );
         assert_eq!(
             load(&[("config", BoolParam(true))]),
             "3 invalid value type for load parameter 'config', expected string_param."

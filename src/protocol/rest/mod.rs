@@ -8,6 +8,7 @@ pub mod encode;
 pub(super) mod fault;
 pub mod fuzz;
 pub mod generate;
+pub mod hosted;
 pub mod logging;
 pub mod openapi;
 pub mod repository;

@@ -144,9 +144,12 @@ mod tests {
         check(index_order(b"{\"ready\":1}"), "400 Invalid value for 'ready': expected a boolean");
         check(index_order(b"[]"), "400 failed to parse the request JSON buffer: expected an object");
         check(index_order(b"{"), "400 failed to parse the request JSON buffer: Missing a name for object member. at 1");
-        check(load_order("m", b""), "Load(LoadOrder { name: \"m\", config: None, files: [] })");
+        check(load_order("m", b""), "Load(LoadOrder { name: \"m\", config: None, files: [], place: Repositories })");
         let body = br#"{"parameters":{"config":"{}","file:1/a":"Zm9v"}}"#;
-        check(load_order("m", body), r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
+        check(
+            load_order("m", body),
+            r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")], place: Repositories })"#,
+        );
         check(load_order("m", br#"{"parameters":{"x":"1"}}"#), "400 unrecognized load parameter 'x'.");
         check(
             load_order("m", br#"{"parameters":{"config":{}}}"#),

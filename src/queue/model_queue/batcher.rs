@@ -219,6 +219,18 @@ impl Batcher {
         }
     }
 
+    /// Requests that wait and could run, and those that wait behind other sequences. None where batches are not formed.
+    #[cfg(feature = "test-hooks")]
+    pub(super) fn waiting(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Queue(scheduler) => scheduler.policy().is_batched.then(|| (scheduler.len(), 0)),
+            Self::Sequences { sequences, .. } => {
+                let backlogged = sequences.backlogged_requests();
+                Some((sequences.len().saturating_sub(backlogged), backlogged))
+            }
+        }
+    }
+
     /// Rows missing until the next wake-up. 0 with sequences: their requests may be for any instance.
     pub(super) const fn rows_wanted(&self) -> u32 {
         match self {

@@ -17,6 +17,8 @@ pub(super) struct LockedQueue {
     /// Empty between two calls; kept for its memory.
     arrived: Vec<Entry<QueuedRequest>>,
     pub(super) watch: Option<TimeoutWatch>,
+    #[cfg(feature = "test-hooks")]
+    pub(super) hold: crate::scheduler::hold::FirstBatchHold,
 }
 
 /// The one instance that sleeps only until the scheduler must be polled again; the others sleep until they are woken.
@@ -26,8 +28,28 @@ pub(super) struct TimeoutWatch {
 }
 
 impl LockedQueue {
-    pub(super) const fn new(rings: Vec<sync::Consumer<Entry<QueuedRequest>>>, batcher: Batcher) -> Self {
-        Self { rings, batcher, arrived: Vec::new(), watch: None }
+    pub(super) fn new(rings: Vec<sync::Consumer<Entry<QueuedRequest>>>, batcher: Batcher) -> Self {
+        Self {
+            rings,
+            batcher,
+            arrived: Vec::new(),
+            watch: None,
+            #[cfg(feature = "test-hooks")]
+            hold: Default::default(),
+        }
+    }
+
+    /// The same, whose first batch waits for so many requests.
+    #[cfg(feature = "test-hooks")]
+    pub(super) fn with_hold(self, hold: crate::scheduler::hold::FirstBatchHold) -> Self {
+        Self { hold, ..self }
+    }
+
+    /// Whether the first batch waits for more requests.
+    #[cfg(feature = "test-hooks")]
+    pub(super) fn poll_held(&mut self) -> bool {
+        let hold = &mut self.hold;
+        self.batcher.waiting().is_some_and(|(requests, backlogged)| hold.poll_held(requests, backlogged))
     }
 
     /// Moves what arrived into the scheduler, in arrival order over all shards.

@@ -37,6 +37,12 @@ impl ModelQueue {
                 queue.batcher.handle_drain();
             }
             self.refuse_ended_and_notify(&mut queue, instance_index, now);
+            #[cfg(feature = "test-hooks")]
+            if !is_stopped && queue.poll_held() {
+                self.admission.handle_idle(instance_index);
+                // As tritonserver: it looks again and again.
+                return PollOutcome::Nothing(Some(now + std::time::Duration::from_millis(10)));
+            }
             match self.take_batch(&mut queue, instance_index, now) {
                 GateOutcome::Batch(formed) => break formed,
                 GateOutcome::Blocked => {

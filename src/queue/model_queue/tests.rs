@@ -82,6 +82,28 @@ fn a_batch_holds_what_all_shards_queued_in_arrival_order() {
     assert_eq!((batch.rows, model_queue.waiting(), model_queue.executions()), (4, 0, 1));
 }
 
+#[cfg(feature = "test-hooks")]
+#[test]
+fn the_first_batch_waits_for_as_many_requests_as_the_policy_says() {
+    let hold = crate::scheduler::hold::FirstBatchHold { requests: 3, backlogged: 0 };
+    let policy = Policy { rows_max: 8, is_batched: true, hold, ..Policy::default() };
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 1000 }, 1, 1);
+    let request_slots = request_slots();
+    let mut sizes = Vec::new();
+    for micros in 0..5 {
+        submit(&mut producers[0], entry(&request_slots, micros, 1)).ok().unwrap();
+        sizes.push(match model_queue.poll(0, clock, &InFlightState::default()) {
+            PollOutcome::Batch(batch) => batch.requests.len(),
+            PollOutcome::Nothing(again) => {
+                assert_eq!(again, Some(clock() + Duration::from_millis(10)), "it looks again by itself");
+                0
+            }
+            _ => panic!("the queue serves"),
+        });
+    }
+    assert_eq!(sizes, [0, 0, 3, 1, 1]);
+}
+
 #[test]
 fn a_batch_is_counted_once_though_nobody_waits_for_its_first_request_any_more() {
     let (model_queue, mut producers) = model_queue(16, 1000, 1);

@@ -313,6 +313,12 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.backlog.len()
     }
 
+    /// Requests of the sequences that wait for a slot.
+    #[cfg(feature = "test-hooks")]
+    pub fn backlogged_requests(&self) -> usize {
+        self.backlog.values().filter_map(|run| self.runs.get(*run)).map(|run| run.queue.len()).sum()
+    }
+
     /// Sequences that ended so far for a reason.
     pub fn ended(&self, end: SequenceEnd) -> u64 {
         self.ends.get(end as usize).copied().unwrap_or(0)

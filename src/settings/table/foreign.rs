@@ -69,8 +69,8 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     absent!("grpc-use-ssl", "TLS; put a proxy in front that has it"),
     absent!("grpc-use-ssl-mutual", "TLS; put a proxy in front that has it"),
     absent!("model-namespacing", "models of one name in several repositories; --model-name names one"),
-    absent!("allow-sagemaker", "the endpoints of SageMaker"),
-    absent!("allow-vertex-ai", "the endpoints of Vertex AI"),
+    inert!("sagemaker-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
+    inert!("vertex-ai-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
     inert!("repoagent-directory", "DIRECTORY", "there are no repository agents; a model that names one is refused"),
     inert!("cache-directory", "DIRECTORY", "the cache is built in; --cache-config says how large it is"),
     inert!("model-load-retry-count", "COUNT", "a load that failed fails again; poll mode tries when the files change"),
@@ -99,7 +99,7 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 17, "{names:?}");
+        assert_eq!(names.len(), 19, "{names:?}");
     }
 
     #[test]
@@ -114,6 +114,6 @@ mod tests {
             assert_eq!(settings, Settings::default());
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 5, "{names:?}");
+        assert_eq!(names.len(), 3, "{names:?}");
     }
 }

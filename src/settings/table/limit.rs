@@ -118,9 +118,9 @@ pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["grpc-max-message-size"],
         takes: One("BYTES"),
-        default: Value("67108864"),
+        default: Text("67108864; with --compat=triton 2147483647"),
         help: "Largest gRPC message",
-        apply: |settings, value| set_count(&mut settings.grpc_message_size_max, value),
+        apply: |settings, value| set_count(settings.grpc_message_size_max.get_or_insert_default(), value),
     },
     Flag {
         names: &["grpc-infer-response-compression-level"],

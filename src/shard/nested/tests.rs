@@ -447,7 +447,15 @@ fn an_order_goes_to_the_control_thread_as_a_clients_would() {
     let outcome = order(&gateway, "w", load(&["file:1/model.py"]), RequestDetails::default());
     let (got, reply) = taken();
     let files = vec![("1/model.py".to_owned(), bytes::Bytes::from_static(b"1"))];
-    assert_eq!(got, RepositoryOrder::Load(LoadOrder { name: "w".to_owned(), config: Some("{}".to_owned()), files }));
+    assert_eq!(
+        got,
+        RepositoryOrder::Load(LoadOrder {
+            name: "w".to_owned(),
+            config: Some("{}".to_owned()),
+            files,
+            ..LoadOrder::default()
+        })
+    );
     reply.send(Err(Error::invalid("it is broken")));
     assert_eq!(outcome.recv().unwrap(), Err(Error::invalid("it is broken")));
     let refusal = |name: &str, kind, links: &[(&str, u64, &str)]| {

@@ -219,6 +219,7 @@ fn start_model(model: TrialModel) -> (Arc<ServedModel>, Vec<Option<QueueProducer
 
 fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
     ServerContext {
+        front_ends: Default::default(),
         service: ServiceOptions {
             id: String::new(),
             is_controlled,
@@ -228,6 +229,8 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             follows_triton: false,
             allows_log_settings: false,
             access_log_per_million: 0,
+            #[cfg(feature = "test-hooks")]
+            grpc_delays: Default::default(),
             grpc_compression: None,
         },
         policy: RequestPolicy::default(),

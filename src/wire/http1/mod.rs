@@ -67,6 +67,12 @@ impl HttpRefusal {
         &self.text
     }
 
+    /// The same with the status that tritonserver has for a body that is too large.
+    pub fn as_tritons(self) -> Self {
+        let status = if self.status == 413 { 400 } else { self.status };
+        Self { status, ..self }
+    }
+
     /// The reply that tells the client.
     pub fn into_reply(self) -> Reply {
         let mut reply = Reply::new(self.status, "application/json", format!("{{\"error\":\"{}\"}}", self.text));
@@ -104,6 +110,9 @@ mod tests {
     #[test]
     fn a_refusal_is_answered_as_json() {
         let reply = HttpRefusal::body_size(11, 10).into_reply();
+        let tritons = HttpRefusal::body_size(11, 10).as_tritons().into_reply();
+        assert_eq!((tritons.status, &tritons.body), (400, &reply.body));
+        assert_eq!(HttpRefusal::new(431, "a").as_tritons().status(), 431);
         assert_eq!(reply.status, 413);
         assert_eq!(reply.fields[0].1, "application/json");
         let want = "{\"error\":\"request JSON size of 11 bytes exceeds the maximum allowed input size of 10 bytes. \

@@ -16,7 +16,7 @@ fn draft(text: &str) -> Result<ConfigDraft, Error> {
             ["both/libtriton_both.so", "both/model.py", "lib/libtriton_lib.so", "py/model.py", "../py/model.py"];
         files.contains(&format!("{backend}/{file}").as_str())
     };
-    let surroundings = ConfigSurroundings { files: Some(&[]), has_backend_file: &has };
+    let surroundings = ConfigSurroundings { has_backend_file: &has, ..ConfigSurroundings::of_files(Some(&[])) };
     ConfigDraft::read("m", Notation::Text, text.as_bytes(), surroundings)
 }
 

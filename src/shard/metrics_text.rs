@@ -1,0 +1,77 @@
+//! The metrics as text: the sum over all shards, for the metrics endpoint and for whoever is led to them by another.
+
+use bytes::Bytes;
+
+use crate::backend::custom_metrics::MetricFamilyView;
+use crate::limits::METRICS_LOOK_PAUSE;
+use crate::log;
+use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures, ModelFigures};
+use crate::model::repository::index::{ModelOverview, VersionOverview};
+use crate::runtime::clock;
+use crate::runtime::executor;
+use crate::shard::Shard;
+use crate::wire::message::Reply;
+
+/// The metrics of the server. Any shard can tell them: all counters are shared.
+pub async fn reply(shard: &Shard) -> Reply {
+    Reply::new(200, CONTENT_TYPE, Bytes::from(text(shard).await))
+}
+
+/// The content type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";
+
+async fn text(shard: &Shard) -> String {
+    // Before anything else is read: another thread may have the lock, and a shard waits for none.
+    let custom = loop {
+        match shard.server_context.metrics.custom.try_view() {
+            Some(custom) => break custom,
+            None => executor::sleep(METRICS_LOOK_PAUSE).await,
+        }
+    };
+    let served = shard.models.served();
+    let sources = &shard.server_context.metrics;
+    let hides_durations = sources.latencies.hides_counters;
+    let models = served.iter().map(|served| ModelFigures { hides_durations, ..served.figures() });
+    let models: Vec<_> = models.collect();
+    let shards: Vec<_> = sources.shard_cells.iter().map(|cells| &**cells).collect();
+    let overview = shard.models.overview();
+    // As in Triton, the series of a model go with it.
+    let loads: Vec<_> = overview.models.iter().filter(|model| !model.is_unloaded()).map(load_figures).collect();
+    let gpus = sources.gpus.get().map_or(&[][..], Vec::as_slice);
+    let mut text = metrics::encode(&models, &shards, &loads, gpus);
+    metrics::encode_latencies(&mut text, &models, &sources.latencies, clock::epoch_millis(clock::now()));
+    metrics::encode_cache(&mut text, &shards, shard.server_context.memory.cache_size);
+    if let Some(link) = &shard.server_context.redis {
+        metrics::encode_redis(&mut text, &shards, link.lanes().iter().map(|lane| &lane.cells));
+    }
+    sources.host.encode(&mut text);
+    metrics::encode_run_memory(&mut text, sources.run_memory.refused());
+    metrics::encode_log_lines(&mut text, &log::losses());
+    if let Some(queue) = &shard.server_context.traces.queue {
+        metrics::encode_traces(&mut text, queue.counts());
+    }
+    metrics::encode_custom(&mut text, &custom.iter().map(custom_family).collect::<Vec<_>>());
+    text
+}
+
+fn custom_family(family: &MetricFamilyView) -> CustomFamily<'_> {
+    let series = family.series.iter().map(|series| CustomSeries {
+        labels: series.labels(),
+        value: series.sum(),
+        buckets: series.buckets().collect(),
+    });
+    let (name, kind, help) = (&family.name, family.kind.as_str(), &family.description);
+    CustomFamily { name, kind, help, series: series.collect() }
+}
+
+fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {
+    let of_version =
+        |version: &VersionOverview| Some((version.version, version.load_time.filter(|_| !version.is_unloaded())?));
+    LoadFigures {
+        name: &model.name,
+        succeeded: model.loads.succeeded,
+        failed: model.loads.failed,
+        time: model.loads.time,
+        versions: model.versions.iter().filter_map(of_version).collect(),
+    }
+}
