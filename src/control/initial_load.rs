@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::control::load_failure::LoadFailure;
-use crate::control::load_job::ModelOrigin;
+use crate::control::load_job::{ModelOrigin, with_retries};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::model_record::ModelRecords;
@@ -300,7 +300,17 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
         let gone = || Error::internal("its repository no longer exists");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
         let location = ModelLocation { source, directory: &task.directory };
-        loader.load_model(location, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
+        // A signal while the server starts ends it at once: no load has to look for one.
+        with_retries(
+            &task.directory.name,
+            loader.settings(),
+            || false,
+            || {
+                loader
+                    .load_model(location, &ServingVersions::default(), members, &task.progress)
+                    .map(|(loaded, _)| loaded)
+            },
+        )
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {

@@ -20,6 +20,7 @@ use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
 use crate::control::uploaded_files::UploadedFiles;
 use crate::error::Error;
+use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::ensemble::ComposingModels;
 use crate::model::parse::text::Notation;
@@ -53,6 +54,36 @@ pub struct LoadContext {
     pub thread_hooks: ThreadHooks,
     /// To the control thread.
     pub messages: Sender<ControlMessage>,
+}
+
+impl LoadContext {
+    /// Tells whether the server drains: nobody waits for a load any more.
+    fn is_ending(&self) -> impl Fn() -> bool + '_ {
+        || self.server_context.lifecycle.is_draining()
+    }
+}
+
+/// Loads, and as often again as `--model-load-retry-count` says while a version fails. What is wrong with a
+/// configuration or an ensemble is not tried again, as in Triton.
+pub fn with_retries<T>(
+    name: &str,
+    settings: &Settings,
+    is_ending: impl Fn() -> bool,
+    mut load: impl FnMut() -> Result<T, LoadFailure>,
+) -> Result<T, LoadFailure> {
+    let mut outcome = load();
+    for retry in 1..=settings.load_retries {
+        let Err(LoadFailure::Version(..)) = &outcome else { break };
+        if is_ending() {
+            break;
+        }
+        if let Err(failure) = &outcome {
+            let of = settings.load_retries;
+            log::warning(&format!("{}; loading it again ({retry} of {of})", failure.log_text(name)));
+        }
+        outcome = load();
+    }
+    outcome
 }
 
 /// One model to load.
@@ -196,19 +227,23 @@ impl LoadJob {
         let serving_marks = if is_uploaded { ServingVersions::default() } else { self.serving_marks };
         let location = ModelLocation { source, directory: &directory };
         let composing_models = self.composing_models.unwrap_or_default();
-        let (loaded, mut changes) =
-            context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
+        // What is there already is freed before the next try.
+        let (ready, mut changes) = with_retries(&self.name, &context.settings, context.is_ending(), || {
+            let (loaded, changes) =
+                context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
+            let loaded = rate_limit::register(loaded, context.limiter.as_ref())?;
+            self.progress.set_stage(LoadStage::Starting);
+            let mut worker_cores = self.worker_cores.clone();
+            let mut ready = Vec::with_capacity(loaded.len());
+            for loaded in loaded {
+                let version = loaded.version;
+                let outcome = make_ready(loaded, context, &mut worker_cores);
+                ready.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
+            }
+            Ok((ready, changes))
+        })?;
         if is_uploaded {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
-        }
-        let loaded = rate_limit::register(loaded, context.limiter.as_ref())?;
-        self.progress.set_stage(LoadStage::Starting);
-        let mut worker_cores = self.worker_cores;
-        let mut ready = Vec::with_capacity(loaded.len());
-        for loaded in loaded {
-            let version = loaded.version;
-            let outcome = make_ready(loaded, context, &mut worker_cores);
-            ready.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
         }
         Ok((ready, changes))
     }
@@ -308,6 +343,34 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+
+    #[test]
+    fn a_version_that_fails_is_loaded_again_so_often_and_nothing_else_is() {
+        let check = |retries: usize, fails: usize, failure: LoadFailure, is_ending: bool, want: (bool, usize)| {
+            let mut loads = 0;
+            let settings = Settings { load_retries: retries, ..Settings::default() };
+            let outcome = with_retries(
+                "m",
+                &settings,
+                || is_ending,
+                || {
+                    loads += 1;
+                    if loads > fails { Ok(()) } else { Err(failure.clone()) }
+                },
+            );
+            assert_eq!((outcome.is_ok(), loads), want, "{retries} retries, {fails} failures: {failure:?}");
+        };
+        let version = || LoadFailure::Version(1, Error::internal("x"));
+        check(0, 0, version(), false, (true, 1));
+        check(0, 1, version(), false, (false, 1));
+        check(3, 2, version(), false, (true, 3));
+        check(3, 3, version(), false, (true, 4));
+        check(3, 9, version(), false, (false, 4));
+        check(3, 9, version(), true, (false, 1));
+        for other in [LoadFailure::Config, LoadFailure::Composition, LoadFailure::NoModel, LoadFailure::Policy] {
+            check(3, 1, other(Error::invalid("x")), false, (false, 1));
+        }
+    }
 
     #[test]
     fn a_load_request_chooses_no_python_without_the_flag() {

@@ -78,6 +78,11 @@ impl PinnedFiles {
         Self { file: None, depends_on_values: true, stamps: Vec::new() }
     }
 
+    /// Whether the engine gets the file that was opened here, and looks for none by a path.
+    pub const fn is_opened(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Called after the load: checks that the files did not change meanwhile.
     ///
     /// # Errors

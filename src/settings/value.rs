@@ -84,6 +84,18 @@ pub(super) fn set_count<T: std::str::FromStr + Default + PartialEq>(place: &mut 
     Ok(())
 }
 
+/// How often a load is tried again.
+pub(super) fn parse_retries(value: &str) -> Result<usize, String> {
+    let count = parse(value)?;
+    if count > limits::LOAD_RETRIES_MAX {
+        return Err(format!(
+            "expected up to {}: each may take as long as --load-timeout-secs",
+            limits::LOAD_RETRIES_MAX
+        ));
+    }
+    Ok(count)
+}
+
 pub(super) fn set_port(place: &mut Endpoint, value: &str) -> Result<(), String> {
     let port = value.parse().map_err(|_| "expected a port from 0 to 65535".to_owned())?;
     if let Some((_, have)) = place {

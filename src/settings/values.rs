@@ -44,6 +44,10 @@ pub struct Settings {
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
+    /// How often the load of a version that failed is tried again.
+    pub load_retries: usize,
+    /// Whether each repository is a namespace of models (`--model-namespacing`).
+    pub has_namespaces: bool,
     /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load
     /// at start does not end the server, else those after the start.
     pub trial_loads: Option<TrialLoads>,
@@ -314,6 +318,8 @@ impl Default for Settings {
             repository_poll: limits::REPOSITORY_POLL,
             load_models: Vec::new(),
             load_threads: limits::MODEL_LOAD_THREADS,
+            load_retries: 0,
+            has_namespaces: false,
             trial_loads: None,
             model_isolation: Isolation::None,
             load_timeout: limits::LOAD_TIMEOUT,

@@ -3,6 +3,7 @@
 //! [`ConfigDraft::complete`] fills in defaults, checks, and converts. A field that is not supported is refused by
 //! name.
 
+mod agents;
 mod batch_io;
 pub(in crate::model) mod complete;
 mod metrics;
@@ -13,6 +14,7 @@ pub(in crate::model) mod validate;
 pub mod warm_up;
 pub mod write;
 
+pub use crate::model::config::agents::FileChecksum;
 pub use crate::model::config::python::AnyBackendFile;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,6 +157,7 @@ impl ConfigDraft {
         let mut notes = supported::check_supported(directory, &text)?;
         notes.extend(python::notes(&config));
         check_filenames(&config)?;
+        agents::checksums(&config)?;
         Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
     }
 
@@ -203,6 +206,14 @@ impl ConfigDraft {
     /// The name of its backend.
     pub fn backend(&self) -> &str {
         &self.config.backend
+    }
+
+    /// The files that must have a checksum before anything is loaded (`model_repository_agents`).
+    ///
+    /// # Errors
+    /// None for a draft that was read: what is wrong with them is told then.
+    pub fn checksums(&self) -> Result<Vec<FileChecksum>, Error> {
+        agents::checksums(&self.config)
     }
 
     /// The composing models of an ensemble, each once; empty for any other model.
