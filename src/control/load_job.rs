@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::ensemble::ComposingModels;
+use crate::model::name::is_model_name;
 use crate::model::parse::text::Notation;
 use crate::model::repository::changes::VersionChanges;
 use crate::model::repository::index::{LoadProgress, LoadStage};
@@ -88,7 +89,7 @@ pub fn with_retries<T>(
 
 /// One model to load.
 pub struct LoadJob {
-    /// The model's name.
+    /// The model's name, qualified if it has a namespace.
     pub name: String,
     /// Where to find the model.
     pub origin: ModelOrigin,
@@ -159,6 +160,17 @@ impl LoadJob {
     /// stay busy for ever.
     pub fn run(self, context: &LoadContext) {
         let began = clock::now();
+        let namesakes = match &self.origin {
+            // A client's name: in each namespace that has it. With files it is a model of its own.
+            ModelOrigin::Requested(load) if load.files.is_empty() && is_model_name(&load.name) => {
+                context.repositories.namesakes(&load.name)
+            }
+            _ => Vec::new(),
+        };
+        if !namesakes.is_empty() {
+            drop(context.messages.send(ControlMessage::NamesakesFound(Box::new(self), namesakes)));
+            return;
+        }
         // An ensemble must wait for its composing models, and not on this thread: with one load thread it would
         // wait for ever. The job goes back to the control thread.
         let composing = if self.composing_models.is_none() { self.composing(context) } else { Vec::new() };
@@ -188,7 +200,8 @@ impl LoadJob {
                 let config = load.config.as_deref().unwrap_or_default();
                 let surroundings = ConfigSurroundings::of_files(Some(&[]));
                 let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), surroundings);
-                return draft.map(|draft| draft.composing()).unwrap_or_default();
+                let steps = draft.map(|draft| draft.composing()).unwrap_or_default();
+                return steps.iter().map(|step| context.repositories.step_model(None, step)).collect();
             }
             ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories, &context.settings)
                 .ok()
@@ -196,9 +209,9 @@ impl LoadJob {
         };
         let Some((origin, directory)) = location else { return Vec::new() };
         let source = context.repositories.source(origin);
-        source
-            .map(|source| context.loader.composing(ModelLocation { source, directory: &directory }))
-            .unwrap_or_default()
+        let steps = source.map(|source| context.loader.composing(ModelLocation { source, directory: &directory }));
+        let steps = steps.unwrap_or_default();
+        steps.iter().map(|step| context.repositories.step_model(Some(origin), step)).collect()
     }
 
     fn load(

@@ -3,7 +3,7 @@
 //! (`shard::mailbox`) and are applied between two requests.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -110,6 +110,8 @@ impl Drop for LocalModel {
 /// The models of one shard by name and version.
 pub struct ModelTable {
     by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
+    /// The names that models of several namespaces have: requests for them are refused.
+    ambiguous: RefCell<HashSet<Box<str>>>,
     overview: RefCell<Arc<RepositoryOverview>>,
     control: ControlSender,
 }
@@ -121,13 +123,15 @@ impl ModelTable {
         overview: Arc<RepositoryOverview>,
         control: ControlSender,
     ) -> Self {
-        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), control };
+        let (by_name, ambiguous) = (RefCell::default(), RefCell::new(ambiguous_names(&overview)));
+        let new = Self { by_name, ambiguous, overview: RefCell::new(overview), control };
         models.into_iter().for_each(|model| new.insert(model));
         new
     }
 
     /// Applies a change. A removed version goes back to the control thread when its last request is answered.
     pub fn handle_change(&self, change: ModelChange) {
+        self.ambiguous.replace(ambiguous_names(&change.overview));
         self.overview.replace(change.overview);
         for removed in &change.removed {
             let mut by_name = self.by_name.borrow_mut();
@@ -144,7 +148,8 @@ impl ModelTable {
     fn insert(&self, model: LocalModel) {
         let mut by_name = self.by_name.borrow_mut();
         let versions = by_name.entry(model.served.spec.name.as_str().into()).or_default();
-        versions.retain(|have| have.served.version != model.served.version);
+        let key = |model: &LocalModel| (model.served.version, model.served.spec.namespace.clone());
+        versions.retain(|have| key(have) != key(&model));
         versions.push(Rc::new(model));
         versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
     }
@@ -159,13 +164,35 @@ impl ModelTable {
     /// A version of a model. Without a version: the highest that is ready, or the highest of all where none is ready.
     ///
     /// # Errors
-    /// Where no such version serves: not found, or unavailable with the state that it is in.
+    /// Where no such version serves: not found, or unavailable with the state that it is in. Invalid where several
+    /// namespaces have the name.
     pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        let ambiguous = self.ambiguous.borrow();
+        if !ambiguous.is_empty() && ambiguous.contains(name) {
+            return Err(self.overview.borrow().ambiguity(name));
+        }
+        self.find_where(name, version, |_| true)
+    }
+
+    /// The same in one namespace: the model of an ensemble's step.
+    ///
+    /// # Errors
+    /// Where no such version serves.
+    pub fn find_in(&self, namespace: &str, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        self.find_where(name, version, |model| model.served.spec.namespace == namespace)
+    }
+
+    fn find_where(
+        &self,
+        name: &str,
+        version: Option<u64>,
+        is_meant: impl Fn(&LocalModel) -> bool,
+    ) -> Result<Rc<LocalModel>, Error> {
         let by_name = self.by_name.borrow();
-        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let versions = || by_name.get(name).map_or(&[][..], Vec::as_slice).iter().filter(|model| is_meant(model));
         let found = match version {
-            Some(version) => versions.iter().find(|model| model.served.version == version),
-            None => versions.iter().find(|model| model.served.is_ready()).or_else(|| versions.first()),
+            Some(version) => versions().find(|model| model.served.version == version),
+            None => versions().find(|model| model.served.is_ready()).or_else(|| versions().next()),
         };
         found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
@@ -192,6 +219,10 @@ impl ModelTable {
         served.sort_by(|one, other| (&one.spec.name, other.version).cmp(&(&other.spec.name, one.version)));
         served
     }
+}
+
+fn ambiguous_names(overview: &RepositoryOverview) -> HashSet<Box<str>> {
+    overview.ambiguous_names().into_iter().map(Into::into).collect()
 }
 
 #[cfg(test)]

@@ -451,6 +451,7 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
         is_cached: config.response_cache.is_some_and(|cache| cache.enable),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         follows_triton: false,
+        namespace: String::new(),
         config_json: json::encode(config).into(),
         config_message: config.encode_to_vec().into(),
     })
@@ -459,8 +460,16 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
 /// As in Triton each key gets an underscore in front, so that it cannot collide with a label of the server's.
 fn metric_labels(config: &ModelConfig) -> String {
     let tags: BTreeMap<_, _> = config.metric_tags.iter().collect();
-    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", escaped(value))).collect()
+    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", label_value(value))).collect()
+}
+
+/// The label of a model's namespace, as Triton names it, with a comma behind it; empty without one.
+pub fn namespace_label(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!("namespace=\"{}\",", label_value(namespace)) }
+}
+
+fn label_value(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn optimization(config: &ModelConfig) -> Optimization {

@@ -75,6 +75,8 @@ pub struct FoundModels {
 pub struct ModelDirectory {
     /// The model's name.
     pub name: String,
+    /// The namespace of its repository; empty without `--model-namespacing`.
+    pub namespace: String,
     /// The path of the directory, relative to the repository.
     pub path: String,
     /// Whether the files of its only version are in the directory itself, as for a model that is one ONNX file.
@@ -170,6 +172,7 @@ impl ModelDirectory {
         versions.sort_unstable_by(|one, other| other.cmp(one));
         Ok(Self {
             name: entry.name.clone(),
+            namespace: String::new(),
             path: entry.name.clone(),
             is_flat: false,
             configs: configs(&entry.children),
@@ -222,7 +225,13 @@ impl ModelDirectory {
         let mark = ChangeMark { shared: 0, versions: vec![(1, stamp)] };
         let (versions, beside) = (vec![1], Vec::new());
         let (configs, named_configs) = (Vec::new(), Vec::new());
-        Ok(Self { name, path, is_flat: true, configs, named_configs, given, versions, files, beside, mark })
+        let namespace = String::new();
+        Ok(Self { name, namespace, path, is_flat: true, configs, named_configs, given, versions, files, beside, mark })
+    }
+
+    /// Its name, in its namespace if it has one.
+    pub fn qualified_name(&self) -> String {
+        name::qualified(&self.namespace, &self.name)
     }
 
     /// Checks that there is a version's directory. `file` is what one of them must have; empty where nothing is needed.

@@ -180,6 +180,7 @@ fn model() -> ModelSpec {
         is_cached: false,
         is_decoupled: false,
         follows_triton: false,
+        namespace: String::new(),
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
     }

@@ -215,7 +215,8 @@ fn of_two_that_want_the_same_one_with_priority_2_runs_half_as_often() {
     };
     assert_eq!(runs(&["1 r:1", "2 r:1"], 300), [200, 100]);
     assert_eq!(runs(&["0 r:1", "1 r:1"], 300), [150, 150]);
-    assert_eq!(runs(&["1 r:1", "2 r:1", "4 r:1"], 700), [400, 200, 100]);
+    // The third begins 6 behind the first: with 8, of which two are its load.
+    assert_eq!(runs(&["1 r:1", "2 r:1", "4 r:1"], 700), [401, 200, 99]);
 }
 
 /// Who runs, of two instances that always have work and cannot run at the same time; `a` asks first.
