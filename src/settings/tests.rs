@@ -277,6 +277,10 @@ fn what_is_wrong_is_said_in_one_line() {
     }
     let both = "m --rate-limit=execution_count --model-control-mode";
     assert!(["poll", "explicit"].iter().all(|mode| serve(&format!("{both}={mode}")).unwrap().is_rate_limited));
+    check(
+        "m --model-load-retry-count=101",
+        "--model-load-retry-count=101: expected up to 100: each may take as long as --load-timeout-secs",
+    );
     check("m --rate-limit=on", "--rate-limit=on: expected execution_count or off");
     for policy in ["", "a", "a,", ",cpu-cores=1", "a,=1", "cpu-cores=1"] {
         let line = format!("m --host-policy={policy}");
@@ -318,6 +322,8 @@ fn the_deprecated_flag_gives_way_to_the_one_that_disables() {
     check("m --disable-auto-complete-config", false, 0);
     check("m --disable-auto-complete-config --strict-model-config=false", false, 2);
     check("m --strict-model-config=true --disable-auto-complete-config", false, 1);
+    let warnings = serve("m --disable-auto-complete-config --strict-model-config=false").unwrap().warnings;
+    assert!(warnings.iter().all(|warning| warning.starts_with("Warning: ")), "{warnings:?}");
 }
 
 #[test]

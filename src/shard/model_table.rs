@@ -167,11 +167,20 @@ impl ModelTable {
     /// Where no such version serves: not found, or unavailable with the state that it is in. Invalid where several
     /// namespaces have the name.
     pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
-        let ambiguous = self.ambiguous.borrow();
-        if !ambiguous.is_empty() && ambiguous.contains(name) {
-            return Err(self.overview.borrow().ambiguity(name));
-        }
+        self.check_unambiguous(name)?;
         self.find_where(name, version, |_| true)
+    }
+
+    /// Refuses a name that models of several namespaces have.
+    ///
+    /// # Errors
+    /// Invalid, in Triton's words.
+    pub fn check_unambiguous(&self, name: &str) -> Result<(), Error> {
+        let ambiguous = self.ambiguous.borrow();
+        if ambiguous.is_empty() || !ambiguous.contains(name) {
+            return Ok(());
+        }
+        Err(self.overview.borrow().ambiguity(name))
     }
 
     /// The same in one namespace: the model of an ensemble's step.
@@ -343,5 +352,42 @@ mod tests {
         two.handle_instance_restored();
         one.handle_instance_restored();
         assert_eq!((found(&models, None), models.are_alive()), (Ok(2), true));
+    }
+
+    #[test]
+    fn a_name_of_several_namespaces_is_ambiguous_and_a_step_finds_its_own() {
+        let (models, _) = models();
+        let of = |namespace: &str, version| {
+            let plain = served("m", version);
+            let spec = crate::model::ModelSpec { namespace: namespace.to_owned(), ..(*plain.spec).clone() };
+            Arc::new(ServedModel::new(Arc::new(spec), version, Arc::new(Nothing), Placement::Inline, 1))
+        };
+        let overview = |states: &[(&str, VersionState)]| {
+            let model = |(namespace, state): &(&str, VersionState)| {
+                let version = VersionOverview { version: 1, state: *state, reason: String::new(), load_time: None };
+                let (name, namespace) = ("m".to_owned(), (*namespace).to_owned());
+                ModelOverview { name, namespace, versions: vec![version], ..ModelOverview::default() }
+            };
+            Arc::new(RepositoryOverview::new(states.iter().map(model).collect()))
+        };
+        let (one, two) = (of("/a", 1), of("/b", 1));
+        let both = [("/b", VersionState::Ready), ("/a", VersionState::Ready)];
+        models.handle_change(ModelChange { overview: overview(&both), ..change(&[], &[&one, &two]) });
+        let text = "There are 2 identifiers of model 'm' in global map, model namespace must be provided to resolve \
+                    ambiguity.";
+        assert_eq!(found(&models, None), Err(text.to_owned()));
+        assert_eq!(found(&models, Some(1)), Err(text.to_owned()));
+        for (namespace, served) in [("/a", &one), ("/b", &two)] {
+            assert!(Arc::ptr_eq(&models.find_in(namespace, "m", None).unwrap().served, served));
+            assert!(Arc::ptr_eq(&models.find_in(namespace, "m", Some(1)).unwrap().served, served));
+        }
+        assert!(models.find_in("/c", "m", None).is_err() && models.find_in("", "m", None).is_err());
+        // One that does not serve may be meant too; one that goes is not.
+        let failed = [("/a", VersionState::Ready), ("/b", VersionState::Unavailable)];
+        models.handle_change(ModelChange { overview: overview(&failed), ..change(&[&two], &[]) });
+        assert_eq!(found(&models, None), Err(text.to_owned()));
+        let leaving = [("/a", VersionState::Ready), ("/b", VersionState::Unloading)];
+        models.handle_change(ModelChange { overview: overview(&leaving), ..change(&[], &[]) });
+        assert_eq!(found(&models, None), Ok(1));
     }
 }

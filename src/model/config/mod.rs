@@ -142,12 +142,6 @@ impl ConfigDraft {
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{directory}': its configuration cannot be decoded: {error}"))
         })?;
-        if !config.name.is_empty() && config.name != directory {
-            return Err(Error::invalid(format!(
-                "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
-                config.name
-            )));
-        }
         complete::fill_backend(&mut config, directory, files)?;
         python::fill_runtime(&mut config, has_backend_file);
         // Before the check of fields: a configuration for another backend has many fields that are not supported,
@@ -158,7 +152,17 @@ impl ConfigDraft {
         notes.extend(python::notes(&config));
         check_filenames(&config)?;
         agents::checksums(&config)?;
-        Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
+        let draft = Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() };
+        if draft.config.name == directory {
+            return Ok(draft);
+        }
+        // Last, as in Triton: whoever copies a configuration is told what is wrong with it first.
+        Err(draft.stated_fault().unwrap_or_else(|| {
+            Error::invalid(format!(
+                "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
+                draft.config.name
+            ))
+        }))
     }
 
     /// What a Python process runs; `None` if the model is no Python model.

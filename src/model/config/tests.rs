@@ -334,6 +334,36 @@ fn an_unsupported_field_is_refused_at_its_position() {
 }
 
 #[test]
+fn mistakes_are_told_in_tritons_order() {
+    let check = |text: &str, files: &[&str], want: &str| {
+        let files: Vec<_> = files.iter().map(|file| (*file).to_owned()).collect();
+        let got = ConfigDraft::new("m", Some(text.as_bytes()), &files)
+            .and_then(|draft| draft.complete(None, &BTreeMap::new(), CompletionRules::default()));
+        assert_eq!(got.map(|_| ()).map_err(|error| error.text().to_owned()), Err(want.to_owned()), "{text}");
+    };
+    // NVIDIA's ensemble_scheduling_no_set and model_warm_up_set lie in directories of other names.
+    check(
+        &format!("name: 'n' platform: 'ensemble' {IO}"),
+        &[],
+        "ensemble scheduling must be set for ensemble n whose platform is ensemble",
+    );
+    check(
+        &format!("name: 'n' backend: 'identity' {IO}"),
+        &[],
+        "unexpected directory name 'm' for model 'n', directory name must equal model name",
+    );
+    // Its invalid_platform names the file, which tells the backend.
+    let pair = "unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime";
+    check(&format!("platform: 'onnxruntim' default_model_filename: 'model.onnx' {IO}"), &["model.onnx"], pair);
+    check(&format!("platform: 'onnxruntim' {IO}"), &["model.onnx"], "unexpected platform type 'onnxruntim' for m");
+    let twice = "sequence_batching { control_input [
+        { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
+        { name: 'START' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
+    let want = "sequence batching control tensor 'START' is specified for multiple control kinds for m";
+    check(&format!("backend: 'identity' max_batch_size: 8 {IO}{twice}"), &[], want);
+}
+
+#[test]
 fn engine_options_reach_the_engine_and_identity_has_none() {
     let text = "optimization { graph { level: -1 } execution_accelerators {
         cpu_execution_accelerator { name: 'openvino' }

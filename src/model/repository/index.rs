@@ -485,4 +485,21 @@ mod tests {
         progress.set_versions(1, 3);
         assert_eq!((progress.versions(), progress.began_millis), ((1, 3), 7));
     }
+
+    #[test]
+    fn models_of_one_name_are_listed_each_and_counted_as_long_as_they_are_not_unloaded() {
+        use VersionState::{Ready, Unavailable};
+        let of = |namespace: &str, state, reason: &str| ModelOverview {
+            namespace: namespace.to_owned(),
+            ..model("m", vec![version(1, state, reason)])
+        };
+        let overview = |models| RepositoryOverview::new(models);
+        let both = overview(vec![of("/b", Ready, ""), of("/a", Unavailable, "no file"), model("a", vec![])]);
+        assert_eq!(both.ambiguous_names(), ["m"]);
+        let names = [("/a/m", false), ("/c/m", false)];
+        assert_eq!(index(&both, &names, false), "a UNAVAILABLE; m 1 UNAVAILABLE (no file); m 1 READY; m");
+        let one = overview(vec![of("/b", Ready, ""), of("/a", Unavailable, UNLOADED)]);
+        assert!(one.ambiguous_names().is_empty() && overview(Vec::new()).ambiguous_names().is_empty());
+        assert_eq!(one.models.iter().map(|model| &*model.namespace).collect::<Vec<_>>(), ["/a", "/b"]);
+    }
 }
