@@ -187,9 +187,9 @@ impl FileIdentity {
     /// That of `fstat`.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
         let status = rustix::fs::fstat(file)?;
-        let time = |seconds, nanos| (i64::from(seconds), i64::try_from(nanos).unwrap_or_default());
+        let time = |seconds, nanos| (seconds, i64::try_from(nanos).unwrap_or_default());
         Ok(Self {
-            file: (u64::from(status.st_dev), u64::from(status.st_ino)),
+            file: (status.st_dev, status.st_ino),
             size: status.st_size,
             written: time(status.st_mtime, status.st_mtime_nsec),
             changed: time(status.st_ctime, status.st_ctime_nsec),

@@ -160,6 +160,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::backend::Batch;
 
     struct Nothing;
 
@@ -174,7 +175,9 @@ mod tests {
     }
 
     impl Instance for Nothing {
-        fn run(&mut self, _: crate::backend::Batch) {}
+        fn run(&mut self, batch: Batch) {
+            drop(batch);
+        }
     }
 
     const HELLO: &str = "5d41402abc4b2a76b9719d911017c592";
@@ -217,7 +220,8 @@ mod tests {
     fn a_file_that_is_written_or_swapped_after_its_check_fails_the_load_and_every_later_instance() {
         let root = std::env::temp_dir().join(format!("deuteron-sums-swap-{}", std::process::id()));
         let file = root.join("m/1/file");
-        let act: [(&str, fn(&std::path::Path)); 4] = [
+        type Change = fn(&std::path::Path);
+        let changes: [(&str, Change); 4] = [
             ("written", |file| fs::write(file, "HELLO").unwrap()),
             ("replaced", |file| {
                 fs::write(file.with_extension("new"), "hello").unwrap();
@@ -231,7 +235,7 @@ mod tests {
                 File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
             }),
         ];
-        for (what, act) in act {
+        for (what, act) in changes {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(&file, "hello").unwrap();
             let source = ModelSource::of_directory(root.clone()).unwrap();

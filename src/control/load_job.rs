@@ -73,13 +73,13 @@ pub fn with_retries<T>(
     mut load: impl FnMut() -> Result<T, LoadFailure>,
 ) -> Result<T, LoadFailure> {
     let mut outcome = load();
-    for retry in 1..=settings.load_retries {
+    for retry in 1..=settings.repository_rules.load_retries {
         let Err(LoadFailure::Version(..)) = &outcome else { break };
         if is_ending() {
             break;
         }
         if let Err(failure) = &outcome {
-            let of = settings.load_retries;
+            let of = settings.repository_rules.load_retries;
             log::warning(&format!("{}; loading it again ({retry} of {of})", failure.log_text(name)));
         }
         outcome = load();
@@ -356,12 +356,16 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::settings::RepositoryRules;
 
     #[test]
     fn a_version_that_fails_is_loaded_again_so_often_and_nothing_else_is() {
         let check = |retries: usize, fails: usize, failure: LoadFailure, is_ending: bool, want: (bool, usize)| {
             let mut loads = 0;
-            let settings = Settings { load_retries: retries, ..Settings::default() };
+            let settings = Settings {
+                repository_rules: RepositoryRules { load_retries: retries, has_namespaces: false },
+                ..Settings::default()
+            };
             let outcome = with_retries(
                 "m",
                 &settings,

@@ -122,7 +122,7 @@ impl ModelSource {
     pub fn namespace(&self, settings: &Settings) -> String {
         let path = self.path().0.to_string_lossy();
         match path.trim_end_matches('/') {
-            _ if !settings.has_namespaces => String::new(),
+            _ if !settings.repository_rules.has_namespaces => String::new(),
             "" => path.into_owned(),
             path => path.to_owned(),
         }

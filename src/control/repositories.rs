@@ -85,7 +85,7 @@ impl Repositories {
 
     /// The qualified names of the models of a name, one for each namespace that has it; empty without namespaces.
     pub fn namesakes(&self, name: &str) -> Vec<String> {
-        let sources = self.all.iter().filter(|_| self.settings.has_namespaces);
+        let sources = self.all.iter().filter(|_| self.settings.repository_rules.has_namespaces);
         let has = sources.filter(|source| source.has(name, &self.settings));
         has.map(|source| qualified(&source.namespace(&self.settings), name)).collect()
     }

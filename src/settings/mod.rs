@@ -12,8 +12,8 @@ pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, Pyt
 pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
-    Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,
-    Settings, TrialLoads,
+    Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, RateSettings,
+    RepositoryRules, ResponseCompression, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;

@@ -115,7 +115,7 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         takes: One("COUNT"),
         default: Value("0"),
         help: "How often a version whose load failed is loaded again, at once; up to 100",
-        apply: |settings, value| set(&mut settings.load_retries, parse_retries(value)),
+        apply: |settings, value| set(&mut settings.repository_rules.load_retries, parse_retries(value)),
     },
     Flag {
         names: &["model-namespacing"],
@@ -123,7 +123,7 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         default: Value("false"),
         help: "Serve models of one name from several repositories. Requests find a model by its name where one \
                repository alone has it; a step of an ensemble finds the one in the ensemble's repository first",
-        apply: |settings, value| set(&mut settings.has_namespaces, parse_bool(value)),
+        apply: |settings, value| set(&mut settings.repository_rules.has_namespaces, parse_bool(value)),
     },
     Flag {
         names: &["trial-loads"],
@@ -398,7 +398,7 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         help: "execution_count: instances run with their rate_limiter's resources only, by priority; off: whenever \
                idle",
         apply: |settings, value| {
-            set_one_of(&mut settings.is_rate_limited, value, &[("execution_count", true), ("off", false)])
+            set_one_of(&mut settings.rate_limit.is_on, value, &[("execution_count", true), ("off", false)])
         },
     },
     Flag {
@@ -407,7 +407,7 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         default: Text("as much as the instance needs that needs most"),
         help: "How much there is of a resource; the CPU is device 0",
         apply: |settings, value| {
-            settings.rate_resources.push(parse_resource(value)?);
+            settings.rate_limit.resources.push(parse_resource(value)?);
             Ok(())
         },
     },
