@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
+use crate::support::grpc::Client;
 use crate::support::http;
 use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::protobuf::Message;
 use crate::support::repository;
 use crate::support::server::{Ports, Server};
 
@@ -247,7 +249,16 @@ fn a_load_and_an_unload_are_for_all_models_of_the_name_and_a_failure_of_one_is_t
     assert!(status == 404 && text.contains("'composing' has no available versions"), "{status} {text}");
     assert_eq!(order(&server, "load", "absent").0, 500);
     // A client cannot name a repository: no name has a slash.
-    assert_eq!(order(&server, "load", "adds%2Fcomposing").0, 400);
+    let path = all.path("adds").join("composing").display().to_string();
+    let client = Client::new(server.grpc());
+    for rpc in ["RepositoryModelLoad", "RepositoryModelUnload"] {
+        let message = Message::new().bytes(2, &path).into_bytes();
+        let refusal = client.call(&format!("/inference.GRPCInferenceService/{rpc}"), &message).unwrap_err();
+        assert!(refusal.message().contains("must not contain path traversal characters"), "{refusal:?}");
+    }
+    let message = Message::new().bytes(1, &path).into_bytes();
+    let refusal = client.call("/inference.GRPCInferenceService/ModelMetadata", &message).unwrap_err();
+    assert!(refusal.message().ends_with("is not found"), "{refusal:?}");
 }
 
 #[test]
