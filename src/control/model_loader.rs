@@ -440,7 +440,8 @@ impl ModelLoader {
                 (_, None) => return Err(Error::internal("the model has no instances")),
             };
             pinned.check(source)?;
-            let model = if pinned.is_opened() { model } else { opened.verified.guard(source, model)? };
+            let is_read_again = !pinned.is_opened() || processes.is_some();
+            let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
             if !spec.warm_ups.is_empty() {
                 // One instance is made and dropped, so that a failing warm-up fails the load before any worker starts.
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
