@@ -301,6 +301,10 @@ pub const CORES_MAX: usize = 1_024;
 pub const TASK_PANICS_MAX: u32 = 8;
 /// Versions of one model.
 pub const VERSIONS_MAX: usize = 1_024;
+/// Files of one model that its configuration has checksums of: each is read as a whole before every load.
+pub const CHECKSUMS_MAX: usize = 1_024;
+/// The most that `--model-load-retry-count` may say: whoever asked for the load waits for all of them.
+pub const LOAD_RETRIES_MAX: usize = 100;
 /// Names in one model repository: each poll lists them all.
 pub const MODELS_MAX: usize = 16_384;
 /// Names beneath one model's directory: enough for weights in thousands of files; more fails the model.

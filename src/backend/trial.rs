@@ -42,6 +42,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         identity: None,
         is_decoupled: false,
         follows_triton: false,
+        namespace: String::new(),
         config_json: Arc::from(""),
         config_message: Arc::from([]),
     }

@@ -5,7 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
@@ -65,6 +65,14 @@ impl RepositoryRoot {
     pub fn stamp(&self, path: &str) -> u64 {
         let status = self.open_beneath(path, OFlags::PATH).and_then(|file| Ok(rustix::fs::fstat(file)?));
         status.as_ref().map_or(0, stamp)
+    }
+
+    /// What tells the file from every other, and from itself once it was written to.
+    ///
+    /// # Errors
+    /// When there is no such file beneath the repository.
+    pub fn identity(&self, path: &str) -> io::Result<FileIdentity> {
+        FileIdentity::of(self.open_beneath(path, OFlags::PATH)?)
     }
 
     /// Whether the repository has a directory of this name.
@@ -168,6 +176,39 @@ impl RepositoryRoot {
         let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory && (!is_link || is_followed);
         let stamp = if is_directory { 0 } else { stamp(&status) };
         Ok(ListingEntry { name: name.to_owned(), is_directory, stamp, ..ListingEntry::default() })
+    }
+}
+
+/// Which file it is, and when it was last written to. Other than [`RepositoryRoot::stamp`] it has the time of the last
+/// change, which nobody can set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    file: (u64, u64),
+    size: i64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileIdentity {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// That of `fstat`.
+    pub fn of(file: impl AsFd) -> io::Result<Self> {
+        let status = rustix::fs::fstat(file)?;
+        let time = |seconds, nanos| (seconds, i64::try_from(nanos).unwrap_or_default());
+        Ok(Self {
+            file: (status.st_dev, status.st_ino),
+            size: status.st_size,
+            written: time(status.st_mtime, status.st_mtime_nsec),
+            changed: time(status.st_ctime, status.st_ctime_nsec),
+        })
+    }
+
+    /// When it was last changed, in nanoseconds since the epoch.
+    pub fn changed_nanos(&self) -> u64 {
+        let (seconds, nanos) = self.changed;
+        u64::try_from(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)).unwrap_or_default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::control::pinned_files::open_python_file;
 use crate::error::Error;
 use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, PYTHON_FILE_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::log;
-use crate::model::config::{CompletionRules, ConfigDraft};
+use crate::model::config::{CompletionRules, ConfigDraft, namespace_label};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
@@ -109,6 +109,8 @@ impl ConfigCompletion<'_> {
             spec.is_cached = false;
         }
         spec.follows_triton = self.settings.compat == Compat::Triton;
+        spec.namespace.clone_from(&directory.namespace);
+        spec.metric_labels.push_str(&namespace_label(&directory.namespace));
         Ok(spec)
     }
 

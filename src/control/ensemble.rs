@@ -11,6 +11,7 @@ use crate::error::{Code, Error};
 use crate::log;
 use crate::model::ModelSpec;
 use crate::model::ensemble::{self, ComposingModels};
+use crate::model::name::split_qualified;
 use crate::model::repository::changes::{Dependence, only_for};
 use crate::settings::ControlMode;
 
@@ -40,7 +41,8 @@ impl ControlThread {
             (model.origin, model.mark) = (Some(*origin), directory.mark.clone());
         }
         if let Some(from) = ensemble::find_cycle(&name, |model| self.waits_for(model, &name, &composing)) {
-            let outcome = Err(LoadFailure::Composition(ensemble::cycle_error(&name, &from)));
+            let (own, from) = (split_qualified(&name).1, split_qualified(&from).1);
+            let outcome = Err(LoadFailure::Composition(ensemble::cycle_error(own, from)));
             return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
         // A revalidation must not load what a client has unloaded.
@@ -153,14 +155,18 @@ impl ControlThread {
     /// unloaded, those that would look different are loaded again.
     pub(super) fn revalidate_dependents(&mut self, changed: &str) {
         let members = self.composing_models();
+        // One in another namespace may take the place of a step's model.
+        let plain = split_qualified(changed).1;
         let (mut broken, mut again) = (Vec::new(), Vec::new());
         for (name, model) in self.models.iter().filter(|(name, _)| *name != changed) {
             let is_made_of = |spec: &ModelSpec| {
-                spec.ensemble.as_ref().is_some_and(|ensemble| ensemble.steps.iter().any(|step| step.model == changed))
+                spec.ensemble.as_ref().is_some_and(|ensemble| ensemble.steps.iter().any(|step| step.model == plain))
             };
             let mut serving = model.serving.values().map(|version| &version.served.spec);
             let Some(spec) = serving.find(|spec| is_made_of(spec)) else {
-                if model.serving.is_empty() && model.composing.iter().any(|composing| composing == changed) {
+                if model.serving.is_empty()
+                    && model.composing.iter().any(|composing| split_qualified(composing).1 == plain)
+                {
                     again.push(name.clone());
                 }
                 continue;
@@ -215,5 +221,7 @@ impl ControlThread {
 /// Whether a newly resolved ensemble equals the one that serves.
 fn is_same(resolved: &ModelSpec, serving: &ModelSpec) -> bool {
     let mut labels = resolved.outputs.iter().zip(&serving.outputs);
-    resolved.config_message == serving.config_message && labels.all(|(one, other)| one.labels == other.labels)
+    resolved.config_message == serving.config_message
+        && resolved.ensemble == serving.ensemble
+        && labels.all(|(one, other)| one.labels == other.labels)
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::control::load_failure::LoadFailure;
-use crate::control::load_job::ModelOrigin;
+use crate::control::load_job::{ModelOrigin, with_retries};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::model_record::ModelRecords;
@@ -125,9 +125,12 @@ impl InitialLoad {
             names.sort();
             names.dedup();
             for name in names {
-                match repositories.find(&name) {
-                    Ok((origin, directory)) => tasks.push_back(task(origin, directory)),
-                    Err(error) => self.record_refusal(&name, error.text().to_owned()),
+                let namesakes = repositories.namesakes(&name);
+                for name in if namesakes.is_empty() { vec![name] } else { namesakes } {
+                    match repositories.find(&name) {
+                        Ok((origin, directory)) => tasks.push_back(task(origin, directory)),
+                        Err(error) => self.record_refusal(&name, error.text().to_owned()),
+                    }
                 }
             }
         }
@@ -155,7 +158,7 @@ impl InitialLoad {
         repositories: &Repositories,
     ) {
         let names: Vec<_> =
-            ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
+            ensembles.iter().map(|task| (task.directory.qualified_name(), task.composing.clone())).collect();
         let mut tasks: Vec<_> = ensembles.into_iter().map(Some).collect();
         for (index, refusal) in ensemble::load_order(&names) {
             let Some(task) = tasks.get_mut(index).and_then(Option::take) else { continue };
@@ -176,7 +179,7 @@ impl InitialLoad {
         let known = self.models.iter().map(|(name, model)| (name.clone(), model.composing_model()));
         let mut members = ComposingModels { models: known.collect() };
         for loaded in &self.loaded {
-            let member = members.models.entry(loaded.spec.name.clone()).or_default();
+            let member = members.models.entry(loaded.spec.qualified_name()).or_default();
             member.versions.push((loaded.version, Arc::clone(&loaded.spec)));
             member.versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
         }
@@ -191,7 +194,7 @@ impl InitialLoad {
 
     fn record(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {
         let FinishedTask { task, outcome, took } = done;
-        let name = task.directory.name.clone();
+        let name = task.directory.qualified_name();
         let outcome = outcome.and_then(|loaded| rate_limit::register(loaded, limiter));
         let model = self.models.entry(name.clone()).or_default();
         (model.origin, model.is_requested) = (Some(task.origin), task.is_requested);
@@ -219,12 +222,12 @@ impl InitialLoad {
 fn overview(tasks: &[LoadTask], start: &Arc<StartProgress>) -> RepositoryOverview {
     let model = |task: &LoadTask| ModelOverview {
         name: task.directory.name.clone(),
+        namespace: task.directory.namespace.clone(),
         loading: Some(Arc::clone(&task.progress)),
         ..ModelOverview::default()
     };
-    let mut models: Vec<_> = tasks.iter().map(model).collect();
-    models.sort_by(|a, b| a.name.cmp(&b.name));
-    RepositoryOverview { models, start: Some(Arc::clone(start)) }
+    let models: Vec<_> = tasks.iter().map(model).collect();
+    RepositoryOverview { start: Some(Arc::clone(start)), ..RepositoryOverview::new(models) }
 }
 
 fn task(origin: usize, directory: ModelDirectory) -> LoadTask {
@@ -242,7 +245,8 @@ fn with_composing(
     let mut all: Vec<LoadTask> = Vec::with_capacity(tasks.len());
     while let Some(mut next) = tasks.pop_front() {
         if let Some(source) = repositories.source(next.origin) {
-            next.composing = loader.composing(ModelLocation { source, directory: &next.directory });
+            let steps = loader.composing(ModelLocation { source, directory: &next.directory });
+            next.composing = steps.iter().map(|step| repositories.step_model(Some(next.origin), step)).collect();
         }
         let composing = next.composing.clone();
         all.push(next);
@@ -250,7 +254,7 @@ fn with_composing(
             continue;
         }
         for name in composing {
-            let is_there = all.iter().chain(&tasks).any(|task| task.directory.name == name);
+            let is_there = all.iter().chain(&tasks).any(|task| task.directory.qualified_name() == name);
             // A composing model that is not found fails the load of the ensemble later.
             if let (false, Ok((origin, directory))) = (is_there, repositories.find(&name)) {
                 tasks.push_back(LoadTask { is_requested: false, ..task(origin, directory) });
@@ -274,13 +278,13 @@ fn load_in_parallel(
         while !tasks.is_empty() || !running.is_empty() {
             while running.len() < threads.saturating_add(loader.slow_loads()) {
                 let Some(task) = tasks.pop_front() else { break };
-                running.insert(task.directory.name.clone(), Arc::clone(&task.progress));
+                running.insert(task.directory.qualified_name(), Arc::clone(&task.progress));
                 let ended = ended.clone();
                 scope.spawn(move || drop(ended.send(run(task, loader, repositories, &ComposingModels::default()))));
             }
             match outcomes.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(done) => {
-                    running.remove(&done.task.directory.name);
+                    running.remove(&done.task.directory.qualified_name());
                     done.task.progress.set_stage(LoadStage::Ended);
                     start.handle_loaded();
                     all.push(done);
@@ -300,7 +304,17 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
         let gone = || Error::internal("its repository no longer exists");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
         let location = ModelLocation { source, directory: &task.directory };
-        loader.load_model(location, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
+        // A signal while the server starts ends it at once: no load has to look for one.
+        with_retries(
+            &task.directory.name,
+            loader.settings(),
+            || false,
+            || {
+                loader
+                    .load_model(location, &ServingVersions::default(), members, &task.progress)
+                    .map(|(loaded, _)| loaded)
+            },
+        )
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {

@@ -21,13 +21,15 @@ use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
 use crate::control::uploaded_files::UploadedFiles;
 use crate::error::Error;
+use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::ensemble::ComposingModels;
+use crate::model::name::is_model_name;
 use crate::model::parse::text::Notation;
 use crate::model::repository::changes::VersionChanges;
 use crate::model::repository::index::{HostedModel, LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
-use crate::protocol::repository::LoadOrder;
+use crate::protocol::repository::{LoadOrder, LoadPlace};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker::panic_text;
@@ -56,9 +58,39 @@ pub struct LoadContext {
     pub messages: Sender<ControlMessage>,
 }
 
+impl LoadContext {
+    /// Tells whether the server drains: nobody waits for a load any more.
+    fn is_ending(&self) -> impl Fn() -> bool + '_ {
+        || self.server_context.lifecycle.is_draining()
+    }
+}
+
+/// Loads, and as often again as `--model-load-retry-count` says while a version fails. What is wrong with a
+/// configuration or an ensemble is not tried again, as in Triton.
+pub fn with_retries<T>(
+    name: &str,
+    settings: &Settings,
+    is_ending: impl Fn() -> bool,
+    mut load: impl FnMut() -> Result<T, LoadFailure>,
+) -> Result<T, LoadFailure> {
+    let mut outcome = load();
+    for retry in 1..=settings.repository_rules.load_retries {
+        let Err(LoadFailure::Version(..)) = &outcome else { break };
+        if is_ending() {
+            break;
+        }
+        if let Err(failure) = &outcome {
+            let of = settings.repository_rules.load_retries;
+            log::warning(&format!("{}; loading it again ({retry} of {of})", failure.log_text(name)));
+        }
+        outcome = load();
+    }
+    outcome
+}
+
 /// One model to load.
 pub struct LoadJob {
-    /// The model's name.
+    /// The model's name, qualified if it has a namespace.
     pub name: String,
     /// Where to find the model.
     pub origin: ModelOrigin,
@@ -133,6 +165,19 @@ impl LoadJob {
     /// stay busy for ever.
     pub fn run(self, context: &LoadContext) {
         let began = clock::now();
+        let namesakes = match &self.origin {
+            // A client's name: in each namespace that has it. With files it is a model of its own.
+            ModelOrigin::Requested(load)
+                if load.files.is_empty() && load.place == LoadPlace::Repositories && is_model_name(&load.name) =>
+            {
+                context.repositories.namesakes(&load.name)
+            }
+            _ => Vec::new(),
+        };
+        if !namesakes.is_empty() {
+            drop(context.messages.send(ControlMessage::NamesakesFound(Box::new(self), namesakes)));
+            return;
+        }
         // An ensemble must wait for its composing models, and not on this thread: with one load thread it would
         // wait for ever. The job goes back to the control thread.
         let composing = if self.composing_models.is_none() { self.composing(context) } else { Vec::new() };
@@ -158,23 +203,31 @@ impl LoadJob {
         let compose = |source: &ModelSource, directory: &ModelDirectory| {
             context.loader.composing(ModelLocation { source, directory })
         };
-        let located = match &self.origin {
+        let (origin, steps) = match &self.origin {
             ModelOrigin::Known(origin, directory) => {
                 let source = context.repositories.source(*origin);
-                return source.map(|source| compose(source, directory)).unwrap_or_default();
+                (Some(*origin), source.map(|source| compose(source, directory)).unwrap_or_default())
             }
             // An uploaded ensemble has only its configuration: there are no files to look at.
             ModelOrigin::Requested(load) if !load.files.is_empty() => {
                 let config = load.config.as_deref().unwrap_or_default();
                 let surroundings = ConfigSurroundings::of_files(Some(&[]));
                 let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), surroundings);
-                return draft.map(|draft| draft.composing()).unwrap_or_default();
+                (None, draft.map(|draft| draft.composing()).unwrap_or_default())
             }
-            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories, &context.settings),
+            ModelOrigin::Requested(load) => {
+                let located = find((**load).clone(), &context.repositories, &context.settings);
+                let Ok(located) = located else { return Vec::new() };
+                let source = located.source(&context.repositories);
+                let steps = source.map(|source| compose(source, &located.directory)).unwrap_or_default();
+                if located.hosted.is_some() {
+                    // At a host's path there are no namespaces.
+                    return steps;
+                }
+                (located.origin, steps)
+            }
         };
-        let Ok(located) = located else { return Vec::new() };
-        let source = located.source(&context.repositories);
-        source.map(|source| compose(source, &located.directory)).unwrap_or_default()
+        steps.iter().map(|step| context.repositories.step_model(origin, step)).collect()
     }
 
     fn load(
@@ -204,19 +257,23 @@ impl LoadJob {
         let serving_marks = if is_uploaded { ServingVersions::default() } else { self.serving_marks };
         let location = ModelLocation { source, directory };
         let composing_models = self.composing_models.unwrap_or_default();
-        let (loaded, mut changes) =
-            context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
+        // What is there already is freed before the next try.
+        let (ready, mut changes) = with_retries(&self.name, &context.settings, context.is_ending(), || {
+            let (loaded, changes) =
+                context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
+            let loaded = rate_limit::register(loaded, context.limiter.as_ref())?;
+            self.progress.set_stage(LoadStage::Starting);
+            let mut worker_cores = self.worker_cores.clone();
+            let mut ready = Vec::with_capacity(loaded.len());
+            for loaded in loaded {
+                let version = loaded.version;
+                let outcome = make_ready(loaded, context, &mut worker_cores);
+                ready.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
+            }
+            Ok((ready, changes))
+        })?;
         if is_uploaded {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
-        }
-        let loaded = rate_limit::register(loaded, context.limiter.as_ref())?;
-        self.progress.set_stage(LoadStage::Starting);
-        let mut worker_cores = self.worker_cores;
-        let mut ready = Vec::with_capacity(loaded.len());
-        for loaded in loaded {
-            let version = loaded.version;
-            let outcome = make_ready(loaded, context, &mut worker_cores);
-            ready.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
         }
         Ok((ready, changes))
     }
@@ -341,6 +398,38 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::settings::RepositoryRules;
+
+    #[test]
+    fn a_version_that_fails_is_loaded_again_so_often_and_nothing_else_is() {
+        let check = |retries: usize, fails: usize, failure: LoadFailure, is_ending: bool, want: (bool, usize)| {
+            let mut loads = 0;
+            let settings = Settings {
+                repository_rules: RepositoryRules { load_retries: retries, has_namespaces: false },
+                ..Settings::default()
+            };
+            let outcome = with_retries(
+                "m",
+                &settings,
+                || is_ending,
+                || {
+                    loads += 1;
+                    if loads > fails { Ok(()) } else { Err(failure.clone()) }
+                },
+            );
+            assert_eq!((outcome.is_ok(), loads), want, "{retries} retries, {fails} failures: {failure:?}");
+        };
+        let version = || LoadFailure::Version(1, Error::internal("x"));
+        check(0, 0, version(), false, (true, 1));
+        check(0, 1, version(), false, (false, 1));
+        check(3, 2, version(), false, (true, 3));
+        check(3, 3, version(), false, (true, 4));
+        check(3, 9, version(), false, (false, 4));
+        check(3, 9, version(), true, (false, 1));
+        for other in [LoadFailure::Config, LoadFailure::Composition, LoadFailure::NoModel, LoadFailure::Policy] {
+            check(3, 1, other(Error::invalid("x")), false, (false, 1));
+        }
+    }
 
     #[test]
     fn a_load_request_chooses_no_python_without_the_flag() {

@@ -8,6 +8,7 @@
 //! has dropped its handle after its last request, the version is freed.
 
 pub mod beneath;
+pub mod checksum;
 pub mod config_completion;
 pub mod cores;
 pub mod doctor;
@@ -89,6 +90,8 @@ pub enum ControlMessage {
     LoadFinished(Box<FinishedLoad>),
     /// A load has found its model in a repository: the index shows it from now on.
     ModelFound(String, Arc<LoadProgress>),
+    /// The model that a client wants loaded is in these namespaces; the job goes back, to be done in each of them.
+    NamesakesFound(Box<LoadJob>, Vec<String>),
     /// The model names in the repositories, and whether more than one repository has the name.
     NamesListed(Result<Vec<(String, bool)>, Error>),
     /// The result of a repository scan.
@@ -112,7 +115,8 @@ pub struct ControlThread {
     context: Arc<LoadContext>,
     messages: Receiver<ControlMessage>,
     models: ModelRecords,
-    /// The models whose load is queued or running. At most one load per model.
+    /// The models whose load is queued or running, by name, qualified if they have namespaces. At most one load per
+    /// model.
     busy: BTreeMap<String, BusyModel>,
     /// Loads that wait for one of `--model-load-thread-count` threads.
     jobs: VecDeque<LoadJob>,
@@ -152,6 +156,8 @@ struct BusyModel {
     is_revalidation: bool,
     /// The job of an ensemble, and the models whose loads it waits for.
     awaiting: Option<(Box<LoadJob>, BTreeSet<String>)>,
+    /// The models of the same name in other namespaces that the client's load is for too, after this one.
+    namesakes: Vec<(String, Box<LoadOrder>)>,
     /// Actions on the model that wait until this load has ended.
     queued: VecDeque<PendingAction>,
     /// For an ensemble: unloads of its composing models, by their names, that wait until this load has ended.
@@ -162,6 +168,8 @@ struct BusyModel {
 pub enum PendingAction {
     /// A client asked for the load.
     Load(Box<LoadOrder>, ControlReply),
+    /// The same of one of several models of a name, and then of the others. Without a reply when one has failed.
+    LoadNamesakes(Box<LoadOrder>, Vec<(String, Box<LoadOrder>)>, Option<ControlReply>),
     /// An ensemble needs the model as a step. With the path of the host that the ensemble is at.
     LoadDependency(Option<String>),
     /// A repository scan found the model new or changed: the repository's index, and what it found there.
@@ -213,8 +221,7 @@ impl ControlThread {
 
     /// The state of all models, for readiness and the index.
     pub fn overview(models: &ModelRecords) -> Arc<RepositoryOverview> {
-        let models = models.iter().map(|(name, model)| model.overview(name)).collect();
-        Arc::new(RepositoryOverview { models, start: None })
+        Arc::new(RepositoryOverview::new(models.iter().map(|(name, model)| model.overview(name)).collect()))
     }
 
     /// A load or unload has freed memory: schedules a trim, unless one is scheduled already.
@@ -265,6 +272,7 @@ impl ControlThread {
             ControlMessage::LoadSlow => self.start_jobs(),
             ControlMessage::LoadFinished(finished) => self.handle_load_finished(*finished),
             ControlMessage::Scanned(scan) => self.handle_scan(scan),
+            ControlMessage::NamesakesFound(job, names) => self.handle_namesakes_found(*job, names),
             ControlMessage::NamesListed(names) => self.handle_names_listed(names),
         }
     }

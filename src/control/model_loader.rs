@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
+use crate::control::checksum::VerifiedFiles;
 use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
@@ -61,6 +62,8 @@ pub struct OpenedConfig {
     pub versions: Vec<u64>,
     /// The composing models of an ensemble.
     composing: Vec<String>,
+    /// Its files that have checksums.
+    verified: VerifiedFiles,
 }
 
 /// The versions of a model that serve while it is loaded again. A version whose marks did not change is not loaded.
@@ -140,6 +143,11 @@ impl ModelLoader {
         Self { trials: Some(trials), ..self }
     }
 
+    /// The server's settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The models at start are loaded.
     pub fn handle_started(&self) {
         self.has_started.store(true, Ordering::SeqCst);
@@ -203,8 +211,21 @@ impl ModelLoader {
     ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         progress.set_stage(LoadStage::Reading);
         let opened = self.open(location)?;
+        let outcome = self.load_opened(location, &opened, serving, composing_models, progress)?;
+        opened.verified.check(&location.source.repository)?;
+        Ok(outcome)
+    }
+
+    fn load_opened(
+        &self,
+        location: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        serving: &ServingVersions,
+        composing_models: &ComposingModels,
+        progress: &LoadProgress,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         if !opened.composing.is_empty() {
-            return self.load_ensemble(location, serving, &opened, composing_models);
+            return self.load_ensemble(location, serving, opened, composing_models);
         }
         let ChangeMark { shared, versions } = &location.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
@@ -214,7 +235,7 @@ impl ModelLoader {
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
             progress.set_versions(loaded.len(), changes.loaded.len());
-            let outcome = self.load_version(location, &opened, *version);
+            let outcome = self.load_version(location, opened, *version);
             loaded.push(outcome.map_err(|error| LoadFailure::Version(*version, error))?);
         }
         Ok((loaded, changes))
@@ -275,6 +296,8 @@ impl ModelLoader {
             directory.check_has_version(file).map_err(LoadFailure::NoModel)?;
         }
         let draft = source.draft(directory, &self.settings)?;
+        // Before anything else is looked at, as Triton's agents are asked before the configuration is checked.
+        let verified = VerifiedFiles::verify(source, directory, &draft.checksums()?)?;
         if let Err(missing) = directory.check_has_version(draft.model_filename()) {
             return Err(draft.stated_fault().map_or(LoadFailure::Policy(missing), LoadFailure::Config));
         }
@@ -292,7 +315,7 @@ impl ModelLoader {
             }
         }
         let composing = draft.composing();
-        Ok(OpenedConfig { draft, labels, versions: choice.versions, composing })
+        Ok(OpenedConfig { draft, labels, versions: choice.versions, composing, verified })
     }
 
     /// Loads one version of a model, checks its warm-up and decides where it runs. If the load on a GPU fails and the
@@ -425,6 +448,8 @@ impl ModelLoader {
                 (_, None) => return Err(Error::internal("the model has no instances")),
             };
             pinned.check(source)?;
+            let is_read_again = !pinned.is_opened() || processes.is_some();
+            let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
             if !spec.warm_ups.is_empty() {
                 // One instance is made and dropped, so that a failing warm-up fails the load before any worker starts.
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();

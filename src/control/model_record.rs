@@ -11,6 +11,7 @@ use crate::control::model_loader::ServingVersions;
 use crate::control::threads::WorkerGroup;
 use crate::control::uploaded_files::UploadedFiles;
 use crate::model::ensemble::ComposingModel;
+use crate::model::name::split_qualified;
 use crate::model::repository::ChangeMark;
 use crate::model::repository::changes::{KnownModel, NOT_UNIQUE};
 use crate::model::repository::index::{
@@ -18,7 +19,7 @@ use crate::model::repository::index::{
 };
 use crate::queue::served_model::ServedModel;
 
-/// All models that were loaded, or whose load was tried, by name.
+/// All models that were loaded, or whose load was tried, by name, qualified if they have namespaces.
 pub type ModelRecords = BTreeMap<String, ModelRecord>;
 
 /// One model.
@@ -185,8 +186,10 @@ impl ModelRecord {
         });
         let mut versions: Vec<_> = serving.chain(past).collect();
         versions.sort_by_key(|version| version.version);
+        let (namespace, name) = split_qualified(name);
         ModelOverview {
             name: name.to_owned(),
+            namespace: namespace.to_owned(),
             versions,
             failure: self.failure.clone(),
             loading: self.loading.clone(),

@@ -82,12 +82,15 @@ impl ModelSource {
     /// When the path cannot be listed, or a single model's name or configuration is invalid.
     pub fn scan(&self, settings: &Settings) -> Result<FoundModels, Error> {
         let list = |path: &Path| self.repository.list().map_err(|error| io_error("list", path, &error));
-        let model = match &self.kind {
-            SourceKind::Repository => return Ok(list(&self.root)?.find_models()),
-            SourceKind::File(given, file) => file_model(given, file, &self.repository, settings)?,
-            SourceKind::Directory(path) => directory_model(path, list(path)?, &self.repository, settings)?,
+        let one = |model| FoundModels { models: vec![model], ..FoundModels::default() };
+        let mut found = match &self.kind {
+            SourceKind::Repository => list(&self.root)?.find_models(),
+            SourceKind::File(given, file) => one(file_model(given, file, &self.repository, settings)?),
+            SourceKind::Directory(path) => one(directory_model(path, list(path)?, &self.repository, settings)?),
         };
-        Ok(FoundModels { models: vec![model], ..FoundModels::default() })
+        let namespace = self.namespace(settings);
+        found.models.iter_mut().for_each(|model| model.namespace.clone_from(&namespace));
+        Ok(found)
     }
 
     /// Finds one model by name.
@@ -96,8 +99,11 @@ impl ModelSource {
     /// When its directory cannot be listed or is no model.
     pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
         if let SourceKind::Repository = self.kind {
-            let has = self.repository.contains(name);
-            return has.then(|| ModelDirectory::from_entry(&self.repository.list_model(name))).transpose();
+            if !self.repository.contains(name) {
+                return Ok(None);
+            }
+            let directory = ModelDirectory::from_entry(&self.repository.list_model(name))?;
+            return Ok(Some(ModelDirectory { namespace: self.namespace(settings), ..directory }));
         }
         Ok(self.scan(settings)?.models.into_iter().find(|model| model.name == name))
     }
@@ -114,6 +120,26 @@ impl ModelSource {
             ModelDirectory::from_entry(&self.repository.list_model(path))?
         };
         Ok(ModelDirectory { name: name.to_owned(), is_renamed: true, ..directory })
+    }
+
+    /// Whether it has a model of this name.
+    pub fn has(&self, name: &str, settings: &Settings) -> bool {
+        match self.kind {
+            SourceKind::Repository => self.repository.contains(name),
+            SourceKind::Directory(_) | SourceKind::File(..) => {
+                self.find(name, settings).is_ok_and(|found| found.is_some())
+            }
+        }
+    }
+
+    /// The namespace of its models: its path as the flag says it; empty without `--model-namespacing`.
+    pub fn namespace(&self, settings: &Settings) -> String {
+        let path = self.path().0.to_string_lossy();
+        match path.trim_end_matches('/') {
+            _ if !settings.repository_rules.has_namespaces => String::new(),
+            "" => path.into_owned(),
+            path => path.to_owned(),
+        }
     }
 
     /// The names of all models, without reading their directories.

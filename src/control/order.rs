@@ -1,7 +1,7 @@
 //! Actions on models, from clients' requests and from repository scans: one at a time per model. Nothing here
 //! reads a file: that is left to the load threads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::control::load_failure::LoadFailure;
@@ -15,6 +15,7 @@ use crate::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
 use crate::error::{Code, Error};
 use crate::log;
 use crate::model::ensemble;
+use crate::model::name::split_qualified;
 use crate::model::repository::ChangeMark;
 use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
@@ -31,13 +32,16 @@ impl ControlThread {
         }
         let origin = reply.lease().and_then(ControlLease::origin).cloned();
         if let (Some(origin), Some(target)) = (&origin, order.model()) {
-            if let Some(caller) = self.find_waiting_caller(origin, target) {
+            let targets = self.namesakes(target);
+            let targets = if targets.is_empty() { vec![target.to_owned()] } else { targets };
+            if let Some(caller) = targets.iter().find_map(|target| self.find_waiting_caller(origin, target)) {
+                let caller = split_qualified(caller).1;
                 return reply.send(Err(Error::unavailable(format!(
                     "model '{target}' cannot be loaded or unloaded for '{caller}': its own load waits for that of \
                      '{caller}'"
                 ))));
             }
-            self.order_waits.handle_order(origin, target);
+            targets.iter().for_each(|target| self.order_waits.handle_order(origin, target));
         }
         self.carry_out(order, reply);
         if origin.is_some() {
@@ -68,7 +72,12 @@ impl ControlThread {
                 }
             }
             RepositoryOrder::Unload { name, with_dependents } => {
-                self.schedule(name, PendingAction::Unload(Some(reply), with_dependents))
+                let mut names = self.namesakes(&name);
+                let last = names.pop().unwrap_or(name);
+                for name in names {
+                    self.schedule(name, PendingAction::Unload(None, with_dependents));
+                }
+                self.schedule(last, PendingAction::Unload(Some(reply), with_dependents));
             }
         }
     }
@@ -83,6 +92,35 @@ impl ControlThread {
             || self.models.get(&load.name).is_some_and(|model| !model.serving.is_empty());
         let text = || format!("model '{}' is loaded already, or another of its name is; unload it first", load.name);
         is_there.then(|| Error::new(Code::Conflict, text()))
+    }
+
+    /// The known models of a name, in whatever namespace.
+    fn namesakes(&self, name: &str) -> Vec<String> {
+        let known = self.models.keys().chain(self.busy.keys()).filter(|known| split_qualified(known).1 == name);
+        let known: BTreeSet<&String> = known.collect();
+        known.into_iter().cloned().collect()
+    }
+
+    /// A client's load is for these models, one after the other: the reply goes from each to the next.
+    pub(super) fn handle_namesakes_found(&mut self, job: LoadJob, names: Vec<String>) {
+        self.loads_running = self.loads_running.saturating_sub(1);
+        self.start_jobs();
+        let (Some(busy), ModelOrigin::Requested(load)) = (self.busy.remove(&job.name), job.origin) else { return };
+        if self.is_draining {
+            return;
+        }
+        let mut loads = names.into_iter().map(|name| {
+            let load = LoadOrder { name: name.clone(), ..(*load).clone() };
+            (name, Box::new(load))
+        });
+        if let Some((name, first)) = loads.next() {
+            self.schedule(name, PendingAction::LoadNamesakes(first, loads.collect(), busy.reply));
+        }
+        self.run_queued_actions(job.name.clone(), busy.queued);
+        self.resume_ensembles(&job.name);
+        for (model, unload) in busy.unloads_beneath {
+            self.schedule(model, unload);
+        }
     }
 
     /// Starts an action on a model, or queues it until the model's current load has ended.
@@ -114,13 +152,21 @@ impl ControlThread {
 
     fn start_action(&mut self, name: String, action: PendingAction) {
         let (is_requested, is_revalidation) = (
-            matches!(action, PendingAction::LoadScanned(..) | PendingAction::Load(..)),
+            matches!(
+                action,
+                PendingAction::LoadScanned(..) | PendingAction::Load(..) | PendingAction::LoadNamesakes(..)
+            ),
             matches!(action, PendingAction::Revalidate),
         );
+        let mut namesakes = Vec::new();
         let (origin, reply) = match action {
             PendingAction::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
             PendingAction::LoadScanned(origin, directory) => (ModelOrigin::Known(origin, directory), None),
             PendingAction::Load(load, reply) => (ModelOrigin::Requested(load), Some(reply)),
+            PendingAction::LoadNamesakes(load, others, reply) => {
+                namesakes = others;
+                (ModelOrigin::Requested(load), reply)
+            }
             PendingAction::LoadDependency(root) => {
                 let place = root.map(LoadPlace::Beside).unwrap_or_default();
                 let load = LoadOrder { name: name.clone(), place, ..LoadOrder::default() };
@@ -139,7 +185,7 @@ impl ControlThread {
             },
             ModelOrigin::Known(..) => None,
         };
-        let busy = BusyModel { reply, is_requested, is_revalidation, hosted_name, ..BusyModel::default() };
+        let busy = BusyModel { reply, is_requested, is_revalidation, namesakes, hosted_name, ..BusyModel::default() };
         self.busy.insert(name.clone(), busy);
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
         let progress = Arc::new(LoadProgress::new(began));
@@ -188,7 +234,7 @@ impl ControlThread {
         if self.is_draining {
             return;
         }
-        let BusyModel { reply, mut queued, is_requested, unloads_beneath, .. } =
+        let BusyModel { mut reply, mut queued, is_requested, unloads_beneath, mut namesakes, .. } =
             self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
@@ -205,12 +251,21 @@ impl ControlThread {
                 (model.hosted, model.hosted_root) = (found.hosted, found.hosted_root);
             }
         }
-        match self.recheck_ensemble(&name, outcome, &mut queued) {
+        let mut rest = None;
+        let outcome = self.recheck_ensemble(&name, outcome, &mut queued);
+        if !namesakes.is_empty() {
+            let (next, load) = namesakes.remove(0);
+            rest = Some((next, load, if outcome.is_ok() { reply.take() } else { None }));
+        }
+        match outcome {
             Ok((ready, changes)) => self.replace_versions(&name, (ready, uploaded_files), &changes, reply),
             Err(failure) => {
                 drop(uploaded_files);
                 self.handle_failure(&name, &failure, reply);
             }
+        }
+        if let Some((next, load, reply)) = rest {
+            self.schedule(next, PendingAction::LoadNamesakes(load, namesakes, reply));
         }
         self.run_queued_actions(name.clone(), queued);
         self.resume_ensembles(&name);
@@ -278,7 +333,7 @@ impl ControlThread {
             _ => self.publish_overview(),
         }
         if let Some(reply) = reply {
-            reply.send(Err(failure.answer(name)));
+            reply.send(Err(failure.answer(split_qualified(name).1)));
         }
     }
 
@@ -376,7 +431,7 @@ impl ControlThread {
     /// The repositories were listed: answers all waiting index requests.
     pub(super) fn handle_names_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
         let models = self.models.iter().map(|(name, model)| model.current_overview(name)).collect();
-        let overview = RepositoryOverview { models, start: None };
+        let overview = RepositoryOverview::new(models);
         for (only_ready, reply) in self.index_requests.drain(..) {
             reply.send(match &names {
                 Ok(names) => Ok(overview.index(names, only_ready)),

@@ -83,6 +83,11 @@ impl PinnedFiles {
         self.stamps.iter().map(|(path, _)| path.clone())
     }
 
+    /// Whether the engine gets the file that was opened here, and looks for none by a path.
+    pub const fn is_opened(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Called after the load: checks that the files did not change meanwhile.
     ///
     /// # Errors

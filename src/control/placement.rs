@@ -95,7 +95,7 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
         return Some("a host policy says where it runs");
     }
     let takes = |group: &InstanceGroup| group.rate.resources.iter().any(|resource| resource.count > 0);
-    (settings.is_rate_limited && groups.iter().any(takes)).then_some("its instances take resources")
+    (settings.rate_limit.is_on && groups.iter().any(takes)).then_some("its instances take resources")
 }
 
 /// Chooses where the instances run, and tries an ONNX model on the CPU in any case. `depends_on_values` says whether a
@@ -329,6 +329,7 @@ mod tests {
     use super::*;
     use crate::backend::threads;
     use crate::model::config::{CompletionRules, ConfigDraft};
+    use crate::settings::RateSettings;
 
     /// A model whose runs take so long: one row, and more.
     #[derive(Clone, Copy)]
@@ -401,7 +402,8 @@ mod tests {
 
     #[test]
     fn what_binds_a_model_to_threads_is_in_its_groups_and_in_the_flags() {
-        let limited = Settings { is_rate_limited: true, ..Settings::default() };
+        let limited =
+            Settings { rate_limit: RateSettings { is_on: true, resources: Vec::new() }, ..Settings::default() };
         let policies = BTreeMap::from([("far".to_owned(), vec![0]), ("model".to_owned(), vec![0])]);
         let hosted = Settings { host_policies: policies, ..Settings::default() };
         let check = |groups: &str, settings: &Settings, want: Option<&str>| {

@@ -17,8 +17,8 @@ pub fn limiter(settings: &Settings) -> Option<Arc<RateLimiter>> {
         count: resource.count,
         device: resource.device,
     };
-    let supplies = settings.rate_resources.iter().map(supply).collect();
-    settings.is_rate_limited.then(|| Arc::new(RateLimiter::new(supplies)))
+    let supplies = settings.rate_limit.resources.iter().map(supply).collect();
+    settings.rate_limit.is_on.then(|| Arc::new(RateLimiter::new(supplies)))
 }
 
 /// Registers the instances of these versions with the rate limiter, if there is one. A version that is dropped

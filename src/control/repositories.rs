@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::log;
+use crate::model::name::{qualified, split_qualified};
 use crate::model::repository::changes::{ModelSighting, NOT_UNIQUE, Sightings};
 use crate::model::repository::{FoundModels, ModelDirectory};
 use crate::settings::Settings;
@@ -23,7 +24,7 @@ pub struct Repositories {
 pub struct RepositoryScan {
     /// The models found, with their change marks.
     pub sightings: Sightings,
-    /// The models' directories, by index of the repository and name.
+    /// The models' directories, by index of the repository and name, qualified if it has a namespace.
     pub directories: BTreeMap<(usize, String), ModelDirectory>,
     /// Why the first unreadable repository cannot be read.
     pub error: Option<Error>,
@@ -50,7 +51,7 @@ impl Repositories {
         let mut scan = RepositoryScan::default();
         for (origin, source) in self.all.iter().enumerate() {
             match source.scan(&self.settings) {
-                Ok(found) => scan.add(origin, found),
+                Ok(found) => scan.add(origin, &source.namespace(&self.settings), found),
                 Err(error) => {
                     log::error(&format!("failed to poll model repository '{}': {error}", source.root.display()));
                     scan.sightings.unreadable.push(origin);
@@ -61,13 +62,18 @@ impl Repositories {
         scan
     }
 
-    /// Finds one model in all repositories: the index of the repository, and its directory.
+    /// Finds one model in all repositories: the index of the repository, and its directory. A qualified name is looked
+    /// for in its namespace.
     ///
     /// # Errors
     /// `NotFound` when no repository has it, `InvalidArgument` when two have or a repository cannot be read.
     pub fn find(&self, name: &str) -> Result<(usize, ModelDirectory), Error> {
+        let (namespace, name) = split_qualified(name);
         let mut found = None;
         for (origin, source) in self.all.iter().enumerate() {
+            if !namespace.is_empty() && source.namespace(&self.settings) != namespace {
+                continue;
+            }
             if let Some(directory) = source.find(name, &self.settings)?
                 && found.replace((origin, directory)).is_some()
             {
@@ -77,7 +83,23 @@ impl Repositories {
         found.ok_or_else(|| Error::not_found("model not found in any model repository."))
     }
 
-    /// The names of all models, sorted, each with whether more than one repository has it.
+    /// The qualified names of the models of a name, one for each namespace that has it; empty without namespaces.
+    pub fn namesakes(&self, name: &str) -> Vec<String> {
+        let sources = self.all.iter().filter(|_| self.settings.repository_rules.has_namespaces);
+        let has = sources.filter(|source| source.has(name, &self.settings));
+        has.map(|source| qualified(&source.namespace(&self.settings), name)).collect()
+    }
+
+    /// What the model of an ensemble's step is called here: its own repository's, if that has it, or the only other one.
+    /// The name alone where none has or several have, which finds none.
+    pub fn step_model(&self, origin: Option<usize>, name: &str) -> String {
+        let mut all = self.namesakes(name);
+        let own = origin.and_then(|origin| self.source(origin)).map(|source| source.namespace(&self.settings));
+        let own = own.map(|own| qualified(&own, name)).filter(|own| all.contains(own));
+        own.or_else(|| all.pop().filter(|_| all.is_empty())).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The names of all models, qualified if they have namespaces, sorted, each with whether more than one repository has it.
     ///
     /// # Errors
     /// When a repository cannot be listed.
@@ -85,7 +107,7 @@ impl Repositories {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for source in &self.all {
             for name in source.names(&self.settings)? {
-                *counts.entry(name).or_default() += 1;
+                *counts.entry(qualified(&source.namespace(&self.settings), &name)).or_default() += 1;
             }
         }
         Ok(counts.into_iter().map(|(name, count)| (name, count > 1)).collect())
@@ -93,13 +115,14 @@ impl Repositories {
 }
 
 impl RepositoryScan {
-    fn add(&mut self, origin: usize, found: FoundModels) {
+    fn add(&mut self, origin: usize, namespace: &str, found: FoundModels) {
         for (name, error) in found.refused {
+            let name = qualified(namespace, &name);
             let mark = Err(error.text().to_owned());
             self.sightings.models.push(ModelSighting { name, origin, mark });
         }
         for directory in found.models {
-            let name = directory.name.clone();
+            let name = directory.qualified_name();
             self.sightings.models.push(ModelSighting { name: name.clone(), origin, mark: Ok(directory.mark.clone()) });
             self.directories.insert((origin, name), directory);
         }

@@ -38,6 +38,17 @@ pub fn check_model_name(name: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("'{}' cannot be the name of a model: {MODEL_NAME_RULE}", name.escape_debug())))
 }
 
+/// What tells a model from those of the same name in other repositories (`--model-namespacing`): the path of its
+/// repository, a slash, and its name. Without a namespace it is the name, which has no slash.
+pub fn qualified(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// The namespace and the name of which [`qualified`] has made one.
+pub fn split_qualified(qualified: &str) -> (&str, &str) {
+    qualified.rsplit_once('/').unwrap_or(("", qualified))
+}
+
 /// Checks a file name in field `field` of a model's configuration: a relative path without `..`. This checks the
 /// text alone; that no symbolic link leads out is checked when the file is opened (`control::beneath`).
 ///

@@ -213,6 +213,18 @@ pub fn shape_text(shape: &[i64]) -> String {
     text
 }
 
+/// Triton's error for a shape whose element count fits and whose size in bytes does not.
+pub fn byte_size_overflow(name: &str, datatype: Datatype, shape: &[i64]) -> Option<Error> {
+    let (count, size) = (element_count(shape).ok()?, datatype.size()?);
+    let most = i64::MAX;
+    byte_size(datatype, shape).is_err().then(|| {
+        Error::invalid(format!(
+            "byte size overflow for input '{name}': element count ({count}) * data type size ({size}) exceeds maximum \
+             allowed size ({most})"
+        ))
+    })
+}
+
 /// Triton's error for a shape whose element count overflows.
 pub fn shape_overflow(name: &str, shape: &[i64]) -> Error {
     Error::invalid(format!(

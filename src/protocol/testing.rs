@@ -43,6 +43,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         identity: None,
         is_decoupled: false,
         follows_triton: false,
+        namespace: String::new(),
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
     }

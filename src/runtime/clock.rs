@@ -62,6 +62,11 @@ pub fn epoch_at_start() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now().as_nanos())
 }
 
+/// Nanoseconds since the epoch at an instant, by the wall clock of now.
+pub fn epoch_nanos(at: Instant) -> u64 {
+    epoch_at_start().saturating_add(at.as_nanos())
+}
+
 /// Nanoseconds of the system's monotonic clock at [`Instant::ZERO`].
 pub fn monotonic_at_start() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -364,6 +364,10 @@ impl Rate {
     }
 }
 
+/// Triton makes an instance and warms it up as two runs under the limiter, whether or not it has samples, and counts
+/// them: of two that are loaded, the one of the lower priority number begins, and its first runs come before the other's.
+const RUNS_AT_LOAD: u64 = 2;
+
 impl RateInstance {
     fn new(demand: &Demand) -> Self {
         Self {
@@ -371,7 +375,7 @@ impl RateInstance {
             demand: demand.keyed(),
             needs: Vec::new(),
             state: RateState::Idle,
-            pass: 0,
+            pass: RUNS_AT_LOAD.saturating_mul(demand.priority.max(1).into()),
             number: 0,
         }
     }

@@ -310,7 +310,7 @@ fn start_threads(
         for (shard, producer) in shards.iter_mut().zip(producers) {
             shard.push((Arc::clone(&served), producer));
         }
-        let model = models.entry(served.spec.name.clone()).or_default();
+        let model = models.entry(served.spec.qualified_name()).or_default();
         let number = served.version;
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
         let cores = placements.into_iter().map(|placement| placement.cores).collect();

@@ -22,7 +22,7 @@ pub use crate::settings::test_hooks::TestHooks;
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource,
-    ResponseCompression, Settings, TrialLoads,
+    RateSettings, RepositoryRules, ResponseCompression, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;
@@ -113,7 +113,7 @@ fn repositories(matches: &ArgMatches) -> Vec<PathBuf> {
 
 /// Triton's words for its own flag of the same name.
 const STRICT_DEPRECATED: &str =
-    "'--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.";
+    "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.";
 
 /// There is no pool that could be sized.
 const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effect here: memory of a GPU is taken when an instance is made, and \
@@ -125,7 +125,7 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     if settings.foreign.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(
-                "Overriding deprecated '--strict-model-config' from False to True in favor of \
+                "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of \
                  '--disable-auto-complete-config'!"
                     .to_owned(),
             );

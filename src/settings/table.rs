@@ -17,7 +17,7 @@ use crate::flags::Takes::{Many, One, Switch};
 use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
 use crate::settings::backend::AppliedSetting;
 use crate::settings::value::{
-    allow, parse_cores, parse_host_policy, parse_rate, parse_resource, set_address, set_count, set_port,
+    allow, parse_cores, parse_host_policy, parse_rate, parse_resource, parse_retries, set_address, set_count, set_port,
 };
 use crate::settings::{
     CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, Isolation, LogFormat, STRICT_DEPRECATED,
@@ -111,6 +111,21 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         default: Value("4"),
         help: "Models that load at a time",
         apply: |settings, value| set_count(&mut settings.load_threads, value),
+    },
+    Flag {
+        names: &["model-load-retry-count"],
+        takes: One("COUNT"),
+        default: Value("0"),
+        help: "How often a version whose load failed is loaded again, at once; up to 100",
+        apply: |settings, value| set(&mut settings.repository_rules.load_retries, parse_retries(value)),
+    },
+    Flag {
+        names: &["model-namespacing"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Serve models of one name from several repositories. Requests find a model by its name where one \
+               repository alone has it; a step of an ensemble finds the one in the ensemble's repository first",
+        apply: |settings, value| set(&mut settings.repository_rules.has_namespaces, parse_bool(value)),
     },
     Flag {
         names: &["trial-loads"],
@@ -385,7 +400,7 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         help: "execution_count: instances run with their rate_limiter's resources only, by priority; off: whenever \
                idle",
         apply: |settings, value| {
-            set_one_of(&mut settings.is_rate_limited, value, &[("execution_count", true), ("off", false)])
+            set_one_of(&mut settings.rate_limit.is_on, value, &[("execution_count", true), ("off", false)])
         },
     },
     Flag {
@@ -394,7 +409,7 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         default: Text("as much as the instance needs that needs most"),
         help: "How much there is of a resource; the CPU is device 0",
         apply: |settings, value| {
-            settings.rate_resources.push(parse_resource(value)?);
+            settings.rate_limit.resources.push(parse_resource(value)?);
             Ok(())
         },
     },

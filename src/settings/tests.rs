@@ -141,7 +141,7 @@ fn a_variable_has_several_values_of_a_flag_that_may_be_given_more_than_once() {
     let models = ("DEUTERON_MODEL_REPOSITORY", "a;b c");
     let settings = serve_with("", &[resources, models]).unwrap();
     assert_eq!(settings.repositories, ["a", "b c"].map(PathBuf::from));
-    assert_eq!(settings.rate_resources.len(), 2);
+    assert_eq!(settings.rate_limit.resources.len(), 2);
     // A word is the flag without its name.
     for line in ["m", "--model-store=m"] {
         assert_eq!(serve_with(line, &[models]), serve("m"), "{line}");
@@ -202,6 +202,16 @@ fn values_are_taken_in_the_forms_that_tritonserver_takes() {
     assert_eq!((named("m --compat=triton"), named("m --compat=triton --id=a")), ("triton".into(), "a".into()));
     let refused = serve("m --grpc-use-ssl=true").unwrap_err();
     assert_eq!(refused, "--grpc-use-ssl=true: this server has it not: TLS; put a proxy in front that has it");
+}
+
+#[test]
+fn a_load_is_tried_again_a_bounded_number_of_times() {
+    let retries = |count: &str| {
+        serve(&format!("m --model-load-retry-count={count}")).map(|settings| settings.repository_rules.load_retries)
+    };
+    assert_eq!((retries("0"), retries("100")), (Ok(0), Ok(100)));
+    let refused = "--model-load-retry-count=101: expected up to 100: each may take as long as --load-timeout-secs";
+    assert_eq!(retries("101"), Err(refused.to_owned()));
 }
 
 #[test]
@@ -283,7 +293,7 @@ fn what_is_wrong_is_said_in_one_line() {
         check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));
     }
     let both = "m --rate-limit=execution_count --model-control-mode";
-    assert!(["poll", "explicit"].iter().all(|mode| serve(&format!("{both}={mode}")).unwrap().is_rate_limited));
+    assert!(["poll", "explicit"].iter().all(|mode| serve(&format!("{both}={mode}")).unwrap().rate_limit.is_on));
     check("m --rate-limit=on", "--rate-limit=on: expected execution_count or off");
     for policy in ["", "a", "a,", ",cpu-cores=1", "a,=1", "cpu-cores=1"] {
         let line = format!("m --host-policy={policy}");
@@ -325,6 +335,8 @@ fn the_deprecated_flag_gives_way_to_the_one_that_disables() {
     check("m --disable-auto-complete-config", false, 0);
     check("m --disable-auto-complete-config --strict-model-config=false", false, 2);
     check("m --strict-model-config=true --disable-auto-complete-config", false, 1);
+    let warnings = serve("m --disable-auto-complete-config --strict-model-config=false").unwrap().warnings;
+    assert!(warnings.iter().all(|warning| warning.starts_with("Warning: ")), "{warnings:?}");
 }
 
 #[test]
@@ -338,8 +350,8 @@ fn cores_policies_and_resources_are_lists() {
     let policies = [("a".to_owned(), vec![0, 1]), ("b".to_owned(), vec![5, 7, 8])];
     assert_eq!(settings.host_policies, BTreeMap::from(policies));
     let resource = |name: &str, count, device| RateResource { name: name.to_owned(), count, device };
-    assert_eq!(settings.rate_resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
-    assert!(!settings.is_rate_limited);
+    assert_eq!(settings.rate_limit.resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
+    assert!(!settings.rate_limit.is_on);
 }
 
 #[test]

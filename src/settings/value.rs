@@ -90,6 +90,18 @@ pub(super) fn parse_address(value: &str) -> Result<IpAddr, String> {
     name.parse().map_err(|_| "expected an IP address".to_owned())
 }
 
+/// How often a load is tried again.
+pub(super) fn parse_retries(value: &str) -> Result<usize, String> {
+    let count = parse(value)?;
+    if count > limits::LOAD_RETRIES_MAX {
+        return Err(format!(
+            "expected up to {}: each may take as long as --load-timeout-secs",
+            limits::LOAD_RETRIES_MAX
+        ));
+    }
+    Ok(count)
+}
+
 pub(super) fn set_port(place: &mut Endpoint, value: &str) -> Result<(), String> {
     let port = parse_port(value)?;
     if let Some((_, have)) = place {

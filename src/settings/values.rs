@@ -34,10 +34,8 @@ pub struct Settings {
     pub worker_cores: Option<Vec<usize>>,
     /// Cores by the name of the host policy that a configuration may refer to.
     pub host_policies: BTreeMap<String, Vec<usize>>,
-    /// Whether instances run only with their resources in hand (`--rate-limit=execution_count`).
-    pub is_rate_limited: bool,
-    /// How much there is of what resources; where none is named, as much as one instance needs.
-    pub rate_resources: Vec<RateResource>,
+    /// Which instances may run at the same time.
+    pub rate_limit: RateSettings,
     /// When models are loaded and unloaded.
     pub control_mode: ControlMode,
     /// How often the repositories are looked at, with [`ControlMode::Poll`].
@@ -46,6 +44,8 @@ pub struct Settings {
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
+    /// What holds for all repositories.
+    pub repository_rules: RepositoryRules,
     /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load
     /// at start does not end the server, else those after the start.
     pub trial_loads: Option<TrialLoads>,
@@ -316,6 +316,24 @@ impl LogFormat {
 /// Every address of the machine.
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
+/// The rate limiter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateSettings {
+    /// Whether instances run only with their resources in hand (`--rate-limit=execution_count`).
+    pub is_on: bool,
+    /// How much there is of what resources; where none is named, as much as one instance needs.
+    pub resources: Vec<RateResource>,
+}
+
+/// What holds for the models of all repositories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepositoryRules {
+    /// How often the load of a version that failed is tried again.
+    pub load_retries: usize,
+    /// Whether each repository is a namespace of models (`--model-namespacing`).
+    pub has_namespaces: bool,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -330,12 +348,12 @@ impl Default for Settings {
             shards: None,
             worker_cores: None,
             host_policies: BTreeMap::new(),
-            is_rate_limited: false,
-            rate_resources: Vec::new(),
+            rate_limit: RateSettings::default(),
             control_mode: ControlMode::None,
             repository_poll: limits::REPOSITORY_POLL,
             load_models: Vec::new(),
             load_threads: limits::MODEL_LOAD_THREADS,
+            repository_rules: RepositoryRules::default(),
             trial_loads: None,
             model_isolation: Isolation::None,
             load_timeout: limits::LOAD_TIMEOUT,

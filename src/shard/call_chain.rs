@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use crate::backend::details::{CallChain, CallLink};
 use crate::error::Error;
+use crate::model::name::split_qualified;
 use crate::queue::served_model::{Placement, ServedModel};
 
 /// Checks a request before it is queued for a model version. Requests of clients have no callers and cost nothing.
@@ -14,7 +15,8 @@ use crate::queue::served_model::{Placement, ServedModel};
 pub(super) fn check_free(chain: &CallChain, served: &ServedModel) -> Result<(), Error> {
     // An instance inside a shard waits for nothing, and so holds up nobody.
     let Placement::Worker(model_queue) = &served.placement else { return Ok(()) };
-    let is_instance = |link: &&CallLink| link.version == served.version && *link.model == *served.spec.name;
+    let model = (&*served.spec.namespace, &*served.spec.name);
+    let is_instance = |link: &&CallLink| link.version == served.version && split_qualified(&link.model) == model;
     let mut held: SmallVec<[&str; 4]> = chain.links().filter(is_instance).map(|link| &*link.instance).collect();
     if held.is_empty() {
         return Ok(());

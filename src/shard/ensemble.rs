@@ -209,7 +209,7 @@ impl Shard {
     fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
         let find = |step: &crate::model::spec::ensemble::EnsembleStep| {
             let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
-            self.models.find(&step.model, version)
+            self.models.find_in(&step.namespace, &step.model, version)
         };
         ensemble.steps.iter().map(find).collect()
     }
@@ -433,7 +433,7 @@ impl EnsembleContext {
         let version = version.map(|version| u64::try_from(version).unwrap_or_default());
         move |shard, model| {
             let spec = &model.served().spec;
-            let found = shard.models.find(&spec.name, version)?;
+            let found = shard.models.find_in(&spec.namespace, &spec.name, version)?;
             if is_alike(&found.served().spec, spec) {
                 return Ok(found);
             }

@@ -6,6 +6,7 @@ use crate::backend::custom_metrics::MetricFamilyView;
 use crate::limits::METRICS_LOOK_PAUSE;
 use crate::log;
 use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures, ModelFigures};
+use crate::model::config::namespace_label;
 use crate::model::repository::index::{ModelOverview, VersionOverview};
 use crate::runtime::clock;
 use crate::runtime::executor;
@@ -69,6 +70,7 @@ fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {
         |version: &VersionOverview| Some((version.version, version.load_time.filter(|_| !version.is_unloaded())?));
     LoadFigures {
         name: &model.name,
+        labels: namespace_label(&model.namespace),
         succeeded: model.loads.succeeded,
         failed: model.loads.failed,
         time: model.loads.time,

@@ -3,7 +3,7 @@
 //! (`shard::mailbox`) and are applied between two requests.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -110,6 +110,8 @@ impl Drop for LocalModel {
 /// The models of one shard by name and version.
 pub struct ModelTable {
     by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
+    /// The names that models of several namespaces have: requests for them are refused.
+    ambiguous: RefCell<HashSet<Box<str>>>,
     overview: RefCell<Arc<RepositoryOverview>>,
     control: ControlSender,
 }
@@ -121,13 +123,15 @@ impl ModelTable {
         overview: Arc<RepositoryOverview>,
         control: ControlSender,
     ) -> Self {
-        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), control };
+        let (by_name, ambiguous) = (RefCell::default(), RefCell::new(ambiguous_names(&overview)));
+        let new = Self { by_name, ambiguous, overview: RefCell::new(overview), control };
         models.into_iter().for_each(|model| new.insert(model));
         new
     }
 
     /// Applies a change. A removed version goes back to the control thread when its last request is answered.
     pub fn handle_change(&self, change: ModelChange) {
+        self.ambiguous.replace(ambiguous_names(&change.overview));
         self.overview.replace(change.overview);
         for removed in &change.removed {
             let mut by_name = self.by_name.borrow_mut();
@@ -144,7 +148,8 @@ impl ModelTable {
     fn insert(&self, model: LocalModel) {
         let mut by_name = self.by_name.borrow_mut();
         let versions = by_name.entry(model.served.spec.name.as_str().into()).or_default();
-        versions.retain(|have| have.served.version != model.served.version);
+        let key = |model: &LocalModel| (model.served.version, model.served.spec.namespace.clone());
+        versions.retain(|have| key(have) != key(&model));
         versions.push(Rc::new(model));
         versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
     }
@@ -159,13 +164,44 @@ impl ModelTable {
     /// A version of a model. Without a version: the highest that is ready, or the highest of all where none is ready.
     ///
     /// # Errors
-    /// Where no such version serves: not found, or unavailable with the state that it is in.
+    /// Where no such version serves: not found, or unavailable with the state that it is in. Invalid where several
+    /// namespaces have the name.
     pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        self.check_unambiguous(name)?;
+        self.find_where(name, version, |_| true)
+    }
+
+    /// Refuses a name that models of several namespaces have.
+    ///
+    /// # Errors
+    /// Invalid, in Triton's words.
+    pub fn check_unambiguous(&self, name: &str) -> Result<(), Error> {
+        let ambiguous = self.ambiguous.borrow();
+        if ambiguous.is_empty() || !ambiguous.contains(name) {
+            return Ok(());
+        }
+        Err(self.overview.borrow().ambiguity(name))
+    }
+
+    /// The same in one namespace: the model of an ensemble's step.
+    ///
+    /// # Errors
+    /// Where no such version serves.
+    pub fn find_in(&self, namespace: &str, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        self.find_where(name, version, |model| model.served.spec.namespace == namespace)
+    }
+
+    fn find_where(
+        &self,
+        name: &str,
+        version: Option<u64>,
+        is_meant: impl Fn(&LocalModel) -> bool,
+    ) -> Result<Rc<LocalModel>, Error> {
         let by_name = self.by_name.borrow();
-        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let versions = || by_name.get(name).map_or(&[][..], Vec::as_slice).iter().filter(|model| is_meant(model));
         let found = match version {
-            Some(version) => versions.iter().find(|model| model.served.version == version),
-            None => versions.iter().find(|model| model.served.is_ready()).or_else(|| versions.first()),
+            Some(version) => versions().find(|model| model.served.version == version),
+            None => versions().find(|model| model.served.is_ready()).or_else(|| versions().next()),
         };
         found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
@@ -192,6 +228,10 @@ impl ModelTable {
         served.sort_by(|one, other| (&one.spec.name, other.version).cmp(&(&other.spec.name, one.version)));
         served
     }
+}
+
+fn ambiguous_names(overview: &RepositoryOverview) -> HashSet<Box<str>> {
+    overview.ambiguous_names().into_iter().map(Into::into).collect()
 }
 
 #[cfg(test)]
@@ -312,5 +352,42 @@ mod tests {
         two.handle_instance_restored();
         one.handle_instance_restored();
         assert_eq!((found(&models, None), models.are_alive()), (Ok(2), true));
+    }
+
+    #[test]
+    fn a_name_of_several_namespaces_is_ambiguous_and_a_step_finds_its_own() {
+        let (models, _) = models();
+        let of = |namespace: &str, version| {
+            let plain = served("m", version);
+            let spec = crate::model::ModelSpec { namespace: namespace.to_owned(), ..(*plain.spec).clone() };
+            Arc::new(ServedModel::new(Arc::new(spec), version, Arc::new(Nothing), Placement::Inline, 1))
+        };
+        let overview = |states: &[(&str, VersionState)]| {
+            let model = |(namespace, state): &(&str, VersionState)| {
+                let version = VersionOverview { version: 1, state: *state, reason: String::new(), load_time: None };
+                let (name, namespace) = ("m".to_owned(), (*namespace).to_owned());
+                ModelOverview { name, namespace, versions: vec![version], ..ModelOverview::default() }
+            };
+            Arc::new(RepositoryOverview::new(states.iter().map(model).collect()))
+        };
+        let (one, two) = (of("/a", 1), of("/b", 1));
+        let both = [("/b", VersionState::Ready), ("/a", VersionState::Ready)];
+        models.handle_change(ModelChange { overview: overview(&both), ..change(&[], &[&one, &two]) });
+        let text = "There are 2 identifiers of model 'm' in global map, model namespace must be provided to resolve \
+                    ambiguity.";
+        assert_eq!(found(&models, None), Err(text.to_owned()));
+        assert_eq!(found(&models, Some(1)), Err(text.to_owned()));
+        for (namespace, served) in [("/a", &one), ("/b", &two)] {
+            assert!(Arc::ptr_eq(&models.find_in(namespace, "m", None).unwrap().served, served));
+            assert!(Arc::ptr_eq(&models.find_in(namespace, "m", Some(1)).unwrap().served, served));
+        }
+        assert!(models.find_in("/c", "m", None).is_err() && models.find_in("", "m", None).is_err());
+        // One that does not serve may be meant too; one that goes is not.
+        let failed = [("/a", VersionState::Ready), ("/b", VersionState::Unavailable)];
+        models.handle_change(ModelChange { overview: overview(&failed), ..change(&[&two], &[]) });
+        assert_eq!(found(&models, None), Err(text.to_owned()));
+        let leaving = [("/a", VersionState::Ready), ("/b", VersionState::Unloading)];
+        models.handle_change(ModelChange { overview: overview(&leaving), ..change(&[], &[]) });
+        assert_eq!(found(&models, None), Ok(1));
     }
 }

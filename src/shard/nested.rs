@@ -26,6 +26,7 @@ use crate::backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, O
 use crate::backend::{Answer, AnswerPart};
 use crate::error::{Code, Error};
 use crate::limits::{NESTED_CALLS_DEPTH_MAX, ORDER_PARAMETERS_MAX};
+use crate::model::name::split_qualified;
 use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{self, AskedOutput, NamedTensor};
@@ -238,7 +239,7 @@ fn repository_order(shard: &Shard, order: &NestedOrder) -> Result<RepositoryOrde
         return Err(not_explicit());
     }
     let name = model_name(&order.model)?;
-    if order.details.chain.links().any(|link| *link.model == *name) {
+    if order.details.chain.links().any(|link| split_qualified(&link.model).1 == name) {
         return Err(Error::unavailable(format!(
             "model '{name}' waits for this call itself, and is neither loaded nor unloaded until it has answered"
         )));

@@ -515,6 +515,7 @@ impl ServerFacts for Shard {
         let served = self.models.served();
         let mut models: Vec<_> = served.iter().filter(|served| is_named(served)).collect();
         if let Some(name) = name {
+            self.models.check_unambiguous(name)?;
             if models.is_empty() {
                 return Err(unavailable_model(name));
             }

@@ -511,7 +511,8 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     // Triton keeps it until a load that brings none.
     assert_eq!(load(&server, "m").0, 200);
     assert_eq!(rows_max(), 8);
-    for (config, want) in [("{", "failed to poll from model repository"), (r#"{"name":"other"}"#, "directory name")] {
+    let other = r#"{"name":"other","backend":"identity"}"#;
+    for (config, want) in [("{", "failed to poll from model repository"), (other, "directory name")] {
         let (status, text) = load_with("m", &[("config", config)]);
         assert!(status == 500 && text.contains("failed to load 'm'") && text.contains(want), "{status} {text}");
         assert_eq!((rows_max(), infer(&server, "m").0), (8, 200), "what serves goes on");

@@ -48,6 +48,7 @@ mod load_trials;
 mod logging;
 mod metrics;
 mod models;
+mod namespacing;
 mod onnx_suite;
 mod onnxruntime;
 mod oracle;

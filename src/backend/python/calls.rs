@@ -161,7 +161,7 @@ impl PythonInstance {
             Some(parent) => (parent.chain.clone(), parent.deadline, parent.priority),
             None => self.common_chain(),
         };
-        let chain = chain.with(self.model.name.as_str().into(), self.model.version, Arc::clone(&self.name));
+        let chain = chain.with(Arc::clone(&self.model.qualified_name), self.model.version, Arc::clone(&self.name));
         let active_trace = parent.as_ref().and_then(|parent| parent.active_trace.clone());
         let trace = details.trace.or_else(|| parent.and_then(|parent| parent.trace.clone()));
         RequestDetails { chain, deadline, priority, trace, active_trace, ..details }

@@ -60,6 +60,8 @@ pub struct PythonOptions {
 /// One loaded version, as its instances see it.
 pub(super) struct PythonModelContext {
     pub(super) name: String,
+    /// Its name in its namespace, by which the server knows who waits for whom.
+    pub(super) qualified_name: Arc<str>,
     pub(super) version: u64,
     /// Names and datatypes of the outputs.
     pub(super) outputs: Vec<(String, Datatype)>,
@@ -90,6 +92,7 @@ impl PythonModelContext {
     ) -> Self {
         Self {
             name: name.to_owned(),
+            qualified_name: name.into(),
             version,
             outputs: Vec::new(),
             is_decoupled: false,
@@ -99,6 +102,11 @@ impl PythonModelContext {
             lost: Mutex::default(),
             unloaded: OnceLock::new(),
         }
+    }
+
+    /// Of a model in a namespace.
+    pub(super) fn with_qualified_name(self, qualified_name: &str) -> Self {
+        Self { qualified_name: qualified_name.into(), ..self }
     }
 
     /// The same with outputs.

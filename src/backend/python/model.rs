@@ -152,6 +152,7 @@ impl Backend for PythonBackend {
         let tensors =
             |tensors: &[TensorSpec]| tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect();
         let context = self.context((&spec.name, version), python, &place)?;
+        let context = context.with_qualified_name(&spec.qualified_name());
         let context = context.with_outputs(tensors(&spec.outputs), spec.is_decoupled);
         let starter = ProcessStarter {
             context: Arc::new(context),

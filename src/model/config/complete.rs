@@ -92,11 +92,13 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
 }
 
 fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> {
-    if !config.platform.is_empty() {
-        return backend_of(&config.platform);
+    // As in Triton a platform that nobody knows leaves it to the file's name, and is refused beside that backend.
+    if let Some(backend) = backend_of(&config.platform) {
+        return Some(backend);
     }
     // A configured file name decides instead of the files that are there.
     let is_there = |name: &str| match config.default_model_filename.as_str() {
+        "" if !config.platform.is_empty() => false,
         "" => files.iter().any(|file| file == name),
         filename => filename == name,
     };

@@ -3,6 +3,7 @@
 //! [`ConfigDraft::complete`] fills in defaults, checks, and converts. A field that is not supported is refused by
 //! name.
 
+mod agents;
 mod batch_io;
 pub(in crate::model) mod complete;
 mod metrics;
@@ -13,6 +14,7 @@ pub(in crate::model) mod validate;
 pub mod warm_up;
 pub mod write;
 
+pub use crate::model::config::agents::FileChecksum;
 pub use crate::model::config::python::AnyBackendFile;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,11 +146,6 @@ impl ConfigDraft {
         })?;
         if is_renamed {
             directory.clone_into(&mut config.name);
-        } else if !config.name.is_empty() && config.name != directory {
-            return Err(Error::invalid(format!(
-                "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
-                config.name
-            )));
         }
         complete::fill_backend(&mut config, directory, files)?;
         python::fill_runtime(&mut config, has_backend_file);
@@ -159,7 +156,18 @@ impl ConfigDraft {
         let mut notes = supported::check_supported(directory, &text)?;
         notes.extend(python::notes(&config));
         check_filenames(&config)?;
-        Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
+        agents::checksums(&config)?;
+        let draft = Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() };
+        if draft.config.name == directory {
+            return Ok(draft);
+        }
+        // Last, as in Triton: whoever copies a configuration is told what is wrong with it first.
+        Err(draft.stated_fault().unwrap_or_else(|| {
+            Error::invalid(format!(
+                "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
+                draft.config.name
+            ))
+        }))
     }
 
     /// What a Python process runs; `None` if the model is no Python model.
@@ -207,6 +215,14 @@ impl ConfigDraft {
     /// The name of its backend.
     pub fn backend(&self) -> &str {
         &self.config.backend
+    }
+
+    /// The files that must have a checksum before anything is loaded (`model_repository_agents`).
+    ///
+    /// # Errors
+    /// None for a draft that was read: what is wrong with them is told then.
+    pub fn checksums(&self) -> Result<Vec<FileChecksum>, Error> {
+        agents::checksums(&self.config)
     }
 
     /// The composing models of an ensemble, each once; empty for any other model.
@@ -445,6 +461,7 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
         identity: None,
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         follows_triton: false,
+        namespace: String::new(),
         config_json: json::encode(config).into(),
         config_message: config.encode_to_vec().into(),
     })
@@ -453,8 +470,16 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
 /// As in Triton each key gets an underscore in front, so that it cannot collide with a label of the server's.
 fn metric_labels(config: &ModelConfig) -> String {
     let tags: BTreeMap<_, _> = config.metric_tags.iter().collect();
-    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", escaped(value))).collect()
+    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", label_value(value))).collect()
+}
+
+/// The label of a model's namespace, as Triton names it, with a comma behind it; empty without one.
+pub fn namespace_label(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!("namespace=\"{}\",", label_value(namespace)) }
+}
+
+fn label_value(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn optimization(config: &ModelConfig) -> Optimization {

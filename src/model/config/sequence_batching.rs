@@ -26,12 +26,16 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
     check_strategy(config, batching).map_err(for_model)?;
     let (mut kinds, mut names) = (Vec::new(), BTreeSet::new());
     for input in &batching.control_input {
+        if !input.name.is_empty() && !names.insert(input.name.as_str()) {
+            let text =
+                format!("sequence batching control tensor '{}' is specified for multiple control kinds", input.name);
+            return Err(for_model(text));
+        }
         let kind = check_control(input).map_err(for_model)?;
         if kinds.contains(&kind) {
             return Err(for_model(format!("sequence batching specifies multiple {} tensors", kind.as_str_name())));
         }
         kinds.push(kind);
-        names.insert(input.name.as_str());
     }
     for state in &batching.state {
         check_state(config, state).map_err(for_model)?;

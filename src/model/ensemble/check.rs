@@ -130,7 +130,13 @@ impl<'a> TensorGraph<'a> {
             match self.nodes.get(tensor) {
                 None => return refuse(format!("ensemble output '{tensor}' for ensemble {name}' is not used")),
                 Some(node) if !node.is_ready => {
-                    return refuse(format!("output '{tensor}' for ensemble '{name}' is not written"));
+                    let why = match self.missing_beneath(tensor) {
+                        Some(source) => {
+                            format!(": at least one of its depending tensors, '{source}', is not connected")
+                        }
+                        None => String::new(),
+                    };
+                    return refuse(format!("output '{tensor}' for ensemble '{name}' is not written{why}"));
                 }
                 Some(_) => outputs.insert(tensor),
             };
@@ -141,6 +147,23 @@ impl<'a> TensorGraph<'a> {
             Some((tensor, _)) => refuse(format!("ensemble tensor '{tensor}' is unused in ensemble '{name}'")),
             None => Ok(()),
         }
+    }
+
+    /// The tensor, if any, for want of which this one is not written: of those that it depends on the first that is not
+    /// ready, of those that this one depends on again the first, and so on to the last.
+    fn missing_beneath(&self, tensor: &str) -> Option<&'a str> {
+        let (mut last, mut seen) = (tensor, BTreeSet::new());
+        let mut found = None;
+        loop {
+            let writers = self.steps.iter().filter(|(_, outputs)| outputs.contains(&last));
+            let mut inputs = writers.flat_map(|(inputs, _)| inputs.iter().copied());
+            let is_missing =
+                |input: &&str| !seen.contains(*input) && self.nodes.get(*input).is_some_and(|node| !node.is_ready);
+            let Some(next) = inputs.find(is_missing) else { break };
+            seen.insert(next);
+            (last, found) = (next, Some(next));
+        }
+        found.filter(|found| *found != tensor)
     }
 
     /// Marks the tensors that exist after every step has run that can. Steps in a cycle cannot: their tensors stay

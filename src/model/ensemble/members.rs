@@ -2,7 +2,7 @@
 //! and whether the ensemble contains itself. Texts and their order are Triton's (`model_repository_manager.cc`,
 //! `CheckNode`; `ensemble_utils.cc`). Bounded by the number of steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prost::Message;
@@ -10,6 +10,7 @@ use prost::Message;
 use crate::error::Error;
 use crate::limits::ENSEMBLE_DEPTH_MAX;
 use crate::model::datatype;
+use crate::model::name::{qualified, split_qualified};
 use crate::model::parse::json;
 use crate::model::spec::ensemble::{Ensemble, EnsembleStep};
 use crate::model::{ModelSpec, TensorSpec};
@@ -19,7 +20,7 @@ use crate::wire::proto::inference::{ModelConfig, ModelTransactionPolicy};
 /// All models of the server, as far as ensembles need to know them.
 #[derive(Clone, Debug, Default)]
 pub struct ComposingModels {
-    /// The models by name.
+    /// The models by name, or with namespaces by [`qualified`] name.
     pub models: BTreeMap<String, ComposingModel>,
 }
 
@@ -59,10 +60,16 @@ impl ComposingModels {
     /// # Errors
     /// `InvalidArgument` with Triton's text if a composing model is not loaded, tensors or batch sizes do not fit,
     /// or the ensemble contains itself.
-    pub fn resolve(&self, spec: ModelSpec) -> Result<ModelSpec, Error> {
-        let Some(ensemble) = spec.ensemble.clone() else { return Ok(spec) };
+    pub fn resolve(&self, mut spec: ModelSpec) -> Result<ModelSpec, Error> {
+        let Some(mut ensemble) = spec.ensemble.clone() else { return Ok(spec) };
+        if !spec.namespace.is_empty() {
+            for step in &mut Arc::make_mut(&mut ensemble).steps {
+                step.namespace = self.namespace_of_step(&spec.namespace, &step.model);
+            }
+            spec.ensemble = Some(Arc::clone(&ensemble));
+        }
         self.check_loaded(&spec.name, &ensemble)?;
-        self.check_nesting(&spec.name, &ensemble)?;
+        self.check_nesting(&spec, &ensemble)?;
         let steps: Vec<_> =
             ensemble.steps.iter().map(|step| self.model_of_step(&spec.name, step)).collect::<Result<_, _>>()?;
         let specs: Vec<&ModelSpec> = steps.iter().map(|spec| &***spec).collect();
@@ -83,9 +90,25 @@ impl ComposingModels {
         Ok(resolved)
     }
 
+    /// The namespace that a step's model is taken from, as in Triton: the ensemble's own, if it has a model of the name
+    /// that serves or failed to, or the only other one that has. Empty where none has or several have, which names no
+    /// model.
+    fn namespace_of_step(&self, own: &str, model: &str) -> String {
+        let is_there = |member: &ComposingModel| !member.versions.is_empty() || member.failure.is_some();
+        if self.models.get(&qualified(own, model)).is_some_and(is_there) {
+            return own.to_owned();
+        }
+        let mut others = self.models.iter().filter(|(_, member)| is_there(member));
+        let mut others = others.by_ref().map(|(id, _)| split_qualified(id)).filter(|(_, name)| *name == model);
+        match (others.next(), others.next()) {
+            (Some((namespace, _)), None) => namespace.to_owned(),
+            _ => String::new(),
+        }
+    }
+
     /// The model of a step, in the version that the step asks for.
     fn model_of_step(&self, ensemble: &str, step: &EnsembleStep) -> Result<&Arc<ModelSpec>, Error> {
-        let versions = self.models.get(&step.model).map_or(&[][..], |member| &member.versions);
+        let versions = self.models.get(&step.qualified_model()).map_or(&[][..], |member| &member.versions);
         let found = match step.version {
             None => versions.first(),
             Some(version) => versions.iter().find(|(have, _)| u64::try_from(version) == Ok(*have)),
@@ -100,16 +123,18 @@ impl ComposingModels {
     }
 
     fn check_loaded(&self, name: &str, ensemble: &Ensemble) -> Result<(), Error> {
-        let models = ensemble.models();
-        let missing: Vec<_> = models.iter().copied().filter(|model| !self.models.contains_key(*model)).collect();
+        let models: BTreeSet<_> =
+            ensemble.steps.iter().map(|step| (step.model.as_str(), step.qualified_model())).collect();
+        let is_missing = |(_, id): &&(&str, String)| !self.models.contains_key(id);
+        let missing: Vec<_> = models.iter().filter(is_missing).map(|(model, _)| *model).collect();
         if !missing.is_empty() {
             return Err(Error::invalid(format!(
                 "ensemble {name} contains models that are not available or ambiguous: {}",
                 missing.join(", ")
             )));
         }
-        for model in models {
-            let Some(member) = self.models.get(model) else { continue };
+        for (model, id) in models {
+            let Some(member) = self.models.get(&id) else { continue };
             if !member.versions.is_empty() {
                 continue;
             }
@@ -128,8 +153,17 @@ impl ComposingModels {
     }
 
     /// Refuses an ensemble that contains itself or is nested too deep.
-    fn check_nesting(&self, name: &str, ensemble: &Ensemble) -> Result<(), Error> {
-        let names = |ensemble: &Ensemble| ensemble.models().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    fn check_nesting(&self, spec: &ModelSpec, ensemble: &Ensemble) -> Result<(), Error> {
+        let name = &*qualified(&spec.namespace, &spec.name);
+        let names = |ensemble: &Ensemble| {
+            ensemble
+                .steps
+                .iter()
+                .map(EnsembleStep::qualified_model)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
         let steps = |model: &str| -> Vec<String> {
             if model == name {
                 return names(ensemble);
@@ -138,7 +172,7 @@ impl ComposingModels {
             versions.iter().filter_map(|(_, spec)| spec.ensemble.as_deref()).flat_map(names).collect()
         };
         if let Some(from) = find_cycle(name, steps) {
-            return Err(cycle_error(name, &from));
+            return Err(cycle_error(&spec.name, split_qualified(&from).1));
         }
         // All models of one level at a time: a walk of each path would be exponential in the depth.
         let mut level = vec![name.to_owned()];
@@ -150,6 +184,7 @@ impl ComposingModels {
                 return Ok(());
             }
         }
+        let name = &spec.name;
         Err(Error::invalid(format!("ensemble '{name}' contains ensembles nested more than {ENSEMBLE_DEPTH_MAX} deep")))
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn read(config: &ModelConfig) -> Option<Ensemble> {
     let inputs = config.input.iter().map(|input| tensors.number(&input.name)).collect();
     let outputs = config.output.iter().map(|output| tensors.number(&output.name)).collect();
     let steps = scheduling.step.iter().map(|step| EnsembleStep {
+        namespace: String::new(),
         model: step.model_name.clone(),
         version: (step.model_version != -1).then_some(step.model_version),
         inputs: step.input_map.iter().map(|(name, tensor)| (name.clone(), tensors.number(tensor))).collect(),

@@ -319,3 +319,54 @@ fn ensembles_load_after_their_composing_models() {
     check("a:a", "a!a -> ... -> a -> a");
     check("a:b b:a c:a d:m", "d; a!a -> ... -> b -> a; b!b -> ... -> a -> b; c");
 }
+
+#[test]
+fn an_output_that_is_not_written_names_the_tensor_that_it_waits_for() {
+    let check = |steps: &str, source: &str| {
+        let got = text(ensemble(8, "x FP32 4 > y FP32 4", steps));
+        let why = if source.is_empty() {
+            String::new()
+        } else {
+            format!(": at least one of its depending tensors, '{source}', is not connected")
+        };
+        assert_eq!(got, format!("output 'y' for ensemble 'e' is not written{why}"), "{steps}");
+    };
+    // NVIDIA's unreachable_output_3, and longer ways.
+    check("m: I=x > O=t; m: I=absent > O=y", "absent");
+    check("m: I=x > O=t; m: I=u J=t > O=y; m: I=w > O=u", "w");
+    check("m: I=x > O=t; m: I=u J=t > O=y; m: I=u > O=v; m: I=v > O=u", "v");
+    check("m: I=x J=y > O=y", "");
+}
+
+#[test]
+fn a_step_is_resolved_in_the_ensembles_own_namespace_or_in_the_only_other_one() {
+    let one = "x FP32 4 > y FP32 4";
+    let resolved = |known: &[(&str, &str)]| {
+        let member = |(id, state): &(&str, &str)| {
+            let (namespace, name) = crate::model::name::split_qualified(id);
+            let mut spec = read(name, &format!("backend: 'identity' {}", io(8, one))).unwrap();
+            spec.namespace = namespace.to_owned();
+            let versions = if *state == "serves" { vec![(1, Arc::new(spec))] } else { Vec::new() };
+            let failure = (*state == "failed").then(|| "no file".to_owned());
+            ((*id).to_owned(), ComposingModel { versions, failure, is_invalid: false })
+        };
+        let models = ComposingModels { models: known.iter().map(member).collect() };
+        let spec = ModelSpec { namespace: "/a".to_owned(), ..ensemble(8, one, "m: x=x > y=y").unwrap() };
+        let resolved = models.resolve(spec).map_err(|error| error.text().to_owned())?;
+        Ok::<_, String>(resolved.ensemble.unwrap().steps[0].qualified_model())
+    };
+    let check = |known: &[(&str, &str)], want: Result<&str, &str>| {
+        assert_eq!(resolved(known), want.map(str::to_owned).map_err(str::to_owned), "{known:?}");
+    };
+    let none = "ensemble e contains models that are not available or ambiguous: m";
+    check(&[("/a/m", "serves"), ("/b/m", "serves")], Ok("/a/m"));
+    check(&[("/b/m", "serves")], Ok("/b/m"));
+    check(&[("/a/m", "unloaded"), ("/b/m", "serves"), ("/c/n", "serves")], Ok("/b/m"));
+    check(&[("/a/m", "unloaded"), ("m", "serves")], Ok("m"));
+    check(&[("/b/m", "serves"), ("/c/m", "serves")], Err(none));
+    check(&[("/b/m", "serves"), ("/c/m", "failed")], Err(none));
+    check(&[("/b/n", "serves")], Err(none));
+    let failed =
+        "ensemble 'e' depends on 'm' which has no loaded version. Model 'm' loading failed with error: no file";
+    check(&[("/a/m", "failed"), ("/b/m", "serves")], Err(failed));
+}

@@ -83,6 +83,10 @@ const SUPPORTED: &[&str] = &[
     "model_metrics.metric_control.metric_identifier.family",
     "model_operations",
     "model_repository_agents",
+    "model_repository_agents.agents",
+    "model_repository_agents.agents.name",
+    "model_repository_agents.agents.parameters",
+    "model_repository_agents.agents.parameters.value",
     "model_transaction_policy",
     "model_transaction_policy.decoupled",
     "model_warmup",
@@ -169,16 +173,31 @@ const SUPPORTED: &[&str] = &[
     "version_policy.specific.versions",
 ];
 
-/// Fields that are accepted and have no effect, with the reason: what they control does not exist here, and ignoring them
-/// changes no answer. Each that is set is logged.
+/// Fields that are accepted and have no effect, with everything beneath them and the reason: what they control does not
+/// exist here, and ignoring them changes no answer. Each that is set is logged.
 const INERT: &[(&str, &str)] = &[
     ("cc_model_filenames", "there is no GPU whose compute capability could choose a file"),
-    ("cc_model_filenames.value", "there is no GPU whose compute capability could choose a file"),
+    (
+        "ensemble_scheduling.step.model_namespace",
+        "a step's model is looked for in the ensemble's own repository first, as in Triton, which sets the field itself",
+    ),
+    ("instance_group.secondary_devices", "it is for DLA cores beside a GPU, which TensorRT alone uses"),
+    ("optimization.cuda.busy_wait_events", "it is for TensorRT"),
+    ("optimization.cuda.graph_spec", "it is for TensorRT"),
+    ("optimization.cuda.graphs", "it is for TensorRT"),
+    ("optimization.cuda.output_copy_stream", "it is for TensorRT"),
     ("optimization.eager_batching", "the instance that runs a batch also forms it, when it is idle"),
     ("optimization.gather_kernel_buffer_threshold", "a CPU has no gather kernel"),
     ("optimization.priority", "it orders CUDA streams and the threads of sequence batchers"),
     ("sequence_batching.state.use_growable_memory", "every state may grow, up to --sequence-state-bytes-max"),
 ];
+
+/// Fields that are refused, with everything beneath them and what to do instead.
+const REFUSED: &[(&str, &str)] = &[(
+    "model_operations.op_library_filename",
+    "operators of one's own are a library that would run inside the server; run the model in a model.py with \
+     onnxruntime, which can load it",
+)];
 
 /// Checks that all fields that are set are supported. Returns a note for each one without an effect.
 ///
@@ -214,7 +233,9 @@ impl SupportWalk<'_> {
     fn message(&mut self, message: &DynamicMessage, place: &FieldPath) -> Result<(), Error> {
         for (field, value) in message.fields().filter(|(field, _)| message.has_field(field)) {
             let place = place.field(&field);
-            self.check(&place)?;
+            if !self.check(&place)? {
+                continue;
+            }
             match value {
                 Value::Message(message) => self.message(message, &place)?,
                 Value::List(items) => {
@@ -228,7 +249,9 @@ impl SupportWalk<'_> {
                     entries.sort_by_key(|(key, _)| *key);
                     for (_, value) in entries {
                         let place = place.part("value");
-                        self.check(&place)?;
+                        if !self.check(&place)? {
+                            continue;
+                        }
                         let Value::Message(message) = value else { continue };
                         self.message(message, &place)?;
                     }
@@ -239,22 +262,26 @@ impl SupportWalk<'_> {
         Ok(())
     }
 
-    fn check(&mut self, place: &FieldPath) -> Result<(), Error> {
+    /// Whether what is beneath the field has to be checked too.
+    fn check(&mut self, place: &FieldPath) -> Result<bool, Error> {
         let path = place.schema_path.as_str();
         if SUPPORTED.contains(&path) {
-            return Ok(());
+            return Ok(true);
         }
         let Some((_, why)) = INERT.iter().find(|(inert, _)| *inert == path) else { return Err(self.refusal(place)) };
-        if !path.ends_with(".value") {
-            self.notes.push(format!("'{path}' has no effect here: {why}"));
+        let note = format!("'{path}' has no effect here: {why}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
         }
-        Ok(())
+        Ok(false)
     }
 
     fn refusal(&self, place: &FieldPath) -> Error {
         let at = self.config.position(&place.path).map_or(String::new(), |position| position.to_string());
-        let FieldPath { relative, owner, .. } = place;
-        Error::unsupported(format!("{at}model '{}': '{relative}'{owner} is not supported yet; remove it", self.model))
+        let FieldPath { relative, owner, schema_path, .. } = place;
+        let why = REFUSED.iter().find(|(refused, _)| refused == schema_path);
+        let why = why.map_or(" yet; remove it".to_owned(), |(_, why)| format!(": {why}"));
+        Error::unsupported(format!("{at}model '{}': '{relative}'{owner} is not supported{why}", self.model))
     }
 }
 
@@ -298,19 +325,6 @@ mod tests {
     use crate::model::parse::schema;
     use crate::model::parse::text::Notation;
 
-    /// The fields that are refused, with everything beneath them: every field that is not in the other two lists. A field
-    /// that a later `model_config.proto` adds must be put into one of the three.
-    const REFUSED: &[&str] = &[
-        "ensemble_scheduling.step.model_namespace",
-        "instance_group.secondary_devices",
-        "model_operations.op_library_filename",
-        "model_repository_agents.agents",
-        "optimization.cuda.busy_wait_events",
-        "optimization.cuda.graph_spec",
-        "optimization.cuda.graphs",
-        "optimization.cuda.output_copy_stream",
-    ];
-
     /// All fields beneath a message, by path; `value` is the value of a map entry.
     fn paths(descriptor: &MessageDescriptor, above: &str, paths: &mut Vec<String>) {
         for field in descriptor.fields().filter(|_| above.matches('.').count() < 12) {
@@ -335,14 +349,15 @@ mod tests {
         let mut all = Vec::new();
         paths(schema::model_config(), "", &mut all);
         assert!(all.len() > 150, "the walk found the fields: {}", all.len());
-        let is_inert = |path: &str| INERT.iter().any(|(inert, _)| *inert == path);
-        let is_refused =
-            |path: &str| REFUSED.iter().any(|refused| path == *refused || path.starts_with(&format!("{refused}.")));
+        // A field that a later `model_config.proto` adds must be put into one of the three.
+        let is_beneath = |list: &[(&str, &str)], path: &str| {
+            list.iter().any(|(above, _)| path == *above || path.starts_with(&format!("{above}.")))
+        };
         for path in &all {
-            let places = [SUPPORTED.contains(&path.as_str()), is_inert(path), is_refused(path)];
+            let places = [SUPPORTED.contains(&path.as_str()), is_beneath(INERT, path), is_beneath(REFUSED, path)];
             assert_eq!(places.iter().filter(|is_there| **is_there).count(), 1, "{path}: {places:?}");
         }
-        let listed = SUPPORTED.iter().chain(INERT.iter().map(|(path, _)| path)).chain(REFUSED);
+        let listed = SUPPORTED.iter().chain(INERT.iter().chain(REFUSED).map(|(path, _)| path));
         for path in listed {
             assert!(all.iter().any(|have| have == path), "{path} is not a field");
         }
@@ -353,6 +368,15 @@ mod tests {
     fn fields_without_effect_are_noted() {
         let notes = |text: &str| check_supported("m", &ConfigText::decode(Notation::Text, text.as_bytes()).unwrap());
         assert_eq!(notes("name: 'm' optimization { graph { level: 1 } }"), Ok(vec![]));
+        assert_eq!(
+            notes("instance_group [ { secondary_devices { } }, { secondary_devices [ { device_id: 1 }, { } ] } ]"),
+            Ok(vec![
+                "'instance_group.secondary_devices' has no effect here: it is for DLA cores beside a GPU, which TensorRT \
+                 alone uses"
+                    .to_owned()
+            ]),
+            "told once, and nothing beneath it"
+        );
         assert_eq!(
             notes("optimization { eager_batching: true } cc_model_filenames { key: '7.5' value: 'a' }"),
             Ok(vec![
@@ -370,7 +394,7 @@ mod tests {
         let check = |text: &str, want: &str| {
             let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap();
             let got = check_supported("m", &config).map(drop).map_err(|error| error.text().to_owned());
-            let want = if want.is_empty() { Ok(()) } else { Err(format!("{want} is not supported yet; remove it")) };
+            let want = if want.is_empty() { Ok(()) } else { Err(want.to_owned()) };
             assert_eq!(got, want, "{text}");
         };
         check("", "");
@@ -378,30 +402,23 @@ mod tests {
         check("input [ { name: 'x' optional: false } ]", "");
         check("response_cache { enable: false }", "");
         check("parameters { key: 'a' value { string_value: 'b' } }", "");
-        check(
-            "instance_group [\n  { name: 'x' },\n  { name: 'y'\n    secondary_devices { } }\n]",
-            "config.pbtxt:4:5: model 'm': 'secondary_devices' of instance_group 'y'",
-        );
+        check("instance_group [\n  { name: 'x' },\n  { name: 'y'\n    secondary_devices { } }\n]", "");
         check("input { optional: true allow_ragged_batch: true }", "");
         check("input { reshape { shape: 1 } } output { reshape { } }", "");
-        check(
-            "instance_group { secondary_devices { } }",
-            "config.pbtxt:1:18: model 'm': 'secondary_devices' of instance_group 0",
-        );
         check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ] metric_tags { key: 'a' value: 'b' }", "");
         check("sequence_batching { }", "");
         check("sequence_batching { iterative_sequence: true state { use_growable_memory: true } }", "");
         check("ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' value: 'y' } } }", "");
-        check(
-            "ensemble_scheduling { step { model_name: 'a' model_namespace: 'b' } }",
-            "config.pbtxt:1:46: model 'm': 'model_namespace' of step 0",
-        );
+        check("ensemble_scheduling { step { model_name: 'a' model_namespace: 'b' } }", "");
         check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
+        check("model_repository_agents { agents { name: 'checksum' parameters { key: 'MD5:a' value: 'b' } } }", "");
         check(
-            "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",
-            "config.pbtxt:1:30: model 'm': 'secondary_devices' of instance_group 'g'",
+            "model_operations {\n  op_library_filename: 'a.so' }",
+            "config.pbtxt:2:3: model 'm': 'model_operations.op_library_filename' is not supported: operators of one's own \
+             are a library that would run inside the server; run the model in a model.py with onnxruntime, which can \
+             load it",
         );
         check(
             "optimization { graph { level: 1 } execution_accelerators { cpu_execution_accelerator { name: 'a' } } }",
@@ -411,6 +428,9 @@ mod tests {
             "optimization { execution_accelerators { gpu_execution_accelerator { name: 'a' parameters { key: 'b' value: 'c' } } } }",
             "",
         );
-        check("optimization { cuda { graphs: true } }", "config.pbtxt:1:23: model 'm': 'optimization.cuda.graphs'");
+        check(
+            "optimization { cuda { graphs: true graph_spec { batch_size: 1 input { key: 'x' value { dim: 4 } } } } }",
+            "",
+        );
     }
 }

@@ -3,11 +3,13 @@
 //! answers readiness, the repository index, and requests for missing versions from it. Bounded by the models that were
 //! ever requested or found.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::model::name::split_qualified;
 
 /// Triton's reason for a version that was unloaded on request.
 pub const UNLOADED: &str = "unloaded";
@@ -100,6 +102,8 @@ impl StartProgress {
 pub struct ModelOverview {
     /// Its name.
     pub name: String,
+    /// The namespace of its repository; empty without `--model-namespacing`.
+    pub namespace: String,
     /// Its versions, in ascending order.
     pub versions: Vec<VersionOverview>,
     /// Why its last load failed, if it failed before any version was loaded.
@@ -156,10 +160,39 @@ pub struct LoadCounts {
 }
 
 impl RepositoryOverview {
+    /// Of a server that has started.
+    pub fn new(mut models: Vec<ModelOverview>) -> Self {
+        models.sort_by(|one, other| (&one.name, &one.namespace).cmp(&(&other.name, &other.namespace)));
+        Self { models, start: None }
+    }
+
     /// The model with this name.
     pub fn find(&self, name: &str) -> Option<&ModelOverview> {
-        let index = self.models.binary_search_by(|model| model.name.as_str().cmp(name)).ok()?;
-        self.models.get(index)
+        self.find_all(name).first()
+    }
+
+    /// The models with this name, one for each namespace that has it.
+    fn find_all(&self, name: &str) -> &[ModelOverview] {
+        let begin = self.models.partition_point(|model| model.name.as_str() < name);
+        let rest = self.models.get(begin..).unwrap_or_default();
+        rest.get(..rest.partition_point(|model| model.name == name)).unwrap_or_default()
+    }
+
+    /// The names that several namespaces have, sorted. Models that were unloaded do not count.
+    pub fn ambiguous_names(&self) -> Vec<&str> {
+        let same = self.models.chunk_by(|one, other| one.name == other.name);
+        let is_there = |model: &&ModelOverview| !model.is_leaving();
+        let ambiguous = same.filter(|same| same.len() > 1 && same.iter().filter(is_there).count() > 1);
+        ambiguous.filter_map(|same| same.first()).map(|model| model.name.as_str()).collect()
+    }
+
+    /// Triton's error for such a name.
+    pub fn ambiguity(&self, name: &str) -> Error {
+        let count = self.find_all(name).iter().filter(|model| !model.is_leaving()).count();
+        Error::invalid(format!(
+            "There are {count} identifiers of model '{name}' in global map, model namespace must be provided to resolve \
+             ambiguity."
+        ))
     }
 
     /// Whether a model is known, in this version if one is given, whether it serves or not.
@@ -199,16 +232,18 @@ impl RepositoryOverview {
     }
 
     /// The repository index: all models in `names` and all known models. `names` are the models in the repositories,
-    /// sorted, each with whether several repositories have it.
+    /// qualified by their namespaces if they have such, each with whether several repositories have it.
     pub fn index(&self, names: &[(String, bool)], only_ready: bool) -> Vec<IndexEntry> {
         let mut entries = Vec::new();
-        let known = self.models.iter().map(|model| (model.name.as_str(), false));
-        let mut all: Vec<(&str, bool)> =
-            names.iter().map(|(name, is_duplicate)| (name.as_str(), *is_duplicate)).collect();
-        all.extend(known.filter(|(name, _)| names.binary_search_by(|(have, _)| have.as_str().cmp(name)).is_err()));
-        all.sort_unstable();
-        for (name, is_duplicate) in all {
-            match self.find(name) {
+        let known = self.models.iter().map(|model| ((model.name.as_str(), model.namespace.as_str()), false));
+        let listed = names.iter().map(|(name, is_duplicate)| {
+            let (namespace, name) = split_qualified(name);
+            ((name, namespace), *is_duplicate)
+        });
+        // What was listed replaces what is known.
+        let all: BTreeMap<(&str, &str), bool> = known.chain(listed).collect();
+        for ((name, namespace), is_duplicate) in all {
+            match self.find_all(name).iter().find(|model| model.namespace == namespace) {
                 Some(model) => model.index(&mut entries),
                 None if is_duplicate => entries.push(IndexEntry {
                     name: name.to_owned(),
@@ -241,6 +276,13 @@ impl ModelOverview {
     pub fn is_unloaded(&self) -> bool {
         let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
         !is_wanted && self.versions.iter().all(VersionOverview::is_unloaded)
+    }
+
+    /// Whether it is not there for requests by its name: it was unloaded, or is being unloaded.
+    fn is_leaving(&self) -> bool {
+        let is_leaving = |version: &VersionOverview| version.state == VersionState::Unloading || version.is_unloaded();
+        let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
+        !is_wanted && self.versions.iter().all(is_leaving)
     }
 
     fn index(&self, entries: &mut Vec<IndexEntry>) {
@@ -458,5 +500,22 @@ mod tests {
         }
         progress.set_versions(1, 3);
         assert_eq!((progress.versions(), progress.began_millis), ((1, 3), 7));
+    }
+
+    #[test]
+    fn models_of_one_name_are_listed_each_and_counted_as_long_as_they_are_not_unloaded() {
+        use VersionState::{Ready, Unavailable};
+        let of = |namespace: &str, state, reason: &str| ModelOverview {
+            namespace: namespace.to_owned(),
+            ..model("m", vec![version(1, state, reason)])
+        };
+        let overview = |models| RepositoryOverview::new(models);
+        let both = overview(vec![of("/b", Ready, ""), of("/a", Unavailable, "no file"), model("a", vec![])]);
+        assert_eq!(both.ambiguous_names(), ["m"]);
+        let names = [("/a/m", false), ("/c/m", false)];
+        assert_eq!(index(&both, &names, false), "a UNAVAILABLE; m 1 UNAVAILABLE (no file); m 1 READY; m");
+        let one = overview(vec![of("/b", Ready, ""), of("/a", Unavailable, UNLOADED)]);
+        assert!(one.ambiguous_names().is_empty() && overview(Vec::new()).ambiguous_names().is_empty());
+        assert_eq!(one.models.iter().map(|model| &*model.namespace).collect::<Vec<_>>(), ["/a", "/b"]);
     }
 }

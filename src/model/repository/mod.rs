@@ -77,6 +77,8 @@ pub struct ModelDirectory {
     pub name: String,
     /// Whether that is another name than its directory and its configuration have.
     pub is_renamed: bool,
+    /// The namespace of its repository; empty without `--model-namespacing`.
+    pub namespace: String,
     /// The path of the directory, relative to the repository.
     pub path: String,
     /// Whether the files of its only version are in the directory itself, as for a model that is one ONNX file.
@@ -173,6 +175,7 @@ impl ModelDirectory {
         Ok(Self {
             name: entry.name.clone(),
             is_renamed: false,
+            namespace: String::new(),
             path: entry.name.clone(),
             is_flat: false,
             configs: configs(&entry.children),
@@ -227,6 +230,7 @@ impl ModelDirectory {
         let (configs, named_configs) = (Vec::new(), Vec::new());
         Ok(Self {
             name,
+            namespace: String::new(),
             is_renamed: false,
             path,
             is_flat: true,
@@ -238,6 +242,11 @@ impl ModelDirectory {
             beside,
             mark,
         })
+    }
+
+    /// Its name, in its namespace if it has one.
+    pub fn qualified_name(&self) -> String {
+        name::qualified(&self.namespace, &self.name)
     }
 
     /// Checks that there is a version's directory. `file` is what one of them must have; empty where nothing is needed.

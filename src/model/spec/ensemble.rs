@@ -1,5 +1,7 @@
 //! The steps and tensors of an ensemble, as its configuration lists them.
 
+use crate::model::name::qualified;
+
 /// `ensemble_scheduling` with its tensors numbered: a tensor is an index into `tensors`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ensemble {
@@ -24,12 +26,21 @@ pub struct Ensemble {
 pub struct EnsembleStep {
     /// The model that it runs.
     pub model: String,
+    /// The namespace of that model, from which it was resolved; empty without one.
+    pub namespace: String,
     /// `model_version`: `None` for the highest version that serves (-1).
     pub version: Option<i64>,
     /// Inputs of the model by name, each with the tensor that it reads.
     pub inputs: Vec<(String, usize)>,
     /// Outputs of the model by name, each with the tensor that it writes.
     pub outputs: Vec<(String, usize)>,
+}
+
+impl EnsembleStep {
+    /// The model's name in its namespace.
+    pub fn qualified_model(&self) -> String {
+        qualified(&self.namespace, &self.model)
+    }
 }
 
 impl Ensemble {

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::model::classes::ScoreText;
 use crate::model::identity::ModelIdentity;
 use crate::model::labels::Labels;
+use crate::model::name::qualified;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::spec::python::PythonModel;
 use crate::model::spec::sequence::SequenceBatching;
@@ -73,6 +74,8 @@ pub struct ModelSpec {
     pub is_decoupled: bool,
     /// Whether its answers are tritonserver's where the protocol has others (`--compat=triton`). Set by the server.
     pub follows_triton: bool,
+    /// The namespace of its repository; empty without `--model-namespacing`.
+    pub namespace: String,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
     /// order and defaults.
     pub config_json: Arc<str>,
@@ -351,6 +354,11 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 }
 
 impl ModelSpec {
+    /// Its name, in its namespace if it has one.
+    pub fn qualified_name(&self) -> String {
+        qualified(&self.namespace, &self.name)
+    }
+
     /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in Triton, what a Python
     /// model gave passes unchanged where it is unlike the configuration, or left out. So does what is unlike a shape
     /// that was read from the model file.

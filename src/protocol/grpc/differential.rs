@@ -181,6 +181,7 @@ fn model() -> ModelSpec {
         identity: None,
         is_decoupled: false,
         follows_triton: false,
+        namespace: String::new(),
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
     }

@@ -168,6 +168,11 @@ fn decode_input<'d>(
     let datatype = Datatype::from_name(string(member(input, "datatype")?, "datatype")?);
     let shape = decode_shape(name, input)?;
     let contents = match (json, size) {
+        (Some(_), _)
+            if let Some(error) = datatype.and_then(|datatype| check::byte_size_overflow(name, datatype, &shape)) =>
+        {
+            return Err(error);
+        }
         (Some(json), _) => data::decode(name, datatype, &shape, json, memory)?,
         (None, Some(size)) => take_binary(spec, name, unsigned(size, "binary_data_size")?, binary)?,
         (None, None) => {

@@ -288,6 +288,25 @@ fn data_that_does_not_fit_is_refused() {
 }
 
 #[test]
+fn a_size_in_bytes_that_overflows_is_told_before_the_elements_are_counted() {
+    // NVIDIA's L0_http.
+    let check = |datatype: &str, shape: &str, want: &str| {
+        let model = any(Datatype::from_name(datatype).unwrap());
+        let body = with_input(&format!(r#""name":"IN","datatype":"{datatype}","shape":{shape},"data":[1]"#));
+        assert_eq!(refusal(json(&model, &body)), format!("400 {want}"), "{datatype} {shape}");
+    };
+    check(
+        "FP32",
+        "[4,1152921504606846978]",
+        "byte size overflow for input 'IN': element count (4611686018427387912) * data type size (4) exceeds maximum \
+         allowed size (9223372036854775807)",
+    );
+    let few = "Failed to parse 'data' field: shape does not match true shape";
+    check("INT8", "[4,1152921504606846978]", few);
+    check("FP32", "[2305843009213693951]", few);
+}
+
+#[test]
 fn data_that_says_more_or_less_than_it_has_is_refused() {
     let few = "Failed to parse 'data' field: shape does not match true shape";
     let many = "Unable to parse 'data': Shape does not match true shape of 'data' field";

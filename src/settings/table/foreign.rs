@@ -68,12 +68,10 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("grpc-root-cert", "FILE", "this server speaks no TLS"),
     absent!("grpc-use-ssl", "TLS; put a proxy in front that has it"),
     absent!("grpc-use-ssl-mutual", "TLS; put a proxy in front that has it"),
-    absent!("model-namespacing", "models of one name in several repositories; --model-name names one"),
     inert!("sagemaker-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
     inert!("vertex-ai-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
-    inert!("repoagent-directory", "DIRECTORY", "there are no repository agents; a model that names one is refused"),
+    inert!("repoagent-directory", "DIRECTORY", "the agent checksum is built in; a model that names another is refused"),
     inert!("cache-directory", "DIRECTORY", "the cache is built in; --cache-config says how large it is"),
-    inert!("model-load-retry-count", "COUNT", "a load that failed fails again; poll mode tries when the files change"),
     inert_many!("model-load-gpu-limit", "GPU:FRACTION", "--gpu-memory-bytes-max bounds the memory of GPUs"),
     inert!("min-supported-compute-capability", "VERSION", "kernels are compiled for the GPU that is there"),
     inert!("enable-peer-access", BOOL, "no GPU reads the memory of another"),
@@ -99,7 +97,7 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 19, "{names:?}");
+        assert_eq!(names.len(), 18, "{names:?}");
     }
 
     #[test]
@@ -114,6 +112,6 @@ mod tests {
             assert_eq!(settings, Settings::default());
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 3, "{names:?}");
+        assert_eq!(names.len(), 2, "{names:?}");
     }
 }

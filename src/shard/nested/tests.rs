@@ -224,6 +224,7 @@ fn ensemble(name: &str, step: &str) -> TrialModel {
     model.spec.ensemble = Some(Arc::new(Ensemble {
         tensors: ["x", "y", "z"].map(str::to_owned).to_vec(),
         steps: vec![EnsembleStep {
+            namespace: String::new(),
             model: step.to_owned(),
             version: None,
             inputs: vec![("x".to_owned(), 0)],

@@ -97,8 +97,9 @@ fn sequence_batching_that_cannot_be_served_is_refused_by_name() {
         assert!(got.contains(want), "{more}: {got}");
     };
     let start = "kind: CONTROL_SEQUENCE_START";
-    let multiple = control("a", &format!("{start} int32_false_true: [ 0, 1 ]")).repeat(2);
-    check(&multiple, "sequence batching specifies multiple CONTROL_SEQUENCE_START tensors for m");
+    let named = |name: &str| control(name, &format!("{start} int32_false_true: [ 0, 1 ]"));
+    check(&named("a").repeat(2), "control tensor 'a' is specified for multiple control kinds for m");
+    check(&(named("a") + &named("b")), "sequence batching specifies multiple CONTROL_SEQUENCE_START tensors for m");
     check(&control("", start), "sequence batching control tensor must have a name for m");
     check(
         &control("a", start),
