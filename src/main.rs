@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use deuteron::cli::{self, Command, Environment};
+use deuteron::settings::Supervision;
 use deuteron::{loadgen, server};
 
 fn main() -> ExitCode {
@@ -21,7 +22,12 @@ fn main() -> ExitCode {
         },
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::RunEngine) => server::run_engine(),
-        Ok(Command::Serve(settings)) => server::run(&settings),
+        Ok(Command::Serve(settings)) => {
+            match Supervision::read(environment.variables, std::process::id(), std::os::unix::process::parent_id()) {
+                Ok(supervision) => server::run(&settings, &supervision),
+                Err(why) => fail(&why),
+            }
+        }
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
         Ok(Command::TryLoad(settings)) => server::try_load(&settings),
         Err(why) => fail(&why),

@@ -14,7 +14,7 @@ use crate::model::repository::index::{RepositoryOverview, StartProgress};
 use crate::settings::Settings;
 use crate::shard::mailbox::{ControlEvent, ControlSender, ModelChange};
 use crate::shard::thread::ShardParts;
-use crate::shard::{Addresses, ServerContext};
+use crate::shard::{ListeningSockets, ServerContext};
 
 /// The shard, from its start to its end.
 pub struct StandIn {
@@ -30,7 +30,7 @@ impl StandIn {
     pub fn start(
         settings: &Settings,
         loader: &ModelLoader,
-        addresses: Addresses,
+        sockets: Vec<ListeningSockets>,
         start: &Arc<StartProgress>,
         failure: &FatalHook,
     ) -> Result<Self, Error> {
@@ -50,7 +50,7 @@ impl StandIn {
             server_context: Arc::clone(&server_context),
             models: Vec::new(),
             overview: Arc::new(overview),
-            addresses,
+            sockets: sockets.into_iter().next().unwrap_or_default(),
         };
         Ok(Self { shards: start_shards(vec![parts], &(Arc::new(|| ()) as _), failure)?, server_context })
     }

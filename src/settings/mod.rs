@@ -3,6 +3,7 @@
 
 mod backend;
 mod metrics;
+mod supervision;
 mod table;
 mod trace;
 mod value;
@@ -10,6 +11,7 @@ mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::metrics::MetricsConfig;
+pub use crate::settings::supervision::{Endpoint, PREDECESSOR, Supervision};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,

@@ -75,6 +75,8 @@ pub struct Settings {
     pub metrics_config: MetricsConfig,
     /// Bytes of the response cache; 0 for none.
     pub cache_size: usize,
+    /// How long the server serves on after a signal, and says that it is not ready, until it drains.
+    pub drain_delay: Duration,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
     /// How long a run of a model may take; zero for any time.
@@ -329,6 +331,7 @@ impl Default for Settings {
             allows_model_code_upload: false,
             metrics_config: MetricsConfig::default(),
             cache_size: 0,
+            drain_delay: Duration::ZERO,
             exit_timeout: limits::EXIT_TIMEOUT,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,

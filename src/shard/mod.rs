@@ -51,7 +51,7 @@ pub use self::server_context::ServerContext;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -89,15 +89,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
-/// Where a shard listens.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Addresses {
-    /// HTTP first; gRPC is understood too.
-    pub http: Option<SocketAddr>,
-    /// gRPC first; HTTP is understood too.
-    pub grpc: Option<SocketAddr>,
-    /// Metrics, on one shard only.
-    pub metrics: Option<SocketAddr>,
+/// The sockets that a shard listens on; HTTP and gRPC are understood on all of them.
+#[derive(Debug, Default)]
+pub struct ListeningSockets {
+    /// For inference.
+    pub inference: Vec<ListeningSocket>,
+    /// For metrics: on one shard only.
+    pub metrics: Vec<ListeningSocket>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    /// It listens.
+    pub descriptor: OwnedFd,
+    /// Whether another process keeps it: it is left as it is when the shard ends.
+    pub is_lent: bool,
 }
 
 /// One pinned core with its own connections and requests, and a producer of every model queue.
@@ -137,8 +144,8 @@ pub struct Shard {
 impl Shard {
     /// Listens, calls `listening`, serves until the server drains, and returns when the last
     /// connection has closed or the exit timeout has passed. Runs inside a [`executor::Runtime`].
-    pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
-        let listeners = match listen(addresses) {
+    pub async fn run(self: Rc<Self>, sockets: ListeningSockets, listening: impl FnOnce(std::io::Result<()>)) {
+        let listeners = match listen(sockets) {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
@@ -251,17 +258,22 @@ impl Shard {
     }
 
     /// Closes the listeners in three steps. First it goes on accepting for a while, so that load balancers see the
-    /// server as not ready instead of refusing connections. Then it stops new handshakes and accepts those that are
-    /// complete: closing at once would reset them together with the requests that they carry. A pending accept is never
-    /// cancelled, for the ring may already have accepted a connection for it.
+    /// server as not ready instead of refusing connections. Then the kernel refuses new handshakes at once, and those
+    /// that have begun are accepted: closing at once would reset them together with the requests that they carry. A
+    /// pending accept is never cancelled, for the ring may already have accepted a connection for it. A socket that
+    /// others keep, or that another server has taken over, is left to them as it is.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, ListenerKind)>, accepting: Vec<Task<()>>) {
-        executor::sleep(DRAIN_LISTEN).await;
-        for (listener, _) in &listeners {
-            listener.stop_handshakes();
+        let is_handed_over = self.server_context.lifecycle.is_handed_over();
+        if !is_handed_over {
+            executor::sleep(DRAIN_LISTEN).await;
         }
-        executor::sleep(DRAIN_HANDSHAKES).await;
-        for (listener, _) in &listeners {
-            listener.stop();
+        let is_left = |listener: &Listener| is_handed_over || listener.is_lent();
+        let (left, own): (Vec<_>, Vec<_>) = listeners.iter().partition(|(listener, _)| is_left(listener));
+        left.iter().for_each(|(listener, _)| listener.release());
+        if !own.is_empty() {
+            own.iter().for_each(|(listener, _)| listener.stop_handshakes());
+            executor::sleep(DRAIN_HANDSHAKES).await;
+            own.iter().for_each(|(listener, _)| listener.stop());
         }
         for task in accepting {
             task.await;
@@ -276,11 +288,10 @@ enum ListenerKind {
     Metrics,
 }
 
-fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
-    let inference =
-        [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
-    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics)));
-    all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
+fn listen(sockets: ListeningSockets) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
+    let inference = sockets.inference.into_iter().map(|socket| (socket, ListenerKind::Inference));
+    let all = inference.chain(sockets.metrics.into_iter().map(|socket| (socket, ListenerKind::Metrics)));
+    all.map(|(socket, kind)| Ok((Rc::new(Listener::new(socket.descriptor, socket.is_lent)?), kind))).collect()
 }
 
 /// Delivers the answers of workers to the tasks that await them, for as long as the shard lives.
@@ -313,6 +324,7 @@ async fn change(shard: Rc<Shard>) {
 async fn sweep(shard: Rc<Shard>) {
     loop {
         executor::sleep(SWEEP_INTERVAL).await;
+        shard.server_context.lifecycle.beat(shard.index);
         shard.connections.sweep(clock::now());
     }
 }

@@ -22,16 +22,29 @@ pub struct RingAcceptor {
     ring: Rc<Ring>,
     descriptor: Rc<OwnedFd>,
     accepting: Option<OperationKey>,
+    is_stopped: bool,
 }
 
 impl RingAcceptor {
     /// For a listening socket.
     pub fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
-        Self { ring, descriptor: Rc::new(descriptor), accepting: None }
+        Self { ring, descriptor: Rc::new(descriptor), accepting: None, is_stopped: false }
+    }
+
+    /// Accepts no more, and leaves the socket as it is for whoever else has it. What was accepted before is still
+    /// returned by [`Self::poll_accept`], which fails after the last of it with `InvalidInput`.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+        if let Some(key) = &self.accepting {
+            self.ring.driver.borrow_mut().stop_accept(key);
+        }
     }
 
     /// The next connection.
     pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<RingStream>> {
+        if self.is_stopped && self.accepting.is_none() {
+            return Poll::Ready(Err(ErrorKind::InvalidInput.into()));
+        }
         let mut driver = self.ring.driver.borrow_mut();
         let key = self.accepting.take().unwrap_or_else(|| driver.accept(&self.descriptor));
         let Poll::Ready(outcome) = driver.poll(&key, context) else {
@@ -40,6 +53,9 @@ impl RingAcceptor {
         };
         self.accepting = (!outcome.is_last).then_some(key);
         drop(driver);
+        if self.is_stopped && outcome.is_last && outcome.result.is_err() {
+            return Poll::Ready(Err(ErrorKind::InvalidInput.into()));
+        }
         Poll::Ready(outcome.result.map(|descriptor| RingStream::new(Rc::clone(&self.ring), own(descriptor))))
     }
 }
