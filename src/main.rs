@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1), environment) {
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
         Ok(Command::Doctor(settings)) => server::doctor::run(&settings),
+        Ok(Command::Health(question)) => server::health::run(&question),
         Ok(Command::InitPython(model)) => match model.write() {
             Ok(text) => print(&text),
             Err(why) => fail(&why),

@@ -318,11 +318,40 @@ mod tests {
         ] {
             symlink(target, inside.join(link)).unwrap();
         }
-        let roots = [true, false].map(|has_openat2| RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside).unwrap() });
+        let roots =
+            [true, false].map(|has_openat2| RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside).unwrap() });
         let paths = [
-            "file", "a/b/file", "short/file", "a/up", "a/out", "back", "absolute", "loop", "dangling", "winding", "second",
-            "second/", "file/", "file/.", "a/../file", "..", "../secret", "a/../../secret", "/etc/hostname", "", ".",
-            "a//b///file", "a/b/file/x", "a/none", "a", "a/b/", "short", "short/", "a/b/..", "short/..", "x\0y",
+            "file",
+            "a/b/file",
+            "short/file",
+            "a/up",
+            "a/out",
+            "back",
+            "absolute",
+            "loop",
+            "dangling",
+            "winding",
+            "second",
+            "second/",
+            "file/",
+            "file/.",
+            "a/../file",
+            "..",
+            "../secret",
+            "a/../../secret",
+            "/etc/hostname",
+            "",
+            ".",
+            "a//b///file",
+            "a/b/file/x",
+            "a/none",
+            "a",
+            "a/b/",
+            "short",
+            "short/",
+            "a/b/..",
+            "short/..",
+            "x\0y",
         ];
         for path in paths {
             for flags in [OFlags::RDONLY, OFlags::PATH, OFlags::RDONLY | OFlags::DIRECTORY] {

@@ -107,7 +107,10 @@ mod tests {
         let outer = ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "150000\n");
         check(&[("sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "400000\n"), outer], Some(3.0));
         check(&[outer, ("sys/fs/cgroup/c/cpu.max", "100000 100000\n")], Some(1.0));
-        check(&[("sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "1\n"), ("sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "9\n")], None);
+        check(
+            &[("sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "1\n"), ("sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "9\n")],
+            None,
+        );
     }
 
     #[test]

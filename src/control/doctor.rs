@@ -16,8 +16,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::backend::Onnxruntime;
 use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::InterpreterSearch;
-use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::cores::{self, CorePlan, CoreRequest};
+use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::engine::EngineName;
 use crate::control::gpu_engine::HostGpus;
 use crate::control::onnxruntime_library::{self, LibrarySearch, SearchedPlace};
@@ -157,7 +157,10 @@ impl Diagnosis {
         let available = cores::available();
         self.line(&format!("  cores: {} ({})", available.len(), cores::text(&available)));
         let quota = cpu_quota(&|path| fs::read_to_string(path).ok());
-        let quota = quota.map_or_else(|| "none".to_owned(), |cores| format!("the time of {cores:.2} cores, for the threads of {}", cores_for(cores)));
+        let quota = quota.map_or_else(
+            || "none".to_owned(),
+            |cores| format!("the time of {cores:.2} cores, for the threads of {}", cores_for(cores)),
+        );
         self.line(&format!("  CPU limit of the control group: {quota}"));
         self.line(&format!(
             "  memory: {}, of the machine or its control group",

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::control::spawn::spawn;
 use crate::error::Error;
 use crate::log;
-use crate::settings::{Endpoint, PREDECESSOR};
+use crate::settings::{EndpointKind, PREDECESSOR};
 
 /// What the last message of the sockets and the word of a server that serves begin with.
 const END: &[u8] = b"end";
@@ -33,7 +33,7 @@ const MESSAGE_SIZE_MAX: usize = 32;
 #[derive(Debug)]
 pub struct PassedSocket {
     /// What it is for.
-    pub endpoint: Endpoint,
+    pub endpoint: EndpointKind,
     /// It listens.
     pub descriptor: OwnedFd,
     /// Whether a supervisor has it too, and keeps it.
@@ -71,7 +71,8 @@ impl Successor {
                 "it is the first process of its container, and all others end with it: start a new container instead",
             ));
         }
-        let failed = |error: io::Error| Error::unavailable(format!("cannot start '{}': {error}", self.program.display()));
+        let failed =
+            |error: io::Error| Error::unavailable(format!("cannot start '{}': {error}", self.program.display()));
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| failed(error.into()))?;
         let mut command = Command::new(&self.program);
@@ -149,7 +150,7 @@ impl Predecessor {
 
 fn send_sockets(link: &OwnedFd, sockets: &[PassedSocket]) -> io::Result<()> {
     // One message for those of a kind.
-    for endpoint in Endpoint::ALL {
+    for endpoint in EndpointKind::ALL {
         for is_lent in [false, true] {
             let of_kind: Vec<_> = sockets
                 .iter()
@@ -177,14 +178,13 @@ fn receive_sockets(link: &OwnedFd) -> io::Result<Vec<PassedSocket>> {
         let mut bytes = [0; MESSAGE_SIZE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_SOCKETS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received =
-            recvmsg(link, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let received = recvmsg(link, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
         let text = bytes.get(..received.bytes).unwrap_or_default();
         if text == END {
             return Ok(sockets);
         }
         let kind = std::str::from_utf8(text).ok().and_then(|text| text.split_once(' '));
-        let Some((Some(endpoint), lent)) = kind.map(|(name, lent)| (Endpoint::from_name(name), lent)) else {
+        let Some((Some(endpoint), lent)) = kind.map(|(name, lent)| (EndpointKind::from_name(name), lent)) else {
             return Err(ErrorKind::InvalidData.into());
         };
         for message in ancillary.drain() {
@@ -206,7 +206,7 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    fn listener(endpoint: Endpoint, is_lent: bool) -> (PassedSocket, u16) {
+    fn listener(endpoint: EndpointKind, is_lent: bool) -> (PassedSocket, u16) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         (PassedSocket { endpoint, descriptor: listener.into(), is_lent }, port)
@@ -215,13 +215,24 @@ mod tests {
     #[test]
     fn sockets_arrive_with_what_they_are_for() {
         let (one, other) = pair();
-        let kinds = [(Endpoint::Metrics, false), (Endpoint::Http, true), (Endpoint::Http, false), (Endpoint::Http, true)];
-        let (sockets, ports): (Vec<_>, Vec<_>) = kinds.into_iter().map(|(endpoint, lent)| listener(endpoint, lent)).unzip();
+        let kinds = [
+            (EndpointKind::Metrics, false),
+            (EndpointKind::Http, true),
+            (EndpointKind::Http, false),
+            (EndpointKind::Http, true),
+        ];
+        let (sockets, ports): (Vec<_>, Vec<_>) =
+            kinds.into_iter().map(|(endpoint, lent)| listener(endpoint, lent)).unzip();
         send_sockets(&one, &sockets).unwrap();
         drop(sockets);
         let received = receive_sockets(&other).unwrap();
         let told: Vec<_> = received.iter().map(|socket| (socket.endpoint, socket.is_lent)).collect();
-        let want = [(Endpoint::Http, false), (Endpoint::Http, true), (Endpoint::Http, true), (Endpoint::Metrics, false)];
+        let want = [
+            (EndpointKind::Http, false),
+            (EndpointKind::Http, true),
+            (EndpointKind::Http, true),
+            (EndpointKind::Metrics, false),
+        ];
         assert_eq!(told, want);
         let port = |socket: PassedSocket| TcpListener::from(socket.descriptor).local_addr().unwrap().port();
         let received: Vec<_> = received.into_iter().map(port).collect();
@@ -231,7 +242,7 @@ mod tests {
     #[test]
     fn more_sockets_than_one_message_holds_arrive_too() {
         let (one, other) = pair();
-        let sockets: Vec<_> = (0..MESSAGE_SOCKETS_MAX + 2).map(|_| listener(Endpoint::Grpc, false).0).collect();
+        let sockets: Vec<_> = (0..MESSAGE_SOCKETS_MAX + 2).map(|_| listener(EndpointKind::Grpc, false).0).collect();
         send_sockets(&one, &sockets).unwrap();
         assert_eq!(receive_sockets(&other).unwrap().len(), MESSAGE_SOCKETS_MAX + 2);
     }
@@ -249,7 +260,8 @@ mod tests {
     fn a_program_that_does_not_serve_leaves_all_as_it_was() {
         let started = |program: &str, arguments: &[&str]| {
             let arguments = arguments.iter().map(OsString::from).collect();
-            let successor = Successor { program: program.into(), arguments, sockets: vec![listener(Endpoint::Http, false).0] };
+            let successor =
+                Successor { program: program.into(), arguments, sockets: vec![listener(EndpointKind::Http, false).0] };
             let (sender, ended) = std::sync::mpsc::channel();
             successor.start(move |end| sender.send(end).unwrap()).map(|_| ended.recv().unwrap())
         };

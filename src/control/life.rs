@@ -7,7 +7,6 @@
 //!                                └ it ends ──► as before
 //! ```
 
-
 use crate::control::hand_over::{self, HandOverEnd};
 use crate::control::{ControlMessage, ControlThread};
 use crate::log::{self, PlainTarget};
@@ -150,13 +149,16 @@ impl ControlThread {
 
     /// Tells the supervisor that the server works, where it wants to be told and that is so.
     pub(super) fn feed_watchdog(&mut self, now: Instant) {
-        let Some(watchdog) = self.surroundings.watchdog.as_mut().filter(|watchdog| watchdog.poll_timeout() <= now) else {
+        let Some(watchdog) = self.surroundings.watchdog.as_mut().filter(|watchdog| watchdog.poll_timeout() <= now)
+        else {
             return;
         };
         // Shards that have drained do not beat any more.
         match watchdog.handle_timeout(&self.context.server_context.lifecycle.beats(), now) {
             Err(shard) if !self.is_draining => {
-                log::error(&format!("shard {shard} stands still: the supervisor's watchdog is not told that the server works"));
+                log::error(&format!(
+                    "shard {shard} stands still: the supervisor's watchdog is not told that the server works"
+                ));
             }
             _ => self.surroundings.notifier.tell("WATCHDOG=1"),
         }

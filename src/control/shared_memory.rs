@@ -215,7 +215,7 @@ impl SystemMemory {
         // Decoding the registration has checked that this sum does not overflow.
         let end = begin.saturating_add(description.size);
         match memory.file_size().map_err(refused)? {
-            None => Err(refused(rustix::io::Errno::INVAL)),
+            None => Err(refused(Errno::INVAL)),
             Some(size) if end > size => Err(description.invalid()),
             Some(_) => Ok(memory),
         }
@@ -263,7 +263,7 @@ impl RegionMemory for SystemMemory {
     }
 }
 
-fn io_error(what: &str, error: rustix::io::Errno) -> MemoryError {
+fn io_error(what: &str, error: Errno) -> MemoryError {
     MemoryError::Other(Error::internal(format!("it cannot be {what}: {error}")))
 }
 

@@ -64,7 +64,8 @@ impl Runtime {
             return Ok(Self::Ring(Box::new(ring)));
         }
         // We do no disk I/O: no registered memory beyond glommio's minimum.
-        let builder = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(RING_DEPTH).spin_before_park(spin);
+        let builder =
+            LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(RING_DEPTH).spin_before_park(spin);
         let executor = builder.make().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Self::Glommio(Box::new(executor)))
     }

@@ -13,7 +13,7 @@ use crate::limits::BIND_RETRY_MAX;
 use crate::log;
 use crate::runtime::claim::AddressClaim;
 use crate::runtime::{clock, socket};
-use crate::settings::{Endpoint, Io, Settings, Supervision};
+use crate::settings::{EndpointKind, Io, Settings, Supervision};
 use crate::shard::{ListeningSocket, ListeningSockets};
 
 /// The first descriptor that a supervisor passes.
@@ -23,7 +23,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The addresses of the server, and the server that it takes over from, where there is one.
 pub struct Listeners {
-    claims: BTreeMap<Endpoint, AddressClaim>,
+    claims: BTreeMap<EndpointKind, AddressClaim>,
     /// Copies of what the shards listen on.
     copies: Vec<PassedSocket>,
     predecessor: Option<Predecessor>,
@@ -36,7 +36,7 @@ impl Listeners {
     /// # Errors
     /// `Unavailable` where an address is in use or not available, `InvalidArgument` where what was passed cannot be used.
     pub fn claim(settings: &Settings, supervision: &Supervision) -> Result<Self, Error> {
-        let mut passed: BTreeMap<(Endpoint, bool), Vec<OwnedFd>> = BTreeMap::new();
+        let mut passed: BTreeMap<(EndpointKind, bool), Vec<OwnedFd>> = BTreeMap::new();
         let refused = |error: io::Error| {
             Error::invalid(format!("the sockets that the supervisor passes (LISTEN_FDS) cannot be used: {error}"))
         };
@@ -64,7 +64,7 @@ impl Listeners {
             };
             claims.insert(endpoint, AddressClaim::of_passed(descriptors, is_lent).map_err(of_name)?);
         }
-        for endpoint in Endpoint::ALL {
+        for endpoint in EndpointKind::ALL {
             if let (false, Some((address, port))) = (claims.contains_key(&endpoint), address_of(settings, endpoint)) {
                 let address = SocketAddr::new(address, port);
                 claims.insert(endpoint, patiently(address, || AddressClaim::new(address))?);
@@ -82,19 +82,20 @@ impl Listeners {
         self.copies.clear();
         for (endpoint, claim) in &mut self.claims {
             // Only the first shard serves metrics.
-            let count = if *endpoint == Endpoint::Metrics { 1 } else { count };
+            let count = if *endpoint == EndpointKind::Metrics { 1 } else { count };
             let (address, is_lent) = (claim.address(), claim.is_lent());
             let dealt = patiently(address, || claim.listen(count))?;
             for descriptor in dealt.iter().flatten() {
                 let copy = descriptor.try_clone();
-                let descriptor = copy.map_err(|error| Error::unavailable(format!("cannot listen on '{address}': {error}")))?;
+                let descriptor =
+                    copy.map_err(|error| Error::unavailable(format!("cannot listen on '{address}': {error}")))?;
                 self.copies.push(PassedSocket { endpoint: *endpoint, descriptor, is_lent });
             }
             for (shard, descriptors) in shards.iter_mut().zip(dealt) {
                 let sockets = descriptors.into_iter().map(|descriptor| ListeningSocket { descriptor, is_lent });
                 match endpoint {
-                    Endpoint::Metrics => shard.metrics.extend(sockets),
-                    Endpoint::Grpc | Endpoint::Http => shard.inference.extend(sockets),
+                    EndpointKind::Metrics => shard.metrics.extend(sockets),
+                    EndpointKind::Grpc | EndpointKind::Http => shard.inference.extend(sockets),
                 }
             }
         }
@@ -113,9 +114,11 @@ impl Listeners {
 
     /// Logs where the server listens.
     pub fn log(&self) {
-        for (endpoint, service) in
-            [(Endpoint::Grpc, "GRPCInferenceService"), (Endpoint::Http, "HTTPService"), (Endpoint::Metrics, "Metrics Service")]
-        {
+        for (endpoint, service) in [
+            (EndpointKind::Grpc, "GRPCInferenceService"),
+            (EndpointKind::Http, "HTTPService"),
+            (EndpointKind::Metrics, "Metrics Service"),
+        ] {
             if let Some(claim) = self.claims.get(&endpoint) {
                 log::info(&format!("Started {service} at {}", claim.address()));
             }
@@ -123,11 +126,11 @@ impl Listeners {
     }
 }
 
-fn address_of(settings: &Settings, endpoint: Endpoint) -> Option<(IpAddr, u16)> {
+fn address_of(settings: &Settings, endpoint: EndpointKind) -> Option<(IpAddr, u16)> {
     match endpoint {
-        Endpoint::Grpc => settings.grpc,
-        Endpoint::Http => settings.http,
-        Endpoint::Metrics => settings.metrics,
+        EndpointKind::Grpc => settings.grpc,
+        EndpointKind::Http => settings.http,
+        EndpointKind::Metrics => settings.metrics,
     }
 }
 

@@ -2,6 +2,7 @@
 //! signal ends the server. No inference request passes through here.
 
 pub mod doctor;
+pub mod health;
 mod listeners;
 pub mod show;
 mod stand_in;
@@ -34,8 +35,8 @@ use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::trace::TraceThread;
 use crate::control::{
-    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine, process_memory, python,
-    rate_limit, shared_memory, trial_process, uploaded_files,
+    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine,
+    process_memory, python, rate_limit, shared_memory, trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
@@ -138,10 +139,7 @@ fn serve(settings: &Settings, supervision: &Supervision) -> Result<ExitCode, Err
     stand_in.into_iter().for_each(StandIn::end);
     server_context.lifecycle.start();
     listeners.log();
-    if models.values().all(|model| model.serving.is_empty()) {
-        log::warning("no model is served yet");
-    }
-    log_ready(&but_failed, loading_ended.since(began), &threads);
+    log_ready(&models, &but_failed, loading_ended.since(began), &threads);
     let surroundings = surroundings(notifier, supervision, program, &mut listeners, &deadline);
     // Before the older server hears of it, and ends: a supervisor must know this one by then.
     surroundings.notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
@@ -150,13 +148,7 @@ fn serve(settings: &Settings, supervision: &Supervision) -> Result<ExitCode, Err
     // A panic was logged when it happened.
     shards.into_iter().for_each(|shard| drop(shard.join()));
     traces.into_iter().for_each(TraceThread::end);
-    let have_ended = wait_for_workers(&ended, &loader);
-    log::info("ended");
-    if !have_ended {
-        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
-        // it.
-        end_at_once(i32::from(has_failed));
-    }
+    end_workers(&ended, &loader, has_failed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -221,6 +213,17 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
     let loader = ModelLoader::new(settings, ModelServices::new())?.with_trials(trials);
     loader.run_watcher().start()?;
     Ok(loader)
+}
+
+/// Ends what runs models, the last to end.
+fn end_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader, has_failed: bool) {
+    let have_ended = wait_for_workers(ended, loader);
+    log::info("ended");
+    if !have_ended {
+        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
+        // it.
+        end_at_once(i32::from(has_failed));
+    }
 }
 
 /// Waits for the workers, which were told to end when the control thread dropped its models. One that still computes is
@@ -402,7 +405,10 @@ fn describe_threads(plan: &ServerPlan) -> String {
     format!("{shards}, {} workers on cores {}", placements().count(), cores::text(&workers))
 }
 
-fn log_ready(but_failed: &str, loading: Duration, threads: &str) {
+fn log_ready(models: &ModelRecords, but_failed: &str, loading: Duration, threads: &str) {
+    if models.values().all(|model| model.serving.is_empty()) {
+        log::warning("no model is served yet");
+    }
     let all = clock::now().since(crate::time::Instant::ZERO).as_millis();
     let loading = loading.as_millis();
     log::info(&format!("ready{but_failed} after {all} ms, of which the models took {loading} ms to load; {threads}"));

@@ -2,6 +2,7 @@
 //! flag.
 
 mod backend;
+mod health;
 mod metrics;
 mod supervision;
 mod table;
@@ -10,8 +11,9 @@ mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
+pub use crate::settings::health::{HealthQuestion, health_arguments};
 pub use crate::settings::metrics::MetricsConfig;
-pub use crate::settings::supervision::{Endpoint, PREDECESSOR, Supervision};
+pub use crate::settings::supervision::{EndpointKind, PREDECESSOR, Supervision};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,

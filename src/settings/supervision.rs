@@ -18,14 +18,14 @@ pub struct Supervision {
     /// How often it must be told that the server works (`WATCHDOG_USEC`).
     pub watchdog: Option<Duration>,
     /// What the passed descriptors are for, in their order, from descriptor 3 (`LISTEN_FDS`).
-    pub passed: Vec<Endpoint>,
+    pub passed: Vec<EndpointKind>,
     /// Whether a server that this one takes over from started it, and sends its sockets over standard input.
     pub has_predecessor: bool,
 }
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Endpoint {
+pub enum EndpointKind {
     /// HTTP first.
     Http,
     /// gRPC first.
@@ -34,7 +34,7 @@ pub enum Endpoint {
     Metrics,
 }
 
-impl Endpoint {
+impl EndpointKind {
     /// All, in the order that descriptors without names have.
     pub const ALL: [Self; 3] = [Self::Http, Self::Grpc, Self::Metrics];
 
@@ -78,15 +78,15 @@ fn text(value: Option<OsString>) -> Option<String> {
     value.and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
 }
 
-fn endpoints(count: u64, names: Option<String>) -> Result<Vec<Endpoint>, String> {
+fn endpoints(count: u64, names: Option<String>) -> Result<Vec<EndpointKind>, String> {
     let Some(names) = names.filter(|_| count > 0) else {
-        let named = usize::try_from(count).ok().and_then(|count| Endpoint::ALL.get(..count));
-        return named.map(<[Endpoint]>::to_vec).ok_or_else(|| {
+        let named = usize::try_from(count).ok().and_then(|count| EndpointKind::ALL.get(..count));
+        return named.map(<[EndpointKind]>::to_vec).ok_or_else(|| {
             format!("{count} sockets were passed (LISTEN_FDS) without names: at most 3 are known by their order, http, grpc, metrics")
         });
     };
     let all = names.split(':').map(|name| {
-        Endpoint::from_name(name).ok_or_else(|| {
+        EndpointKind::from_name(name).ok_or_else(|| {
             format!("a passed socket has the name '{name}' (LISTEN_FDNAMES, FileDescriptorName=): expected http, grpc or metrics")
         })
     });
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn sockets_are_known_by_their_names_or_by_their_order() {
-        use Endpoint::{Grpc, Http, Metrics};
-        let check = |variables: &str, want: &[Endpoint]| {
+        use EndpointKind::{Grpc, Http, Metrics};
+        let check = |variables: &str, want: &[EndpointKind]| {
             assert_eq!(read(variables).unwrap().passed, want, "{variables}");
         };
         check("", &[]);
@@ -144,8 +144,10 @@ mod tests {
         assert_eq!(watchdog("WATCHDOG_USEC=20000000 WATCHDOG_PID=69"), None);
         assert_eq!(watchdog("WATCHDOG_USEC=0"), None);
         assert_eq!(watchdog("WATCHDOG_USEC=often"), None);
-        let after = read("WATCHDOG_USEC=9 WATCHDOG_PID=7 LISTEN_PID=70 LISTEN_FDS=1 DEUTERON_HANDED_OVER_BY=7").unwrap();
-        let want = Supervision { watchdog: Some(Duration::from_micros(9)), has_predecessor: true, ..Supervision::default() };
+        let after =
+            read("WATCHDOG_USEC=9 WATCHDOG_PID=7 LISTEN_PID=70 LISTEN_FDS=1 DEUTERON_HANDED_OVER_BY=7").unwrap();
+        let want =
+            Supervision { watchdog: Some(Duration::from_micros(9)), has_predecessor: true, ..Supervision::default() };
         assert_eq!(after, want, "the predecessor's is asked of this one, and its sockets come another way");
         assert!(!read("DEUTERON_HANDED_OVER_BY=6").unwrap().has_predecessor, "a grandchild's");
     }
