@@ -78,15 +78,14 @@ impl AddressClaim {
         if self.is_passed {
             return self.deal(count);
         }
-        let mut shards = Vec::with_capacity(count);
+        let first = self.sockets.first().ok_or(ErrorKind::NotConnected)?;
         if !self.is_listening {
-            let first = self.sockets.first().ok_or(ErrorKind::NotConnected)?;
             // Without SO_REUSEPORT: at most one socket of all that are bound to the address may begin to listen.
             first.listen(BACKLOG)?;
             first.set_reuse_port(true)?;
             self.is_listening = true;
-            shards.push(vec![OwnedFd::from(first.try_clone()?)]);
         }
+        let mut shards = vec![vec![OwnedFd::from(first.try_clone()?)]];
         while shards.len() < count {
             shards.push(vec![OwnedFd::from(self.listen_beside()?)]);
         }

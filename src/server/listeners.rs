@@ -73,6 +73,17 @@ impl Listeners {
         Ok(Self { claims, copies: Vec::new(), predecessor })
     }
 
+    /// The sockets of what listens until the shards do, and leaves them as they are then: who connects in that moment
+    /// meets the shards.
+    ///
+    /// # Errors
+    /// `Unavailable` where another process was faster.
+    pub fn listen_first(&mut self) -> Result<ListeningSockets, Error> {
+        let mut sockets = self.listen(1)?.pop().unwrap_or_default();
+        sockets.inference.iter_mut().chain(&mut sockets.metrics).for_each(|socket| socket.is_lent = true);
+        Ok(sockets)
+    }
+
     /// The sockets of `count` shards, which listen from now on.
     ///
     /// # Errors

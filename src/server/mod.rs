@@ -101,7 +101,7 @@ fn serve(settings: &Settings, supervision: &Supervision) -> Result<ExitCode, Err
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
     let mut stand_in =
-        || StandIn::start(&settings, &loader, listeners.listen(1)?, &start, &end_on_failure(&messages, &deadline));
+        || StandIn::start(&settings, &loader, listeners.listen_first()?, &start, &end_on_failure(&messages, &deadline));
     let stand_in = settings.listens_first.then(&mut stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };

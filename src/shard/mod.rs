@@ -85,7 +85,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// The pause after a failed accept: the usual reason is that all file descriptors are in use, and retrying at once
 /// would only take CPU time from the connections that will free some.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
