@@ -77,12 +77,13 @@ impl Successor {
             .map_err(|error| failed(error.into()))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env(PREDECESSOR, std::process::id().to_string()).stdin(Stdio::from(other));
-        let child = command.spawn().map_err(failed)?;
+        let mut child = command.spawn().map_err(failed)?;
         // The other end is the child's alone from now on: this one hears when it ends.
         drop(command);
         let id = child.id();
         if let Err(error) = send_sockets(&own, &self.sockets) {
-            stop(id);
+            // It has ended already, or is ended before it has begun.
+            let _ = child.kill().and_then(|()| child.wait());
             return Err(failed(error));
         }
         spawn("hand-over".to_owned(), move || ended(wait(child, &own)))?;
@@ -265,7 +266,9 @@ mod tests {
             let (sender, ended) = std::sync::mpsc::channel();
             successor.start(move |end| sender.send(end).unwrap()).map(|_| ended.recv().unwrap())
         };
-        let HandOverEnd::Failed(why) = started("/bin/sh", &["-c", "exit 3"]).unwrap() else { panic!("it serves") };
+        let HandOverEnd::Failed(why) = started("/bin/sh", &["-c", "sleep 0.1; exit 3"]).unwrap() else {
+            panic!("it serves")
+        };
         assert!(why.contains("exit status: 3"), "{why}");
         // It answers on its standard input, as a server does that serves.
         let HandOverEnd::Serves(id) = started("/bin/sh", &["-c", "printf ready >&0; sleep 0.1"]).unwrap() else {

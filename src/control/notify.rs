@@ -15,6 +15,9 @@ use crate::time::Instant;
 /// How long a shard may stand still at least before the watchdog is not told any more: each beats four times a second.
 const STAND_STILL_MAX: Duration = Duration::from_secs(1);
 
+/// A watchdog is told no more often than this, whatever it wants.
+const PERIOD_MIN: Duration = Duration::from_millis(10);
+
 /// The supervisor's socket; none where it has none.
 #[derive(Debug, Default)]
 pub struct ServiceNotifier(Option<UnixDatagram>);
@@ -69,7 +72,9 @@ pub struct Watchdog {
 impl Watchdog {
     /// For a supervisor that wants to be told within `timeout`: it is told twice as often.
     pub const fn new(timeout: Duration, now: Instant) -> Self {
-        Self { period: timeout.checked_div(2).expect("two is not zero"), due_at: now, beats: Vec::new() }
+        let half = timeout.checked_div(2).expect("two is not zero");
+        let period = if half.as_nanos() < PERIOD_MIN.as_nanos() { PERIOD_MIN } else { half };
+        Self { period, due_at: now, beats: Vec::new() }
     }
 
     /// When [`Self::handle_timeout`] must be called.

@@ -29,19 +29,28 @@ pub struct Listeners {
     predecessor: Option<Predecessor>,
 }
 
+/// The sockets that a supervisor has opened for this server. Called before anything else is opened, so that no other
+/// descriptor has a number of theirs.
+pub fn inherit(supervision: &Supervision) -> io::Result<Vec<OwnedFd>> {
+    socket::take_inherited(PASSED_FIRST, supervision.passed.len())
+}
+
 impl Listeners {
     /// Takes the sockets that others have opened for this server, and claims the other addresses of the flags. Nobody is
     /// served yet.
     ///
     /// # Errors
     /// `Unavailable` where an address is in use or not available, `InvalidArgument` where what was passed cannot be used.
-    pub fn claim(settings: &Settings, supervision: &Supervision) -> Result<Self, Error> {
+    pub fn claim(
+        settings: &Settings,
+        supervision: &Supervision,
+        inherited: io::Result<Vec<OwnedFd>>,
+    ) -> Result<Self, Error> {
         let mut passed: BTreeMap<(EndpointKind, bool), Vec<OwnedFd>> = BTreeMap::new();
         let refused = |error: io::Error| {
             Error::invalid(format!("the sockets that the supervisor passes (LISTEN_FDS) cannot be used: {error}"))
         };
-        let inherited = socket::take_inherited(PASSED_FIRST, supervision.passed.len()).map_err(refused)?;
-        for (endpoint, descriptor) in supervision.passed.iter().zip(inherited) {
+        for (endpoint, descriptor) in supervision.passed.iter().zip(inherited.map_err(refused)?) {
             passed.entry((*endpoint, true)).or_default().push(descriptor);
         }
         let mut predecessor = supervision.has_predecessor.then(Predecessor::receive).transpose()?;

@@ -9,6 +9,7 @@ mod stand_in;
 
 use std::convert::Infallible;
 use std::io::IsTerminal;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,9 +53,10 @@ use crate::shard::thread::ShardParts;
 
 /// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
 pub fn run(settings: &Settings, supervision: &Supervision) -> ExitCode {
+    let inherited = listeners::inherit(supervision);
     // Held to the end: what was said last is written then.
     let guard = log::start_thread(settings.log, settings.log_file.as_deref()).map_err(Error::unavailable);
-    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision)) {
+    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision, inherited)) {
         Ok(code) => code,
         Err(error) => {
             log::error(&format!("creating server: {error}"));
@@ -81,7 +83,11 @@ pub fn run_engine() -> ! {
     exit(isolated_engine::run())
 }
 
-fn serve(settings: &Settings, supervision: &Supervision) -> Result<ExitCode, Error> {
+fn serve(
+    settings: &Settings,
+    supervision: &Supervision,
+    inherited: std::io::Result<Vec<OwnedFd>>,
+) -> Result<ExitCode, Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
     let (messages, receiver) = mpsc::channel();
     let are_loaded = Arc::new(AtomicBool::new(false));
@@ -94,7 +100,7 @@ fn serve(settings: &Settings, supervision: &Supervision) -> Result<ExitCode, Err
     notifier.tell("STATUS=Loading models");
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
-    let mut listeners = Listeners::claim(settings, supervision)?;
+    let mut listeners = Listeners::claim(settings, supervision, inherited)?;
     let settings = Arc::new(settings.clone());
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
