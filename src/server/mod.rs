@@ -94,7 +94,6 @@ fn serve(
     let deadline = EndDeadline::new(settings.exit_timeout);
     // First of all: until the handlers are in place, a signal kills the process.
     forward_signals(settings, &messages, &are_loaded, deadline.clone())?;
-    // Known now: its file may be replaced while the server runs.
     let program = std::env::current_exe();
     let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
     notifier.tell("STATUS=Loading models");
@@ -117,9 +116,7 @@ fn serve(
     deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
     loader.handle_started();
-    let sender = messages.clone();
-    // Sending fails only when the control thread has ended.
-    let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
+    let control = control_sender(&messages);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
     let plan = ServerPlan::new(&settings, loaded, &control, sources, shared_memory_client)?;
@@ -146,10 +143,9 @@ fn serve(
     server_context.lifecycle.start();
     listeners.log();
     log_ready(&models, &but_failed, loading_ended.since(began), &threads);
+    // Before an older server hears of it, and ends: a supervisor must know this one by then.
+    notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
     let surroundings = surroundings(notifier, supervision, program, &mut listeners, &deadline);
-    // Before the older server hears of it, and ends: a supervisor must know this one by then.
-    surroundings.notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
-    listeners.tell_ready();
     let has_failed = ControlThread::new(Arc::new(context), receiver, models, surroundings).run();
     // A panic was logged when it happened.
     shards.into_iter().for_each(|shard| drop(shard.join()));
@@ -158,7 +154,15 @@ fn serve(
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What the control thread has of the process and of those around it.
+/// How shards reach the control thread.
+fn control_sender(messages: &mpsc::Sender<ControlMessage>) -> ControlSender {
+    let sender = messages.clone();
+    // Sending fails only when the control thread has ended.
+    Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))))
+}
+
+/// What the control thread has of the process and of those around it. An older server that this one takes over from is
+/// told that this one serves. The path of the program is known from the start, since its file may be replaced meanwhile.
 fn surroundings(
     notifier: ServiceNotifier,
     supervision: &Supervision,
@@ -166,6 +170,7 @@ fn surroundings(
     listeners: &mut Listeners,
     deadline: &EndDeadline,
 ) -> ProcessSurroundings {
+    listeners.tell_ready();
     let deadline = deadline.clone();
     ProcessSurroundings {
         notifier,

@@ -8,9 +8,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::folder::Folder;
 use crate::support::http::{self, Connection};
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
+use crate::support::skipped::skip_unless_ci;
 
 const INFER: &str = "/v2/models/identity_fp32/infer";
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
@@ -100,4 +102,54 @@ fn a_sandbox_without_openat2_or_pinning_serves_all_the_same() {
         assert_eq!(http::get(server.http(), "/v2/models/square/ready").unwrap().status, 200);
         assert!(server.stop().success());
     }
+}
+
+#[test]
+fn a_full_disk_for_traces_stops_nothing() {
+    let folder = repository::write(Flavour::Deuteron);
+    let flags = ["rate=1", "level=TIMESTAMPS", "triton,file=/dev/full", "triton,log-frequency=1"];
+    let flags = flags.map(|setting| format!("--trace-config={setting}"));
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let mut server = Server::deuteron(folder.path(), &flags);
+    for _ in 0..100 {
+        assert_eq!(http::post(server.http(), INFER, BODY).unwrap().status, 200);
+    }
+    assert!(server.stop().success());
+    let lines = server.log().lines().filter(|line| line.contains("trace")).count();
+    assert!(lines <= 10, "{}", server.log());
+}
+
+/// Debian's package faketime.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+#[test]
+fn a_clock_that_jumps_an_hour_either_way_moves_no_timer() {
+    if !std::path::Path::new(FAKETIME).exists() {
+        return skip_unless_ci("there is no libfaketime");
+    }
+    let folder = repository::write(Flavour::Deuteron);
+    let place = Folder::new("clock");
+    let clock = place.path().join("clock");
+    let set = |offset: &str| std::fs::write(&clock, offset).unwrap();
+    set("+0");
+    let ports = Ports::free();
+    let mut command = Server::command(folder.path(), &["--shards=1", "--drain-delay=1", "--access-log=1"], ports);
+    command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut server = Server::start(command, ports);
+    let mut kept = Connection::open(server.http()).unwrap();
+    for offset in ["+3600", "-3600", "+0", "+86400"] {
+        set(offset);
+        let start = Instant::now();
+        // A run of 0.3 s, on a connection that was idle across the jump.
+        kept.send(&http::request("POST", "/v2/models/slow/infer", &[], BODY)).unwrap();
+        assert_eq!(kept.receive().unwrap().status, 200, "{offset}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{offset}: {:?}", start.elapsed());
+        assert_eq!(http::get(server.http(), "/v2/health/ready").unwrap().status, 200);
+    }
+    set("-86400");
+    let start = Instant::now();
+    assert!(server.stop().success());
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
 }
