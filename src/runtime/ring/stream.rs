@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
 use crate::limits::READ_SIZE;
 use crate::runtime::ring::Ring;
+use crate::runtime::ring::driver::DriverKind;
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, own};
 
 /// Largest reply, in bytes, that the ring sends while its connection continues.
@@ -43,7 +44,7 @@ impl RingAcceptor {
     /// The next connection.
     pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<RingStream>> {
         if self.is_stopped && self.accepting.is_none() {
-            return Poll::Ready(Err(ErrorKind::InvalidInput.into()));
+            return Poll::Ready(self.accept_left());
         }
         let mut driver = self.ring.driver.borrow_mut();
         let key = self.accepting.take().unwrap_or_else(|| driver.accept(&self.descriptor));
@@ -54,9 +55,23 @@ impl RingAcceptor {
         self.accepting = (!outcome.is_last).then_some(key);
         drop(driver);
         if self.is_stopped && outcome.is_last && outcome.result.is_err() {
-            return Poll::Ready(Err(ErrorKind::InvalidInput.into()));
+            return Poll::Ready(self.accept_left());
         }
         Poll::Ready(outcome.result.map(|descriptor| RingStream::new(Rc::clone(&self.ring), own(descriptor))))
+    }
+}
+
+impl RingAcceptor {
+    /// Takes a connection that waits when the ring accepts no more. The kernel wakes only one of all rings that wait for
+    /// a connection on the same socket: what this one was woken for and has not taken, no other would look for.
+    fn accept_left(&self) -> io::Result<RingStream> {
+        let flags = match self.ring.kind() {
+            DriverKind::Epoll => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            DriverKind::Uring => SocketFlags::CLOEXEC,
+        };
+        // The listener does not block. Whatever the kernel says instead of a connection, there is none to take.
+        let accepted = rustix::net::accept_with(&*self.descriptor, flags).map_err(|_| ErrorKind::InvalidInput)?;
+        Ok(RingStream::new(Rc::clone(&self.ring), accepted))
     }
 }
 
