@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Listener {
     raw: RawSocket,
     /// Whether other processes listen on it too.
     is_lent: bool,
+    /// The sockets of all shards on the same address.
+    group: Arc<[OwnedFd]>,
 }
 
 enum AcceptFuture {
@@ -61,7 +64,13 @@ impl Listener {
             // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
             None => AcceptFuture::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
         };
-        Ok(Self { accepting, raw, is_lent })
+        Ok(Self { accepting, raw, is_lent, group: Arc::new([]) })
+    }
+
+    /// The same among these, the sockets of all shards on its address: they stop handshakes together.
+    #[must_use]
+    pub fn in_group(self, group: Arc<[OwnedFd]>) -> Self {
+        Self { group, ..self }
     }
 
     /// Whether other processes listen on the same socket.
@@ -73,7 +82,11 @@ impl Listener {
     /// on and are still accepted. If the kernel does not know how, connections are made until [`Self::stop`].
     pub fn stop_handshakes(&self) {
         // A socket that is bound to a device hears only what comes by that device, also where there is none of that number.
-        let _ = bind_to_device(&self.raw, NO_DEVICE);
+        // All of a group at once: while one is bound and another is not, the kernel gives some handshakes to the one that
+        // is bound, which drops them.
+        for socket in self.group.iter().map(AsFd::as_fd).chain([self.raw.as_fd()]) {
+            let _ = bind_to_device(socket, NO_DEVICE);
+        }
     }
 
     /// Accepts no more and leaves the socket to the others that have it. What was accepted already is still returned by
@@ -108,7 +121,7 @@ impl Listener {
 }
 
 #[expect(unsafe_code, reason = "socket2 binds a socket to a device by its number only on other systems")]
-fn bind_to_device(socket: &RawSocket, number: libc::c_int) -> io::Result<()> {
+fn bind_to_device(socket: BorrowedFd<'_>, number: libc::c_int) -> io::Result<()> {
     let size = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(|_| ErrorKind::InvalidInput)?;
     // SAFETY: the descriptor is open as long as the borrow, and the kernel reads `size` bytes of a number that lives here.
     let outcome = unsafe {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::hand_over::{PassedSocket, Predecessor};
@@ -105,14 +106,17 @@ impl Listeners {
             let count = if *endpoint == EndpointKind::Metrics { 1 } else { count };
             let (address, is_lent) = (claim.address(), claim.is_lent());
             let dealt = patiently(address, || claim.listen(count))?;
+            let failed = |error: io::Error| Error::unavailable(format!("cannot listen on '{address}': {error}"));
+            let mut group = Vec::new();
             for descriptor in dealt.iter().flatten() {
-                let copy = descriptor.try_clone();
-                let descriptor =
-                    copy.map_err(|error| Error::unavailable(format!("cannot listen on '{address}': {error}")))?;
+                group.push(descriptor.try_clone().map_err(failed)?);
+                let descriptor = descriptor.try_clone().map_err(failed)?;
                 self.copies.push(PassedSocket { endpoint: *endpoint, descriptor, is_lent });
             }
+            let group: Arc<[OwnedFd]> = group.into();
             for (shard, descriptors) in shards.iter_mut().zip(dealt) {
-                let sockets = descriptors.into_iter().map(|descriptor| ListeningSocket { descriptor, is_lent });
+                let socket = |descriptor| ListeningSocket { descriptor, is_lent, group: Arc::clone(&group) };
+                let sockets = descriptors.into_iter().map(socket);
                 match endpoint {
                     EndpointKind::Metrics => shard.metrics.extend(sockets),
                     EndpointKind::Grpc | EndpointKind::Http => shard.inference.extend(sockets),

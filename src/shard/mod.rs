@@ -105,6 +105,8 @@ pub struct ListeningSocket {
     pub descriptor: OwnedFd,
     /// Whether another process keeps it: it is left as it is when the shard ends.
     pub is_lent: bool,
+    /// The sockets of all shards on its address.
+    pub group: Arc<[OwnedFd]>,
 }
 
 /// One pinned core with its own connections and requests, and a producer of every model queue.
@@ -291,7 +293,10 @@ enum ListenerKind {
 fn listen(sockets: ListeningSockets) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
     let inference = sockets.inference.into_iter().map(|socket| (socket, ListenerKind::Inference));
     let all = inference.chain(sockets.metrics.into_iter().map(|socket| (socket, ListenerKind::Metrics)));
-    all.map(|(socket, kind)| Ok((Rc::new(Listener::new(socket.descriptor, socket.is_lent)?), kind))).collect()
+    all.map(|(socket, kind)| {
+        Ok((Rc::new(Listener::new(socket.descriptor, socket.is_lent)?.in_group(socket.group)), kind))
+    })
+    .collect()
 }
 
 /// Delivers the answers of workers to the tasks that await them, for as long as the shard lives.

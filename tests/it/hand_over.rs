@@ -194,6 +194,10 @@ fn no_request_is_lost_by_epoll_either() {
 #[test]
 fn requests_that_are_in_flight_end_where_they_began() {
     let folder = repository::write(Flavour::Deuteron);
+    // So long that it runs while the sockets change hands.
+    let path = folder.path().join("slow/config.pbtxt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(path, text.replace("\"300\"", "\"3000\"")).unwrap();
     let mut lineage = Lineage::start(folder.path(), &["--shards=1"]);
     let mut waiting = Connection::open(lineage.first.http()).unwrap();
     waiting.send(&http::request("POST", "/v2/models/slow/infer", &[], BODY)).unwrap();
