@@ -22,6 +22,8 @@ pub enum Command {
     Bench(Box<loadgen::BenchSettings>),
     /// Print what this machine has for a server with these settings.
     Doctor(Box<settings::Settings>),
+    /// Ask a server whether it is ready.
+    Health(settings::HealthQuestion),
     /// Write a Python model to begin with.
     InitPython(NewModel),
     /// Print this.
@@ -96,6 +98,9 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
         }
         Some(("doctor", matches)) => {
             settings::read_any(matches, environment.variables).map(|settings| Command::Doctor(Box::new(settings)))
+        }
+        Some(("health", matches)) => {
+            settings::HealthQuestion::read(matches, environment.variables).map(Command::Health)
         }
         Some(("init", matches)) => {
             let (_, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
@@ -183,6 +188,9 @@ fn commands() -> Vec<clap::Command> {
             .override_usage("deuteron doctor [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),
+        command("health", "Ask a server whether it is ready: exits with 0 or 1, for the health checks of containers")
+            .override_usage("deuteron health [--url=http://HOST:PORT] [--live]")
+            .args(settings::health_arguments()),
         command("init", "Begin a model").subcommand_required(true).subcommand(
             command("python", "Write a Python model to begin with: NAME/config.pbtxt and NAME/1/model.py")
                 .override_usage("deuteron init python NAME [--path=DIRECTORY]")

@@ -234,6 +234,12 @@ pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
 /// How long what stands in for the server while its models load waits for its last requests when they are loaded: all
 /// that it answers is short, and the server is not ready before.
 pub const STAND_IN_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long `deuteron health` waits for a server: less than the timeouts of health checks, which are seconds, so that it says
+/// itself what was wrong.
+pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an address in use is tried again at the start: the sockets of a process that was killed are closed by the
+/// kernel some milliseconds after its end, and a supervisor restarts at once.
+pub const BIND_RETRY_MAX: Duration = Duration::from_secs(1);
 /// Time at the start of a drain in which new connections are still accepted and told that the server is not ready: they
 /// could not have known.
 pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use deuteron::cli::{self, Command, Environment};
+use deuteron::settings::Supervision;
 use deuteron::{loadgen, server};
 
 /// What requests took goes back to the system within seconds, where the C library's allocator keeps it for ever
@@ -28,13 +29,19 @@ fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1), environment) {
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
         Ok(Command::Doctor(settings)) => server::doctor::run(&settings),
+        Ok(Command::Health(question)) => server::health::run(&question),
         Ok(Command::InitPython(model)) => match model.write() {
             Ok(text) => print(&text),
             Err(why) => fail(&why),
         },
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::RunEngine) => server::run_engine(),
-        Ok(Command::Serve(settings)) => server::run(&settings),
+        Ok(Command::Serve(settings)) => {
+            match Supervision::read(environment.variables, std::process::id(), std::os::unix::process::parent_id()) {
+                Ok(supervision) => server::run(&settings, &supervision),
+                Err(why) => fail(&why),
+            }
+        }
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
         Ok(Command::TryLoad(settings)) => server::try_load(&settings),
         Err(why) => fail(&why),

@@ -159,6 +159,9 @@ const UNSAFE_FILES: &[&str] = &[
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
+/// Functions that only list the fields of a struct, one a line, and grow with it.
+const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("src/settings/values.rs", "default")];
+
 /// The parts of the crate that some code names: `crate::wire::…` and `use crate::{error, wire}`.
 fn imports(code: &str) -> Vec<String> {
     let mut parts = Vec::new();
@@ -413,7 +416,8 @@ fn functions_fit_on_a_screen() {
     let mut faults = Vec::new();
     for source in sources() {
         for (name, lines) in functions(&source.text) {
-            if lines > FUNCTION_LINES_MAX {
+            let lists_fields = FUNCTIONS_OF_FIELDS.contains(&(source.name.as_str(), name.as_str()));
+            if lines > FUNCTION_LINES_MAX && !lists_fields {
                 faults.push(format!("{}: {name} has {lines} lines", source.name));
             }
         }

@@ -83,14 +83,15 @@ pub fn run_if_asked() {
     let head = fs::read(head).expect("the benchmark wrote it");
     let address = (Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into();
     let tail = tail.parse().expect("a size");
-    let runtime = Runtime::new(IoPath::Auto, None, Duration::ZERO).expect("the server starts here, too");
+    let runtime = Runtime::new(IoPath::Auto, Duration::ZERO).expect("the server starts here, too");
     let ended: io::Result<()> = runtime.run(serve(address, head, tail)).and_then(|ended| ended);
     ended.expect("sockets work");
     std::process::exit(0);
 }
 
 async fn serve(address: SocketAddr, head: Vec<u8>, tail: usize) -> io::Result<()> {
-    let listener = Listener::bind(address, deuteron::limits::WRITE_TIMEOUT)?;
+    let listener = std::net::TcpListener::bind(address)?.into();
+    let listener = Listener::new(listener, false, deuteron::limits::WRITE_TIMEOUT)?;
     loop {
         let socket = listener.accept().await?;
         let head = head.clone();

@@ -1,14 +1,15 @@
 //! File access beneath the directory of a model repository: neither `..` nor a symbolic link leads out of it
-//! (`openat2` with `RESOLVE_BENEATH`).
+//! (`openat2` with `RESOLVE_BENEATH`, or, where the system forbids that call or lacks it, one component at a time).
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::CString;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use crate::limits::{MODEL_ENTRIES_MAX, MODELS_MAX};
@@ -21,12 +22,18 @@ const LEVELS: usize = 6;
 /// often links; a deeper link could lead back up and make the listing endless.
 const LINKED_LEVELS: usize = 1;
 
+/// Links that one path may lead through, as in Linux.
+const LINKS_MAX: usize = 40;
+
 /// Names by which a Python environment is known: of venv and of conda. Nothing below it is listed.
 const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
 
 /// An open model repository. All paths are relative to it.
 pub struct RepositoryRoot {
     directory: OwnedFd,
+    /// Whether the kernel resolves paths beneath it in one call. Sandboxes forbid that call, since they cannot look at
+    /// its arguments: gVisor, systemd's `RestrictSUIDSGID=`.
+    has_openat2: bool,
 }
 
 impl RepositoryRoot {
@@ -36,7 +43,9 @@ impl RepositoryRoot {
     /// The error of `open` when the path is no readable directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { directory: rustix::fs::open(path, flags, Mode::empty())? })
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let has_openat2 = !matches!(open_at_once(&directory, ".", flags), Err(Errno::NOSYS | Errno::PERM));
+        Ok(Self { directory, has_openat2 })
     }
 
     /// Lists the repository and each model's directory. A model that cannot be listed has the reason in its entry's
@@ -127,11 +136,15 @@ impl RepositoryRoot {
     }
 
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         // Without O_NONBLOCK the open of a pipe blocks until it has a writer. `openat2` refuses the flag together
         // with O_PATH, which opens nothing that could block.
         let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
-        Ok(openat2(&self.directory, path, flags | OFlags::CLOEXEC | extra, Mode::empty(), resolve)?)
+        let flags = flags | OFlags::CLOEXEC | extra;
+        let opened = match self.has_openat2 {
+            true => open_at_once(&self.directory, path, flags),
+            false => open_by_component(&self.directory, path, flags),
+        };
+        Ok(opened?)
     }
 
     /// Lists a directory and `levels` levels below it. `left` is the number of names that may still be listed.
@@ -212,6 +225,63 @@ impl FileIdentity {
     }
 }
 
+fn open_at_once(directory: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    openat2(directory, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// The same without `openat2`: no component is followed by the kernel, so each link is read here and its target walked
+/// like the rest. What is renamed meanwhile leads nowhere else: every step is from an open directory to a name in it, and
+/// `..` back to the directory that it was reached from.
+fn open_by_component(directory: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let step_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut above: Vec<OwnedFd> = Vec::new();
+    let mut here = openat(directory, ".", step_flags | OFlags::DIRECTORY, Mode::empty())?;
+    let mut links = 0;
+    let mut left: Vec<CString> = Vec::new();
+    push_components(&mut left, path.as_bytes())?;
+    while let Some(name) = left.pop() {
+        match name.as_bytes() {
+            b"." => continue,
+            b".." => {
+                here = above.pop().ok_or(Errno::XDEV)?;
+                continue;
+            }
+            _ => {}
+        }
+        let next = openat(&here, &*name, step_flags, Mode::empty())?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode);
+        if kind == FileType::Symlink {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP);
+            }
+            push_components(&mut left, readlinkat(&next, "", Vec::new())?.as_bytes())?;
+        } else if left.is_empty() && kind != FileType::Directory {
+            return openat(&here, &*name, flags | OFlags::NOFOLLOW, Mode::empty());
+        } else {
+            // A step from what is no directory fails.
+            above.push(std::mem::replace(&mut here, next));
+        }
+    }
+    openat(&here, ".", flags, Mode::empty())
+}
+
+/// Puts the components of a path before those that are left. An absolute one leads out.
+fn push_components(left: &mut Vec<CString>, path: &[u8]) -> Result<(), Errno> {
+    if path.is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if path.starts_with(b"/") {
+        return Err(Errno::XDEV);
+    }
+    // A path that ends in a slash is a directory's.
+    let ends = if path.ends_with(b"/") { &b"."[..] } else { &b""[..] };
+    for name in path.split(|byte| *byte == b'/').chain([ends]).rev().filter(|name| !name.is_empty()) {
+        left.push(CString::new(name).map_err(|_| Errno::INVAL)?);
+    }
+    Ok(())
+}
+
 /// A hash of what changes when a file is replaced or written: device, inode, size and time of the last write.
 fn stamp(status: &Stat) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -254,7 +324,14 @@ mod tests {
         symlink("../../secret", inside.join("m/out")).unwrap();
         symlink(root.join("secret"), inside.join("m/absolute")).unwrap();
         symlink("labels.txt", inside.join("m/near")).unwrap();
-        let repository = RepositoryRoot::open(&inside).unwrap();
+        for has_openat2 in [true, false] {
+            let repository = RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside).unwrap() };
+            read_all(&repository);
+        }
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    fn read_all(repository: &RepositoryRoot) {
         let read = |path: &str, size_max| repository.read(path, size_max).ok();
         assert_eq!(read("m/labels.txt", 4), Some(b"one\n".to_vec()));
         assert_eq!(read("m/near", 4), Some(b"one\n".to_vec()));
@@ -267,6 +344,76 @@ mod tests {
         let listing = repository.list().unwrap();
         let model = listing.entries.iter().find(|entry| entry.name == "m").unwrap();
         assert!(model.children.iter().any(|child| child.name == "1" && child.is_directory));
+    }
+
+    #[test]
+    fn both_ways_to_open_answer_alike() {
+        let root = std::env::temp_dir().join(format!("deuteron-alike-{}", std::process::id()));
+        let inside = root.join("models");
+        std::fs::create_dir_all(inside.join("a/b")).unwrap();
+        std::fs::write(root.join("secret"), "s").unwrap();
+        std::fs::write(inside.join("a/b/file"), "deep").unwrap();
+        std::fs::write(inside.join("file"), "near").unwrap();
+        for (target, link) in [
+            ("a/b", "short"),
+            ("../file", "a/up"),
+            ("../../secret", "a/out"),
+            ("../models/file", "back"),
+            ("/etc/hostname", "absolute"),
+            ("loop", "loop"),
+            ("nothing", "dangling"),
+            ("short/../b/./file", "winding"),
+            ("file", "first"),
+            ("first", "second"),
+        ] {
+            symlink(target, inside.join(link)).unwrap();
+        }
+        let roots =
+            [true, false].map(|has_openat2| RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside).unwrap() });
+        let paths = [
+            "file",
+            "a/b/file",
+            "short/file",
+            "a/up",
+            "a/out",
+            "back",
+            "absolute",
+            "loop",
+            "dangling",
+            "winding",
+            "second",
+            "second/",
+            "file/",
+            "file/.",
+            "a/../file",
+            "..",
+            "../secret",
+            "a/../../secret",
+            "/etc/hostname",
+            "",
+            ".",
+            "a//b///file",
+            "a/b/file/x",
+            "a/none",
+            "a",
+            "a/b/",
+            "short",
+            "short/",
+            "a/b/..",
+            "short/..",
+            "x\0y",
+        ];
+        for path in paths {
+            for flags in [OFlags::RDONLY, OFlags::PATH, OFlags::RDONLY | OFlags::DIRECTORY] {
+                let [at_once, by_component] = [0, 1].map(|index: usize| {
+                    let opened = roots[index].open_beneath(path, flags);
+                    opened.map(|file| rustix::fs::fstat(file).unwrap().st_ino).map_err(|error| error.raw_os_error())
+                });
+                assert_eq!(by_component, at_once, "{path:?} with {flags:?}");
+            }
+        }
+        let listings = roots.each_ref().map(|root| format!("{:?}", root.list().unwrap()));
+        assert_eq!(listings[0], listings[1]);
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -16,6 +16,8 @@ pub struct CoreRequest {
     pub policy_cores: Vec<(String, Vec<usize>)>,
     /// Number of workers that follow no host policy.
     pub workers: usize,
+    /// The cores that the control groups leave the time of, where they limit it.
+    pub quota: Option<usize>,
 }
 
 /// The cores of the shards and of the workers.
@@ -37,6 +39,9 @@ pub struct CorePlan {
     pub workers: Vec<usize>,
     /// The cores that workers of heavy models share instead: those of the shards too, unless a flag says which.
     pub heavy: Vec<usize>,
+    /// Whether threads are kept to their cores. Where a control group leaves the time of fewer cores than there are, they
+    /// run where the kernel puts them: the groups beside it would be given the same few cores, one as the other.
+    pub is_pinned: bool,
 }
 
 impl CorePlan {
@@ -57,6 +62,9 @@ impl CorePlan {
         let given = core_request.worker_cores.iter().chain(core_request.policy_cores.iter().map(|(_, cores)| cores));
         let given: Vec<usize> = given.flatten().copied().collect();
         let (given, free): (Vec<usize>, Vec<usize>) = available.iter().partition(|core| given.contains(core));
+        // Threads beyond the quota would only wait for each other's time to come again.
+        let is_pinned = core_request.quota.is_none_or(|quota| quota >= free.len());
+        let free = if is_pinned { free } else { free.into_iter().take(core_request.quota.unwrap_or(1)).collect() };
         let workers = if core_request.worker_cores.is_some() { 0 } else { core_request.workers };
         let count = core_request.shards.unwrap_or_else(|| default_shards(free.len(), workers)).max(1);
         let shards: Vec<usize> = free.iter().chain(&given).copied().cycle().take(count).collect();
@@ -67,7 +75,7 @@ impl CorePlan {
         let free = if free.is_empty() { available } else { &free };
         let given = || core_request.worker_cores.clone();
         let (workers, heavy) = (given().unwrap_or_else(|| left(free)), given().unwrap_or_else(|| free.to_vec()));
-        Ok(Self { shards, workers, heavy })
+        Ok(Self { shards, workers, heavy, is_pinned })
     }
 }
 
@@ -197,6 +205,25 @@ mod tests {
         check(4, Some(3), &[0, 2], ("1 3 0", "0,2"));
         check(2, None, &[0, 1], ("0", "0-1"));
         check(1, None, &[0], ("0", "0"));
+    }
+
+    #[test]
+    fn a_quota_bounds_the_threads_which_then_run_where_the_kernel_puts_them() {
+        let check = |available: usize, quota, core_request: CoreRequest, want: (&[usize], &str, bool)| {
+            let available: Vec<_> = (0..available).collect();
+            let plan = CorePlan::new(&available, &CoreRequest { quota, ..core_request }).unwrap();
+            assert_eq!((&*plan.shards, &*text(&plan.workers), plan.is_pinned), want, "{quota:?} of {available:?}");
+            assert!(plan.heavy.len() <= quota.unwrap_or(available.len()).max(1));
+        };
+        let free = CoreRequest::default;
+        check(64, None, CoreRequest { shards: Some(2), ..free() }, (&[0, 1], "2-63", true));
+        check(2, Some(2), free(), (&[0, 1], "0-1", true));
+        check(2, Some(9), free(), (&[0, 1], "0-1", true));
+        check(2, Some(1), free(), (&[0], "0", false));
+        check(64, Some(1), free(), (&[0], "0", false));
+        check(64, Some(3), free(), (&[0, 1, 2], "0-2", false));
+        check(64, Some(8), CoreRequest { workers: 1, ..free() }, (&[0, 1], "2-7", false));
+        check(64, Some(1), CoreRequest { shards: Some(3), ..free() }, (&[0, 0, 0], "0", false)); // as asked for
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::backend::Onnxruntime;
 use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::InterpreterSearch;
 use crate::control::cores::{self, CorePlan, CoreRequest};
+use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::engine::EngineName;
 use crate::control::gpu_engine::HostGpus;
 use crate::control::onnxruntime_library::{self, LibrarySearch, SearchedPlace};
@@ -132,7 +133,7 @@ impl Diagnosis {
 
     fn sockets(&mut self, io: Io) {
         self.head("Kernel");
-        let open = |path| Runtime::new(path, None, Duration::ZERO).map(drop);
+        let open = |path| Runtime::new(path, Duration::ZERO).map(drop);
         let uring = open(IoPath::Ring);
         let text = match (&uring, io) {
             (Err(error), Io::Ring) => {
@@ -155,8 +156,11 @@ impl Diagnosis {
         self.head("Limits");
         let available = cores::available();
         self.line(&format!("  cores: {} ({})", available.len(), cores::text(&available)));
-        let quota = cpu_quota(Path::new("/"));
-        let quota = quota.map_or_else(|| "none".to_owned(), |cores| format!("the time of {cores:.2} cores"));
+        let quota = cpu_quota(&|path| fs::read_to_string(path).ok());
+        let quota = quota.map_or_else(
+            || "none".to_owned(),
+            |cores| format!("the time of {cores:.2} cores, for the threads of {}", cores_for(cores)),
+        );
         self.line(&format!("  CPU limit of the control group: {quota}"));
         self.line(&format!(
             "  memory: {}, of the machine or its control group",
@@ -173,6 +177,7 @@ impl Diagnosis {
             worker_cores: settings.worker_cores.clone(),
             policy_cores: policies.collect(),
             workers: 0,
+            quota: None,
         };
         if let Err(error) = CorePlan::new(&available, &request) {
             self.faults.push(error.to_string());
@@ -230,25 +235,6 @@ fn ask_python(interpreter: &Path) -> String {
     }
 }
 
-/// The cores whose time a process may use, by the smallest control group that it is in; none without a bound. Reads
-/// `/proc` and `/sys` beneath a folder.
-fn cpu_quota(root: &Path) -> Option<f64> {
-    let number = |text: Option<&str>| text?.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
-    let of_group = |folder: &Path| {
-        let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
-        let mut words = text.split_whitespace();
-        Some(number(words.next())? / number(words.next())?)
-    };
-    let mount = root.join("sys/fs/cgroup");
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let own: PathBuf = mount.join(groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default());
-    let grouped = own.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(of_group);
-    let first = |name: &str| number(fs::read_to_string(mount.join("cpu").join(name)).ok().as_deref());
-    let of_first_version =
-        first("cpu.cfs_quota_us").zip(first("cpu.cfs_period_us")).map(|(quota, period)| quota / period);
-    grouped.chain(of_first_version).min_by(f64::total_cmp)
-}
-
 fn size_text(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
@@ -256,28 +242,6 @@ fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_smallest_group_around_a_process_bounds_its_cpu_time() {
-        let root = env::temp_dir().join(format!("deuteron-quota-{}", std::process::id()));
-        let write = |path: &str, text: &str| {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        write("proc/self/cgroup", "0::/a/b\n");
-        assert_eq!(cpu_quota(&root), None);
-        write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-        assert_eq!(cpu_quota(&root), None, "a group without a bound");
-        write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
-        assert_eq!(cpu_quota(&root), Some(2.5), "one around it");
-        write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-        write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-        assert_eq!(cpu_quota(&root), Some(2.5), "none of version 1");
-        write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
-        assert_eq!(cpu_quota(&root), Some(0.5), "of version 1");
-        fs::remove_dir_all(&root).unwrap();
-    }
 
     #[test]
     fn what_the_flags_require_and_is_not_there_is_a_fault_and_each_place_is_told() {

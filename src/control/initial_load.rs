@@ -22,7 +22,7 @@ use crate::model::repository::changes::{ModelAction, actions};
 use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartProgress};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
-use crate::settings::{ControlMode, Settings};
+use crate::settings::{Compat, ControlMode, Settings};
 
 /// How often the log says what is still loading.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -78,6 +78,9 @@ pub fn load(
 ) -> Result<InitialLoad, Error> {
     let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new(), errors: BTreeMap::new() };
     let tasks = initial.find_tasks(settings, repositories)?;
+    if tasks.is_empty() && initial.models.is_empty() {
+        check_may_be_empty(settings)?;
+    }
     let tasks = with_composing(tasks, settings, loader, repositories);
     let StartWatch { start, found } = watch;
     start.set_all(tasks.len());
@@ -95,6 +98,21 @@ pub fn load(
     }
     initial.loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
     Ok(initial)
+}
+
+/// A server without models that will never load one would be ready with nothing: most likely a path is wrong, or what
+/// should have filled it has failed. tritonserver starts all the same.
+fn check_may_be_empty(settings: &Settings) -> Result<(), Error> {
+    let loads_later = settings.control_mode != ControlMode::None;
+    if loads_later || !settings.exit_on_error || settings.compat == Compat::Triton {
+        return Ok(());
+    }
+    let paths: Vec<_> = settings.repositories.iter().map(|path| format!("'{}'", path.display())).collect();
+    Err(Error::invalid(format!(
+        "there is no model in {}: expected an ONNX file, or directories such as NAME/1/model.onnx; with \
+         --model-control-mode=poll or explicit models may come later, and --exit-on-error=false starts the server without",
+        paths.join(", ")
+    )))
 }
 
 impl InitialLoad {

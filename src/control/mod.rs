@@ -11,17 +11,20 @@ pub mod beneath;
 pub mod checksum;
 pub mod config_completion;
 pub mod cores;
+pub mod cpu_quota;
 pub mod doctor;
 pub mod engine;
 mod ensemble;
 pub mod gpu_check;
 pub mod gpu_engine;
+pub mod hand_over;
 pub mod host_watch;
 mod hosted_files;
 pub mod initial_load;
 mod internal_sink;
 pub mod isolated_engine;
 mod isolation;
+mod life;
 pub mod load_failure;
 pub mod load_job;
 pub mod load_trial;
@@ -31,6 +34,7 @@ pub mod model_loader;
 pub mod model_record;
 pub mod model_services;
 pub mod model_source;
+pub mod notify;
 pub mod onnxruntime_library;
 mod order;
 mod order_waits;
@@ -57,14 +61,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use crate::control::hand_over::{HandOverEnd, Successor};
 use crate::control::load_job::{FinishedLoad, LoadContext, LoadJob};
 use crate::control::model_record::{ModelRecord, ModelRecords, VersionRecord};
+use crate::control::notify::{ServiceNotifier, Watchdog};
 use crate::control::order_waits::OrderWaits;
 use crate::control::repositories::RepositoryScan;
 use crate::control::retire::{PendingChange, RetiringVersion};
 use crate::control::spawn::spawn;
 use crate::error::Error;
-use crate::log::{self, PlainTarget};
+use crate::log;
 use crate::model::repository::ModelDirectory;
 use crate::model::repository::index::{LoadProgress, RepositoryOverview, VersionState};
 use crate::protocol::repository::LoadOrder;
@@ -84,6 +90,10 @@ pub enum ControlMessage {
     EnsembleFound(Box<LoadJob>, Vec<String>),
     /// A thread hit a fault that the server cannot survive: drain and exit with an error.
     Failed,
+    /// The server that was started to take over serves, or has ended.
+    HandOverEnded(HandOverEnd),
+    /// Give the sockets to a new server (SIGUSR2).
+    HandOverOrdered,
     /// A load takes so long that others load meanwhile.
     LoadSlow,
     /// A load has ended.
@@ -98,10 +108,14 @@ pub enum ControlMessage {
     Scanned(RepositoryScan),
     /// A request from a client, or an event, from a shard.
     Shard(ControlEvent),
+    /// Look again at what may have changed (SIGHUP).
+    Reload,
     /// A shard's thread has ended.
     ShardEnded,
     /// The process received this signal.
     Signal(i32),
+    /// Log the state of the server (SIGUSR1).
+    StateAsked,
     /// A worker's thread has ended.
     WorkerEnded,
 }
@@ -139,8 +153,28 @@ pub struct ControlThread {
     shards_running: usize,
     is_draining: bool,
     has_failed: bool,
+    /// When the drain begins after `--drain-delay`; none before a signal.
+    drain_at: Option<Instant>,
+    is_scanning: bool,
+    /// Whether a reload came while a scan ran, which may have passed what has changed.
+    scans_again: bool,
+    /// The process id of the server that was started to take over, while it does not serve yet.
+    successor: Option<u32>,
+    surroundings: ProcessSurroundings,
     /// The trace settings.
     traces: Arc<TraceTable>,
+}
+
+/// What the control thread has of the process and of those around it.
+pub struct ProcessSurroundings {
+    /// The supervisor that started the server.
+    pub notifier: ServiceNotifier,
+    /// When that wants to be told that the server works, where it does.
+    pub watchdog: Option<Watchdog>,
+    /// How a new server is started that takes over.
+    pub successor: Successor,
+    /// Called when a drain begins: ends the process where the drain takes too long.
+    pub limit_end: Box<dyn Fn() + Send>,
 }
 
 /// A model whose load is queued or running.
@@ -183,7 +217,12 @@ pub enum PendingAction {
 
 impl ControlThread {
     /// Takes over a server whose models are loaded and whose shards run.
-    pub fn new(context: Arc<LoadContext>, messages: Receiver<ControlMessage>, models: ModelRecords) -> Self {
+    pub fn new(
+        context: Arc<LoadContext>,
+        messages: Receiver<ControlMessage>,
+        models: ModelRecords,
+        surroundings: ProcessSurroundings,
+    ) -> Self {
         let shards = context.server_context.control_link.mailboxes.len();
         let mut control = Self {
             traces: Arc::clone(&context.server_context.traces.initial),
@@ -203,6 +242,11 @@ impl ControlThread {
             shards_running: shards,
             is_draining: false,
             has_failed: false,
+            drain_at: None,
+            is_scanning: false,
+            scans_again: false,
+            successor: None,
+            surroundings,
         };
         control.scan_at = control.next_scan_at();
         control
@@ -239,14 +283,24 @@ impl ControlThread {
         if self.scan_at.is_some_and(|at| at <= now) {
             self.start_scan();
         }
+        if self.drain_at.is_some_and(|at| at <= now) {
+            self.drain();
+        }
+        self.feed_watchdog(now);
     }
 
-    /// Waits for the next message; none when a scan or a trim is due first.
+    /// Waits for the next message; none when something else is due first.
     fn next_message(&self) -> Option<ControlMessage> {
-        let Some(at) = self.scan_at.into_iter().chain(self.trim_at).min() else {
+        let watchdog_at = self.surroundings.watchdog.as_ref().map(Watchdog::poll_timeout);
+        let Some(at) = [self.scan_at, self.trim_at, self.drain_at, watchdog_at].into_iter().flatten().min() else {
             return self.messages.recv().ok().or(Some(ControlMessage::Failed));
         };
-        match self.messages.recv_timeout(at.since(clock::now())) {
+        let left = at.since(clock::now());
+        // What is due goes first: messages may come without a pause.
+        if left.is_zero() {
+            return None;
+        }
+        match self.messages.recv_timeout(left) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
             // Cannot happen: the context of this thread has a sender.
@@ -269,11 +323,15 @@ impl ControlThread {
             ControlMessage::WorkerEnded => self.finish_retiring(),
             ControlMessage::ModelFound(name, progress) => self.handle_model_found(name, progress),
             ControlMessage::EnsembleFound(job, composing) => self.handle_ensemble_found(job, composing),
+            ControlMessage::HandOverEnded(end) => self.handle_hand_over(end),
+            ControlMessage::HandOverOrdered => self.start_hand_over(),
             ControlMessage::LoadSlow => self.start_jobs(),
             ControlMessage::LoadFinished(finished) => self.handle_load_finished(*finished),
             ControlMessage::Scanned(scan) => self.handle_scan(scan),
             ControlMessage::NamesakesFound(job, names) => self.handle_namesakes_found(*job, names),
             ControlMessage::NamesListed(names) => self.handle_names_listed(names),
+            ControlMessage::Reload => self.reload(),
+            ControlMessage::StateAsked => self.log_state(),
         }
     }
 
@@ -296,26 +354,6 @@ impl ControlThread {
         }
     }
 
-    fn handle_signal(&mut self, signal: i32) {
-        log::plain(PlainTarget::Output, &format!("Signal ({signal}) received.\n"));
-        if !self.is_draining {
-            log::info(&format!("draining after signal {signal}"));
-            self.drain();
-        }
-    }
-
-    /// Starts the drain: nothing is loaded from now on. Dropping the queued requests drops their replies, which
-    /// answers them with a refusal.
-    fn drain(&mut self) {
-        self.is_draining = true;
-        (self.scan_at, self.trim_at) = (None, None);
-        self.context.server_context.lifecycle.drain();
-        self.busy.clear();
-        self.jobs.clear();
-        self.index_requests.clear();
-        self.pending.clear();
-    }
-
     fn next_scan_at(&self) -> Option<Instant> {
         let settings = &self.context.settings;
         let is_polled = settings.control_mode == ControlMode::Poll && settings.repository_poll > Duration::ZERO;
@@ -326,10 +364,12 @@ impl ControlThread {
     fn start_scan(&mut self) {
         // The next scan is scheduled when this one has reported, so that two never overlap.
         self.scan_at = None;
+        self.is_scanning = true;
         let context = Arc::clone(&self.context);
         let body = move || drop(context.messages.send(ControlMessage::Scanned(context.repositories.scan())));
         if let Err(error) = spawn("repository-scan".to_owned(), body) {
             log::error(&format!("cannot scan the model repositories: {error}"));
+            self.is_scanning = false;
             self.scan_at = self.next_scan_at();
         }
     }

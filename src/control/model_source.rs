@@ -1,6 +1,7 @@
 //! A path on the command line: a model repository, one model's directory (as KServe mounts it), or an ONNX file. A
 //! single model is served like a repository with one model; it needs no configuration, and its name comes from
-//! `--model-name`, its configuration, its directory or its file.
+//! `--model-name`, its configuration, its directory or its file. A directory with nothing but one ONNX file, whatever its
+//! name, is that file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,9 @@ use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory};
 use crate::settings::Settings;
+
+/// Models of a repository that an error names.
+const NAMES_SHOWN: usize = 5;
 
 /// An opened path with one model or many.
 pub struct ModelSource {
@@ -25,7 +29,7 @@ pub struct ModelSource {
 enum SourceKind {
     /// One model's directory, as named on the command line.
     Directory(PathBuf),
-    /// An ONNX file, as named on the command line, and its path with links resolved.
+    /// An ONNX file, as named on the command line, and its path with links resolved; or the only one in a directory, twice.
     File(PathBuf, PathBuf),
     /// A directory of models.
     Repository,
@@ -47,15 +51,11 @@ impl ModelSource {
         let repository =
             RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
         let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
-        let kind = match listing.is_model() {
-            true => SourceKind::Directory(path.to_path_buf()),
-            false if settings.model_name.is_some() => {
-                return Err(Error::invalid(format!(
-                    "--model-name is for a path that holds one model, and '{}' is a model repository",
-                    path.display()
-                )));
-            }
-            false => SourceKind::Repository,
+        let kind = match (listing.is_model(), listing.lone_onnx_file()) {
+            (true, _) => SourceKind::Directory(path.to_path_buf()),
+            (false, Some(file)) => SourceKind::File(path.join(file), path.join(file)),
+            (false, None) if settings.model_name.is_some() => return Err(misplaced_name(path, &listing)),
+            (false, None) => SourceKind::Repository,
         };
         Ok(Self { repository, root: path.to_path_buf(), kind })
     }
@@ -198,6 +198,25 @@ impl ModelSource {
 /// Tells which files the directory of backends has.
 pub fn has_backend_file(settings: &Settings) -> impl Fn(&str, &str) -> bool + '_ {
     |backend, file| settings.backend_directory.join(backend).join(file).is_file()
+}
+
+/// `--model-name` with a repository: what to do depends on what is in it.
+fn misplaced_name(path: &Path, listing: &Listing) -> Error {
+    let found = listing.find_models().models;
+    let names: Vec<_> = found.iter().take(NAMES_SHOWN).map(|model| format!("'{}'", model.name)).collect();
+    let more = if found.len() > names.len() { ", …" } else { "" };
+    let holds = match found.first() {
+        None => "no model: expected an ONNX file, or directories such as 1/model.onnx or NAME/1/model.onnx".to_owned(),
+        Some(first) => format!(
+            "the models {}{more}: leave the flag out, or serve one of them, as in '{}'",
+            names.join(", "),
+            path.join(&first.name).display()
+        ),
+    };
+    Error::invalid(format!(
+        "--model-name is for a path that holds one model, and '{}' is a repository of {holds}",
+        path.display()
+    ))
 }
 
 fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {

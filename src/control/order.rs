@@ -371,7 +371,8 @@ impl ControlThread {
         if self.is_draining {
             return;
         }
-        self.scan_at = self.next_scan_at();
+        self.is_scanning = false;
+        self.scan_at = if std::mem::take(&mut self.scans_again) { Some(clock::now()) } else { self.next_scan_at() };
         // A model that is loading is left out: its record is not up to date. The next scan sees it.
         let idle = self.models.iter().filter(|(name, _)| !self.busy.contains_key(*name));
         let known: Vec<_> = idle.map(|(name, model)| model.known(name)).collect();
@@ -449,9 +450,12 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::control::ProcessSurroundings;
+    use crate::control::hand_over::Successor;
     use crate::control::load_job::LoadContext;
     use crate::control::model_loader::ModelLoader;
     use crate::control::model_services::ModelServices;
+    use crate::control::notify::ServiceNotifier;
     use crate::control::plan::ServerPlan;
     use crate::control::repositories::Repositories;
     use crate::control::threads::ThreadHooks;
@@ -483,7 +487,10 @@ mod tests {
             thread_hooks: ThreadHooks { running: channel().0, ended: Arc::new(|| {}) },
             messages,
         };
-        ControlThread::new(Arc::new(context), receiver, Default::default())
+        let successor = Successor { program: "/nowhere".into(), arguments: Vec::new(), sockets: Vec::new() };
+        let (notifier, limit_end) = (ServiceNotifier::default(), Box::new(|| ()) as _);
+        let surroundings = ProcessSurroundings { notifier, watchdog: None, successor, limit_end };
+        ControlThread::new(Arc::new(context), receiver, Default::default(), surroundings)
     }
 
     type Outcome = Option<Result<Vec<IndexEntry>, Error>>;

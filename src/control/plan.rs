@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::control::cores::{self, CorePlan, CoreRequest};
+use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
 use crate::control::process_memory;
@@ -76,8 +77,17 @@ pub struct WorkerPlacement {
     pub cores: Vec<usize>,
     /// The cores that it and other workers divide among themselves; `cores` is its part.
     pub shared: Vec<usize>,
+    /// Whether it is kept to its cores: by a flag, or because the process has their time.
+    pub is_pinned: bool,
     /// The index of its instance's GPU.
     pub gpu: Option<u32>,
+}
+
+impl WorkerPlacement {
+    /// The cores that it is kept to; none where it is kept to none.
+    pub fn pinned_to(&self) -> &[usize] {
+        if self.is_pinned { &self.cores } else { &[] }
+    }
 }
 
 impl ServerPlan {
@@ -129,6 +139,7 @@ impl PlannedModel {
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
         let free_cores = if loaded.choice.is_heavy { &cores.heavy } else { &cores.workers };
         let mut least = cores::least_loaded(free_cores, worker_cores, free).into_iter();
+        let is_pinned = cores.is_pinned || settings.worker_cores.is_some();
         let mut placements = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
         for (parking, (group, _, gpu)) in instances(&loaded).enumerate() {
@@ -136,11 +147,11 @@ impl PlannedModel {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
                     let own = cores::share(all, parking, of_policy);
-                    WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
+                    WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned: true, gpu }
                 }
                 None => {
                     let own = least.next().unwrap_or_else(|| free_cores.clone());
-                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), gpu }
+                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_pinned, gpu }
                 }
             });
         }
@@ -396,6 +407,7 @@ fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
         workers: free
             .map(|group| usize::try_from(group.instance_count()).unwrap_or(usize::MAX))
             .fold(0, usize::saturating_add),
+        quota: cpu_quota(&|path| std::fs::read_to_string(path).ok()).map(cores_for),
     }
 }
 
@@ -418,10 +430,12 @@ fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -
         let count = counts.get(&pool).copied().unwrap_or(1);
         let index = dealt.entry(pool).or_default();
         let of_pool = if is_heavy { &cores.heavy } else { &cores.workers };
-        let all = host_policy_cores(settings, group).unwrap_or(of_pool);
+        let given = host_policy_cores(settings, group);
+        let is_pinned = cores.is_pinned || given.is_some() || settings.worker_cores.is_some();
+        let all = given.unwrap_or(of_pool);
         let own = cores::share(all, *index, count);
         *index += 1;
-        WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
+        WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned, gpu }
     };
     let mut of_model = |loaded| -> Vec<WorkerPlacement> {
         instances(loaded).enumerate().map(|(parking, (group, _, gpu))| place(loaded, parking, group, gpu)).collect()

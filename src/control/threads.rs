@@ -179,7 +179,9 @@ fn start_worker(
     spawn(name.clone(), move || {
         // Moved in, to be dropped last: after the instance and the engine's threads.
         let exit = exit;
-        if let Err(error) = pin(&placement.cores) {
+        if placement.is_pinned
+            && let Err(error) = pin(&placement.cores)
+        {
             let cores = cores::text(&placement.cores);
             log::warning(&format!("worker '{name}' cannot be pinned to cores {cores}: {error}"));
         }
@@ -187,7 +189,7 @@ fn start_worker(
         threads::enter(placement.cores.len(), move |threads| {
             let parking = model_queue.parkings().get(placement.parking);
             let instance = parking.map_or("", |parking| parking.name());
-            let threads = &threads.on(placement.gpu).of_instance(instance, &placement.cores);
+            let threads = &threads.on(placement.gpu).of_instance(instance, placement.pinned_to());
             match new_instance(&served, &placement, threads) {
                 Ok(instance) => {
                     started.send(Ok(()));
@@ -264,7 +266,7 @@ fn new_instance(
     placement: &WorkerPlacement,
     threads: &Threads,
 ) -> Result<Box<dyn Instance>, Error> {
-    if placement.cores.len() > 1 {
+    if placement.cores.len() > 1 || !placement.is_pinned {
         return served.loaded.new_instance(threads);
     }
     // A failure to pin was logged at the worker's start.

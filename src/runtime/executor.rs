@@ -49,11 +49,11 @@ pub enum Task<T: 'static> {
 }
 
 impl Runtime {
-    /// An executor for this thread, pinned to `core` if there is one; it polls for `spin` before it sleeps.
+    /// An executor for this thread; it polls for `spin` before it sleeps.
     ///
     /// # Errors
-    /// Where the kernel lacks or forbids what the path needs, or the core does not exist.
-    pub fn new(path: IoPath, core: Option<usize>, spin: Duration) -> io::Result<Self> {
+    /// Where the kernel lacks or forbids what the path needs.
+    pub fn new(path: IoPath, spin: Duration) -> io::Result<Self> {
         let ring = match path {
             IoPath::Auto => Some(Ring::new(DriverKind::Uring, spin).or_else(|_| Ring::new(DriverKind::Epoll, spin))?),
             IoPath::Epoll => Some(Ring::new(DriverKind::Epoll, spin)?),
@@ -61,14 +61,11 @@ impl Runtime {
             IoPath::Glommio => None,
         };
         if let Some(ring) = ring {
-            if let Some(id) = core {
-                pin(&[id])?;
-            }
             return Ok(Self::Ring(Box::new(ring)));
         }
-        let pinning = core.map_or(Placement::Unbound, Placement::Fixed);
         // We do no disk I/O: no registered memory beyond glommio's minimum.
-        let builder = LocalExecutorBuilder::new(pinning).io_memory(0).ring_depth(RING_DEPTH).spin_before_park(spin);
+        let builder =
+            LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(RING_DEPTH).spin_before_park(spin);
         let executor = builder.make().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Self::Glommio(Box::new(executor)))
     }

@@ -2,6 +2,7 @@
 //! needs. The only room that names io_uring, epoll and glommio. A thread has one executor. Nothing here knows a
 //! protocol, a model or a request.
 
+pub mod claim;
 pub mod clock;
 pub mod executor;
 pub mod ring;

@@ -4,41 +4,36 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+use socket2::{SockRef, Socket as RawSocket, TcpKeepalive};
 
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
 
-/// Connections that may wait in the kernel to be accepted.
-const BACKLOG: i32 = 1024;
 /// Silence after which the kernel probes whether a peer is still there: streams of HTTP/2 may be quiet without limit.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send; the rest goes into the next.
 pub const PARTS_MAX: usize = 64;
 
-/// Drops segments that begin a connection (SYN without ACK) and passes all others. The classic packet filter of a TCP
-/// socket sees a segment from its TCP header on: the flags are at byte 13 (RFC 9293 §3.1).
-const HANDSHAKE_FILTER: [SockFilter; 5] = [
-    SockFilter::new(0x30, 0, 0, 13),       // load the byte
-    SockFilter::new(0x54, 0, 0, 0x12),     // keep ACK and SYN
-    SockFilter::new(0x15, 0, 1, 0x02),     // SYN alone?
-    SockFilter::new(0x06, 0, 0, 0),        // drop
-    SockFilter::new(0x06, 0, 0, u32::MAX), // pass
-];
+/// A network device that no machine has: numbers of devices are given upwards from 1.
+const NO_DEVICE: libc::c_int = libc::c_int::MAX;
 
-/// A listening socket of one shard; all shards listen on the same address (`SO_REUSEPORT`), and
-/// the kernel spreads the connections.
+/// A listening socket of one shard.
 pub struct Listener {
     accepting: AcceptFuture,
     /// The same socket by a second descriptor, for its options.
     raw: RawSocket,
+    /// Whether other processes listen on it too.
+    is_lent: bool,
+    /// The sockets of all shards on the same address.
+    group: Arc<[OwnedFd]>,
 }
 
 enum AcceptFuture {
@@ -47,13 +42,14 @@ enum AcceptFuture {
 }
 
 impl Listener {
-    /// Listens on an address, with the time that a peer has to take what it is sent. Called inside the shard's executor.
+    /// Accepts from a socket that listens, with the time that a peer has to take what it is sent. Called inside the
+    /// shard's executor. A socket that `is_lent` belongs to others too: it is left as it is when this shard stops.
     ///
     /// # Errors
-    /// Where the address is not available or an option cannot be set.
+    /// Where an option cannot be set.
     #[expect(unsafe_code, reason = "glommio takes a configured socket only by its descriptor")]
-    pub fn bind(address: SocketAddr, write_timeout: Duration) -> io::Result<Self> {
-        let socket = bind(address, true)?;
+    pub fn new(socket: OwnedFd, is_lent: bool, write_timeout: Duration) -> io::Result<Self> {
+        let socket = RawSocket::from(socket);
         socket.set_nonblocking(true)?;
         // Accepted sockets inherit all three options on Linux.
         socket.set_tcp_nodelay(true)?;
@@ -61,21 +57,45 @@ impl Listener {
         // does not show that the peer reads (RFC 5482, "User Timeout").
         socket.set_tcp_user_timeout(Some(write_timeout))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
-        socket.listen(BACKLOG)?;
         let raw = socket.try_clone()?;
         let accepting = match ring::current() {
             Some(ring) => AcceptFuture::Ring(RefCell::new(RingAcceptor::new(ring, OwnedFd::from(socket)))),
             // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
             None => AcceptFuture::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
         };
-        Ok(Self { accepting, raw })
+        Ok(Self { accepting, raw, is_lent, group: Arc::new([]) })
     }
 
-    /// Begins no more handshakes: drops their first segment, so that the client retries later and is refused then.
-    /// Handshakes that have begun go on and are still accepted. If the kernel refuses the filter, connections are made
-    /// until [`Self::stop`].
+    /// The same among these, the sockets of all shards on its address: they stop handshakes together.
+    #[must_use]
+    pub fn in_group(self, group: Arc<[OwnedFd]>) -> Self {
+        Self { group, ..self }
+    }
+
+    /// Whether other processes listen on the same socket.
+    pub const fn is_lent(&self) -> bool {
+        self.is_lent
+    }
+
+    /// Begins no more handshakes: the kernel refuses them at once, as where nobody listens. Handshakes that have begun go
+    /// on and are still accepted. If the kernel does not know how, connections are made until [`Self::stop`].
     pub fn stop_handshakes(&self) {
-        let _ = self.raw.attach_filter(&HANDSHAKE_FILTER);
+        // A socket that is bound to a device hears only what comes by that device, also where there is none of that number.
+        // All of a group at once: while one is bound and another is not, the kernel gives some handshakes to the one that
+        // is bound, which drops them.
+        for socket in self.group.iter().map(AsFd::as_fd).chain([self.raw.as_fd()]) {
+            let _ = bind_to_device(socket, NO_DEVICE);
+        }
+    }
+
+    /// Accepts no more and leaves the socket to the others that have it. What was accepted already is still returned by
+    /// [`Self::accept`], which then fails as after [`Self::stop`]. glommio cannot tell whether an accept that is cancelled
+    /// has taken a connection: there the socket is stopped for all.
+    pub fn release(&self) {
+        match &self.accepting {
+            AcceptFuture::Ring(acceptor) => acceptor.borrow_mut().stop(),
+            AcceptFuture::Glommio(_) => self.stop(),
+        }
     }
 
     /// Stops listening at once, and ends [`Self::accept`] with an error. Dropping the listener alone would leave the
@@ -99,22 +119,35 @@ impl Listener {
     }
 }
 
-/// Checks that no other process listens on an address, which `SO_REUSEPORT` would hide. Returns the address, with the
-/// port that the kernel chose if it was 0.
-///
-/// # Errors
-/// Where the address is in use or not available.
-pub fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
-    let bound = bind(address, false)?.local_addr()?;
-    bound.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+#[expect(unsafe_code, reason = "socket2 binds a socket to a device by its number only on other systems")]
+fn bind_to_device(socket: BorrowedFd<'_>, number: libc::c_int) -> io::Result<()> {
+    let size = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(|_| ErrorKind::InvalidInput)?;
+    // SAFETY: the descriptor is open as long as the borrow, and the kernel reads `size` bytes of a number that lives here.
+    let outcome = unsafe {
+        let value = (&raw const number).cast::<libc::c_void>();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, value, size)
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn bind(address: SocketAddr, is_shared: bool) -> io::Result<RawSocket> {
-    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(is_shared)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
+/// Takes the descriptors that this process was started with, from `first` on: those that a supervisor has opened for it.
+/// Called once, before anything else is opened, so that none of them belongs to something else.
+///
+/// # Errors
+/// Where one of them is not open.
+#[expect(unsafe_code, reason = "who starts a process tells its descriptors as numbers")]
+pub fn take_inherited(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
+    let numbers = (first..).take(count);
+    numbers
+        .map(|number| {
+            // SAFETY: borrowed for one call that fails where nothing is open.
+            let flags = rustix::io::FdFlags::CLOEXEC;
+            rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, flags)?;
+            // SAFETY: it is open, as the call before has shown, and was opened for this process before it began: nobody
+            // here owns it.
+            Ok(unsafe { OwnedFd::from_raw_fd(number) })
+        })
+        .collect()
 }
 
 /// One connection.
@@ -295,6 +328,8 @@ fn rest_of<'a>(head: &'a [u8], body: &'a [Bytes], sent: usize) -> Vec<IoSlice<'a
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::clock;
+    use crate::runtime::executor::{IoPath, Runtime};
 
     #[test]
     fn what_is_left_follows_what_was_sent() {
@@ -306,11 +341,30 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_found() {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        assert_eq!(probe(address).unwrap_err().kind(), ErrorKind::AddrInUse);
-        drop(taken);
-        probe(address).unwrap();
+    fn a_listener_that_begins_no_handshake_refuses_at_once_and_accepts_those_that_have_begun() {
+        let runtime = Runtime::new(IoPath::Auto, Duration::ZERO).unwrap();
+        let outcome = runtime.run(async {
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            let before = std::net::TcpStream::connect(address).unwrap();
+            let listener = Listener::new(OwnedFd::from(socket), false, Duration::from_secs(30)).unwrap();
+            listener.stop_handshakes();
+            let began = clock::now();
+            let refused = std::net::TcpStream::connect(address).unwrap_err().kind();
+            let took = clock::now().since(began);
+            let accepted = listener.accept().await.unwrap().peer();
+            assert_eq!(accepted, Some(before.local_addr().unwrap()));
+            listener.stop();
+            (refused, took, listener.accept().await.err().map(|error| error.kind()))
+        });
+        let (refused, took, stopped) = outcome.unwrap();
+        assert_eq!((refused, stopped), (ErrorKind::ConnectionRefused, Some(ErrorKind::InvalidInput)));
+        assert!(took < Duration::from_millis(500), "a dropped handshake is tried again after a second: {took:?}");
+    }
+
+    #[test]
+    fn descriptors_that_were_not_passed_are_refused() {
+        assert!(take_inherited(900_000, 1).is_err());
+        assert!(take_inherited(900_000, 0).unwrap().is_empty());
     }
 }

@@ -2,28 +2,33 @@
 //! signal ends the server. No inference request passes through here.
 
 pub mod doctor;
+pub mod health;
+mod listeners;
 pub mod show;
 mod stand_in;
 
 use std::convert::Infallible;
-use std::io;
-use std::net::SocketAddr;
+use std::io::IsTerminal;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
+use crate::control::hand_over::Successor;
 use crate::control::initial_load::{InitialLoad, StartWatch};
 use crate::control::load_job::LoadContext;
 use crate::control::load_trial::LoadTrials;
 use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
+use crate::control::notify::{ServiceNotifier, Watchdog};
 use crate::control::plan::{PlannedModel, ServerPlan, choose_default_model};
 use crate::control::repositories::Repositories;
 use crate::control::shared_memory::SharedMemoryReceivers;
@@ -31,26 +36,27 @@ use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::trace::TraceThread;
 use crate::control::{
-    ControlMessage, ControlThread, cores, host_watch, initial_load, isolated_engine, process_memory, python,
-    rate_limit, redis, shared_memory, trial_process, uploaded_files,
+    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine,
+    process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
 use crate::log::{self, PlainTarget};
 use crate::model::repository::index::StartProgress;
-use crate::runtime::{clock, socket as sockets};
+use crate::runtime::clock;
+use crate::server::listeners::Listeners;
 use crate::server::stand_in::StandIn;
-use crate::settings::{ControlMode, LogFormat, Settings};
-use crate::shard::Addresses;
+use crate::settings::{ControlMode, LogFormat, Settings, Supervision};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
 
 /// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
-pub fn run(settings: &Settings) -> ExitCode {
+pub fn run(settings: &Settings, supervision: &Supervision) -> ExitCode {
+    let inherited = listeners::inherit(supervision);
     // Held to the end: what was said last is written then.
     let guard = log::start_thread(settings.log, settings.log_file.as_deref()).map_err(Error::unavailable);
-    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings)) {
+    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision, inherited)) {
         Ok(code) => code,
         Err(error) => {
             tell_failure(settings, &error);
@@ -89,18 +95,25 @@ pub fn run_engine() -> ! {
     exit(isolated_engine::run())
 }
 
-fn serve(settings: &Settings) -> Result<ExitCode, Error> {
+fn serve(
+    settings: &Settings,
+    supervision: &Supervision,
+    inherited: std::io::Result<Vec<OwnedFd>>,
+) -> Result<ExitCode, Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
     let (messages, receiver) = mpsc::channel();
     let are_loaded = Arc::new(AtomicBool::new(false));
-    let deadline = EndDeadline { timeout: settings.exit_timeout, is_finalizing: Arc::default() };
+    let deadline = EndDeadline::new(settings.exit_timeout);
     // First of all: until the handlers are in place, a signal kills the process.
-    forward_signals(settings.log_file.is_some(), &messages, &are_loaded, deadline.clone())?;
+    forward_signals(settings, &messages, &are_loaded, deadline.clone())?;
+    let program = std::env::current_exe();
+    let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
+    notifier.tell("STATUS=Loading models");
     let began = clock::now();
     let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
     settings.foreign.vertex_ai.check().map_err(no_paths)?;
     // Tried before the models load, so that a port in use is reported at once.
-    let addresses = claim_addresses(settings)?;
+    let mut listeners = Listeners::claim(settings, supervision, inherited)?;
     let mut settings = Arc::new(settings.clone());
     // Before the models load, so that a login that Redis refuses is told at once.
     let redis = redis::start(&settings)?;
@@ -108,8 +121,9 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
-    let stand_in = || StandIn::start(&settings, &loader, addresses, &start, &end_on_failure(&messages));
-    let stand_in = settings.listens_first.then(stand_in).transpose()?;
+    let mut stand_in =
+        || StandIn::start(&settings, &loader, listeners.listen_first()?, &start, &end_on_failure(&messages, &deadline));
+    let stand_in = settings.listens_first.then(&mut stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };
     let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
@@ -119,10 +133,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     deadline.wait_for_finalizing(&loader);
     are_loaded.store(true, Ordering::SeqCst);
     loader.handle_started();
-    let addresses = if stand_in.is_some() { addresses } else { claim_addresses(&settings)? };
-    let sender = messages.clone();
-    // Sending fails only when the control thread has ended.
-    let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
+    let control = control_sender(&messages);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
     let plan = ServerPlan::new(&settings, loaded, &control, sources, (shared_memory_client, redis))?;
@@ -141,26 +152,55 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         thread_hooks,
         messages: messages.clone(),
     };
-    let (models, shards) = start_threads(&context, planned, models, addresses)?;
+    let failure = end_on_failure(&messages, &deadline);
+    let (models, shards) = start_threads(&context, planned, models, &mut listeners, &failure)?;
     let loading_ended = clock::now();
     process_memory::trim();
     stand_in.into_iter().for_each(StandIn::end);
     server_context.lifecycle.start();
-    log_addresses(addresses, &models);
-    log_ready(&but_failed, loading_ended.since(began), &threads);
-    let has_failed = ControlThread::new(Arc::new(context), receiver, models).run();
+    listeners.log();
+    log_ready(&models, &but_failed, loading_ended.since(began), &threads);
+    // Before an older server hears of it, and ends: a supervisor must know this one by then.
+    notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
+    let surroundings = surroundings(notifier, supervision, program, &mut listeners, &deadline);
+    let has_failed = ControlThread::new(Arc::new(context), receiver, models, surroundings).run();
     // A panic was logged when it happened.
     shards.into_iter().for_each(|shard| drop(shard.join()));
     traces.into_iter().for_each(TraceThread::end);
     server_context.redis.iter().for_each(|link| link.end());
-    let have_ended = wait_for_workers(&ended, &loader);
-    log::info("ended");
-    if !have_ended {
-        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
-        // it.
-        end_at_once(i32::from(has_failed));
-    }
+    end_workers(&ended, &loader, has_failed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// How shards reach the control thread.
+fn control_sender(messages: &mpsc::Sender<ControlMessage>) -> ControlSender {
+    let sender = messages.clone();
+    // Sending fails only when the control thread has ended.
+    Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))))
+}
+
+/// What the control thread has of the process and of those around it. An older server that this one takes over from is
+/// told that this one serves. The path of the program is known from the start, since its file may be replaced meanwhile.
+fn surroundings(
+    notifier: ServiceNotifier,
+    supervision: &Supervision,
+    program: std::io::Result<PathBuf>,
+    listeners: &mut Listeners,
+    deadline: &EndDeadline,
+) -> ProcessSurroundings {
+    listeners.tell_ready();
+    let deadline = deadline.clone();
+    ProcessSurroundings {
+        notifier,
+        watchdog: supervision.watchdog.map(|timeout| Watchdog::new(timeout, clock::now())),
+        successor: Successor {
+            // Where the system does not tell it, its name: a search finds it as the shell did.
+            program: program.unwrap_or_else(|_| PathBuf::from("deuteron")),
+            arguments: std::env::args_os().skip(1).collect(),
+            sockets: listeners.take_copies(),
+        },
+        limit_end: Box::new(move || deadline.start(Duration::ZERO)),
+    }
 }
 
 /// Starts the threads that own what shards only use: the regions of shared memory, where they are allowed, and the files
@@ -204,6 +244,17 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
     Ok(loader)
 }
 
+/// Ends what runs models, the last to end.
+fn end_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader, has_failed: bool) {
+    let have_ended = wait_for_workers(ended, loader);
+    log::info("ended");
+    if !have_ended {
+        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
+        // it.
+        end_at_once(i32::from(has_failed));
+    }
+}
+
 /// Waits for the workers, which were told to end when the control thread dropped its models. One that still computes is
 /// abandoned after a timeout: nobody waits for its answers any more. One whose model finalizes has the time for that.
 /// Returns whether all have ended.
@@ -224,9 +275,14 @@ struct EndDeadline {
     timeout: Duration,
     /// Whether a model finalizes, which takes a limited time; set once the models are loaded.
     is_finalizing: Arc<OnceLock<Box<dyn Fn() -> bool + Send + Sync>>>,
+    is_started: Arc<AtomicBool>,
 }
 
 impl EndDeadline {
+    fn new(timeout: Duration) -> Self {
+        Self { timeout, is_finalizing: Arc::default(), is_started: Arc::default() }
+    }
+
     /// Waits longer while a model finalizes.
     fn wait_for_finalizing(&self, loader: &Arc<ModelLoader>) {
         // Weak: what the loader leaves behind is removed when the last owner drops it.
@@ -235,11 +291,16 @@ impl EndDeadline {
         let _ = self.is_finalizing.set(Box::new(is_finalizing));
     }
 
-    /// Starts the thread that waits for the deadline. The process usually ends before.
-    fn start(self) {
+    /// Starts the thread that waits for the deadline of a drain that begins after `delay`. The process usually ends
+    /// before. Only the first start counts.
+    fn start(&self, delay: Duration) {
+        if self.is_started.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let deadline = self.clone();
         let body = move || {
-            let end_at = clock::now() + self.timeout + WORKERS_END_TIMEOUT + END_MARGIN;
-            let is_finalizing = || self.is_finalizing.get().is_some_and(|is_finalizing| is_finalizing());
+            let end_at = clock::now() + delay + deadline.timeout + WORKERS_END_TIMEOUT + END_MARGIN;
+            let is_finalizing = || deadline.is_finalizing.get().is_some_and(|is_finalizing| is_finalizing());
             while clock::now() < end_at || is_finalizing() {
                 std::thread::park_timeout(end_at.since(clock::now()).max(END_MARGIN));
             }
@@ -252,35 +313,45 @@ impl EndDeadline {
     }
 }
 
-/// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server
-/// at once: nobody is served yet, and a model's own code may take for ever. SIGHUP opens the log's file again; without
-/// one it ends the process, as a terminal that is closed wants.
+/// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal that ends the
+/// server ends it at once: nobody is served yet, and a model's own code may take for ever. So does a second one later.
+/// SIGHUP reloads; where the log goes to a terminal, that was closed, and the server drains.
 fn forward_signals(
-    has_log_file: bool,
+    settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,
     are_loaded: &Arc<AtomicBool>,
     deadline: EndDeadline,
 ) -> Result<(), Error> {
-    let reopening = has_log_file.then_some(SIGHUP);
-    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(reopening));
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
-    let (messages, are_loaded) = (messages.clone(), Arc::clone(are_loaded));
-    let mut deadline = Some(deadline);
+    let (messages, are_loaded, delay) = (messages.clone(), Arc::clone(are_loaded), settings.drain_delay);
+    let has_terminal = settings.log_file.is_none() && std::io::stderr().is_terminal();
     let body = move || {
+        let mut is_ending = false;
         for signal in signals.forever() {
-            if signal == SIGHUP {
-                log::reopen();
-                continue;
-            }
-            if !are_loaded.load(Ordering::SeqCst) {
-                log::info(&format!("ended by signal {signal} before the models were loaded"));
+            let message = match signal {
+                SIGUSR1 => ControlMessage::StateAsked,
+                SIGUSR2 => ControlMessage::HandOverOrdered,
+                SIGHUP if !has_terminal => {
+                    log::reopen();
+                    ControlMessage::Reload
+                }
                 // As a shell names an end by a signal, which the first process of a container could not have otherwise.
-                end_at_once(128 + signal);
-            }
-            if let Some(deadline) = deadline.take() {
-                deadline.start();
-            }
-            if messages.send(ControlMessage::Signal(signal)).is_err() {
+                _ if !are_loaded.load(Ordering::SeqCst) => {
+                    log::info(&format!("ended by signal {signal} before the models were loaded"));
+                    end_at_once(128 + signal);
+                }
+                _ if is_ending => {
+                    log::warning(&format!("ended at once by a second signal ({signal})"));
+                    end_at_once(128 + signal);
+                }
+                _ => {
+                    is_ending = true;
+                    deadline.start(delay);
+                    ControlMessage::Signal(signal)
+                }
+            };
+            if messages.send(message).is_err() {
                 return;
             }
         }
@@ -301,7 +372,8 @@ fn start_threads(
     context: &LoadContext,
     planned: Vec<PlannedModel>,
     mut models: ModelRecords,
-    addresses: Addresses,
+    listeners: &mut Listeners,
+    failure: &FatalHook,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
     watch_host(&context.settings, &context.loader, &context.server_context);
     let mut shards: Vec<Vec<_>> = context.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
@@ -321,82 +393,51 @@ fn start_threads(
         version.took += version.worker_group.wait()?;
     }
     let overview = ControlThread::overview(&models);
-    let parts = shards.into_iter().enumerate().map(|(index, models)| ShardParts {
+    let sockets = listeners.listen(shards.len())?;
+    let parts = shards.into_iter().zip(sockets).enumerate().map(|(index, (models, sockets))| ShardParts {
         index,
-        core: context.cores.shards.get(index).copied(),
+        core: context.cores.shards.get(index).copied().filter(|_| context.cores.is_pinned),
         server_context: Arc::clone(&context.server_context),
         models,
         overview: Arc::clone(&overview),
-        addresses: addresses.of_shard(index),
+        sockets,
     });
     let messages = context.messages.clone();
     let ended: EndedHook = Arc::new(move || drop(messages.send(ControlMessage::ShardEnded)));
-    let shards = start_shards(parts.collect(), &ended, &end_on_failure(&context.messages))?;
+    let shards = start_shards(parts.collect(), &ended, failure)?;
     Ok((models, shards))
 }
 
 /// The hook for a shard that fails: the server drains the other shards and ends, as after a signal, but with an error.
-fn end_on_failure(messages: &mpsc::Sender<ControlMessage>) -> FatalHook {
-    let messages = messages.clone();
+fn end_on_failure(messages: &mpsc::Sender<ControlMessage>, deadline: &EndDeadline) -> FatalHook {
+    let (messages, deadline) = (messages.clone(), deadline.clone());
     Arc::new(move |text: &str| {
         log::error(text);
+        deadline.start(Duration::ZERO);
         drop(messages.send(ControlMessage::Failed));
     })
 }
 
 fn describe_threads(plan: &ServerPlan) -> String {
-    let shards = format!("{} shards on cores {}", plan.cores.shards.len(), cores::text(&plan.cores.shards));
+    let shards = match plan.cores.is_pinned {
+        true => format!("{} shards on cores {}", plan.cores.shards.len(), cores::text(&plan.cores.shards)),
+        false => format!("{} shards, not pinned: the control group limits the CPU time", plan.cores.shards.len()),
+    };
     let placements = || plan.planned.iter().flat_map(|planned| &planned.placements);
     let workers: Vec<_> = placements().flat_map(|placement| placement.cores.iter().copied()).collect();
     if workers.is_empty() {
         return format!("{shards}, no workers");
     }
+    if !plan.cores.is_pinned {
+        return format!("{shards}, {} workers", placements().count());
+    }
     format!("{shards}, {} workers on cores {}", placements().count(), cores::text(&workers))
 }
 
-/// Checks that the addresses are free, and chooses the ports given as 0. The sockets are closed again: each shard opens
-/// its own listener later.
-fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
-    let claim = |endpoint: Option<(std::net::IpAddr, u16)>| -> Result<Option<SocketAddr>, Error> {
-        let Some((address, port)) = endpoint else { return Ok(None) };
-        let address = SocketAddr::new(address, port);
-        let claimed = sockets::probe(address).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Error::unavailable(format!("Socket '{address}' already in use")),
-            _ => Error::unavailable(format!("cannot listen on '{address}': {error}")),
-        });
-        claimed.map(Some)
-    };
-    Ok(Addresses {
-        http: claim(settings.http)?,
-        grpc: claim(settings.grpc)?,
-        metrics: claim(settings.metrics)?,
-        sagemaker: claim(settings.foreign.sagemaker.endpoint())?,
-        vertex_ai: claim(settings.foreign.vertex_ai.endpoint())?,
-    })
-}
-
-fn log_addresses(addresses: Addresses, models: &ModelRecords) {
-    if let Some(address) = addresses.grpc {
-        log::info(&format!("Started GRPCInferenceService at {address}"));
-    }
-    if let Some(address) = addresses.http {
-        log::info(&format!("Started HTTPService at {address}"));
-    }
-    if let Some(address) = addresses.metrics {
-        log::info(&format!("Started Metrics Service at {address}"));
-    }
-    if let Some(address) = addresses.sagemaker {
-        log::info(&format!("Started Sagemaker HTTPService at {address}"));
-    }
-    if let Some(address) = addresses.vertex_ai {
-        log::info(&format!("Started Vertex AI HTTPService at {address}"));
-    }
+fn log_ready(models: &ModelRecords, but_failed: &str, loading: Duration, threads: &str) {
     if models.values().all(|model| model.serving.is_empty()) {
         log::warning("no model is served yet");
     }
-}
-
-fn log_ready(but_failed: &str, loading: Duration, threads: &str) {
     let all = clock::now().since(crate::time::Instant::ZERO).as_millis();
     let loading = loading.as_millis();
     log::info(&format!("ready{but_failed} after {all} ms, of which the models took {loading} ms to load; {threads}"));
@@ -409,7 +450,7 @@ mod tests {
     #[test]
     fn a_failure_of_any_thread_reaches_the_control_thread() {
         let (messages, receiver) = mpsc::channel();
-        let failure = end_on_failure(&messages);
+        let failure = end_on_failure(&messages, &EndDeadline::new(Duration::from_secs(3_600)));
         let thread = std::thread::spawn(move || failure("a thread of the tests fails, as it should"));
         assert!(matches!(receiver.recv(), Ok(ControlMessage::Failed)));
         thread.join().unwrap();

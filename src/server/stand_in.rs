@@ -11,10 +11,10 @@ use crate::control::threads::{FatalHook, start_shards};
 use crate::error::Error;
 use crate::limits::STAND_IN_EXIT_TIMEOUT;
 use crate::model::repository::index::{RepositoryOverview, StartProgress};
-use crate::settings::Settings;
+use crate::settings::{Io, Settings};
 use crate::shard::mailbox::{ControlEvent, ControlSender, ModelChange};
 use crate::shard::thread::ShardParts;
-use crate::shard::{Addresses, ServerContext};
+use crate::shard::{ListeningSockets, ServerContext};
 
 /// The shard, from its start to its end.
 pub struct StandIn {
@@ -30,7 +30,7 @@ impl StandIn {
     pub fn start(
         settings: &Settings,
         loader: &ModelLoader,
-        addresses: Addresses,
+        sockets: ListeningSockets,
         start: &Arc<StartProgress>,
         failure: &FatalHook,
     ) -> Result<Self, Error> {
@@ -40,7 +40,10 @@ impl StandIn {
                 reply.send(Err(told.refusal()));
             }
         });
-        let settings = Settings { exit_timeout: settings.exit_timeout.min(STAND_IN_EXIT_TIMEOUT), ..settings.clone() };
+        // It gives its sockets up to the shards, which glommio cannot.
+        let io = if settings.io == Io::Glommio { Io::Epoll } else { settings.io };
+        let exit_timeout = settings.exit_timeout.min(STAND_IN_EXIT_TIMEOUT);
+        let settings = Settings { exit_timeout, io, ..settings.clone() };
         let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
         let server_context = Arc::new(server_context(&settings, 1, &control, sources));
         let overview = RepositoryOverview { models: Vec::new(), start: Some(Arc::clone(start)) };
@@ -50,7 +53,7 @@ impl StandIn {
             server_context: Arc::clone(&server_context),
             models: Vec::new(),
             overview: Arc::new(overview),
-            addresses,
+            sockets,
         };
         Ok(Self { shards: start_shards(vec![parts], &(Arc::new(|| ()) as _), failure)?, server_context })
     }
@@ -64,7 +67,7 @@ impl StandIn {
         }
     }
 
-    /// Closes its listeners and connections: whoever connects from now on meets the shards that serve.
+    /// Gives up its listeners and closes its connections: whoever connects from now on meets the shards that serve.
     pub fn end(self) {
         self.server_context.lifecycle.drain();
         // A panic was logged when it happened.

@@ -5,7 +5,9 @@ mod backend;
 mod cache;
 pub mod environment;
 mod front_end;
+mod health;
 mod metrics;
+mod supervision;
 mod table;
 #[cfg(feature = "test-hooks")]
 mod test_hooks;
@@ -16,7 +18,9 @@ mod values;
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
+pub use crate::settings::health::{HealthQuestion, health_arguments};
 pub use crate::settings::metrics::MetricsConfig;
+pub use crate::settings::supervision::{EndpointKind, PREDECESSOR, Supervision};
 #[cfg(feature = "test-hooks")]
 pub use crate::settings::test_hooks::TestHooks;
 pub use crate::settings::trace::TraceSettings;

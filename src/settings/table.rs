@@ -180,6 +180,14 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set(&mut settings.strict_readiness, parse_bool(value)),
     },
     Flag {
+        names: &["drain-delay"],
+        takes: One("SECONDS"),
+        default: Value("0"),
+        help: "How long the server, asked to end, says that it is not ready and serves on as before, so that balancers go \
+               elsewhere; then it drains for --exit-timeout-secs at most. A second signal ends it at once",
+        apply: |settings, value| set(&mut settings.drain_delay, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
         names: &["exit-timeout-secs"],
         takes: One("SECONDS"),
         default: Value("30"),

@@ -75,6 +75,8 @@ pub struct Settings {
     pub metrics_config: MetricsConfig,
     /// The response cache.
     pub cache: CacheSettings,
+    /// How long the server serves on after a signal, and says that it is not ready, until it drains.
+    pub drain_delay: Duration,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
     /// How long a run of a model may take; zero for any time.
@@ -368,6 +370,7 @@ impl Default for Settings {
             allows_model_code_upload: false,
             metrics_config: MetricsConfig::default(),
             cache: CacheSettings::default(),
+            drain_delay: Duration::ZERO,
             exit_timeout: limits::EXIT_TIMEOUT,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,

@@ -546,7 +546,7 @@ mod tests {
     }
 
     fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
-        Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(future).unwrap()
+        Runtime::new(IoPath::Auto, Duration::ZERO).unwrap().run(future).unwrap()
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub use self::server_context::ServerContext;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,23 +94,30 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// The pause after a failed accept: the usual reason is that all file descriptors are in use, and retrying at once
 /// would only take CPU time from the connections that will free some.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
-/// Where a shard listens.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Addresses {
-    /// HTTP first; gRPC is understood too.
-    pub http: Option<SocketAddr>,
-    /// gRPC first; HTTP is understood too.
-    pub grpc: Option<SocketAddr>,
-    /// Metrics, on one shard only.
-    pub metrics: Option<SocketAddr>,
-    /// The paths of SageMaker, over HTTP/1.1.
-    pub sagemaker: Option<SocketAddr>,
-    /// The paths of Vertex AI, over HTTP/1.1.
-    pub vertex_ai: Option<SocketAddr>,
+/// The sockets that a shard listens on; HTTP and gRPC are understood on all of the first.
+#[derive(Debug, Default)]
+pub struct ListeningSockets {
+    /// For inference.
+    pub inference: Vec<ListeningSocket>,
+    /// For metrics: on one shard only.
+    pub metrics: Vec<ListeningSocket>,
+    /// For the paths of hosting services, over HTTP/1.1.
+    pub hosting: Vec<(FrontEnd, ListeningSocket)>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    /// It listens.
+    pub descriptor: OwnedFd,
+    /// Whether another process keeps it: it is left as it is when the shard ends.
+    pub is_lent: bool,
+    /// The sockets of all shards on its address.
+    pub group: Arc<[OwnedFd]>,
 }
 
 /// One pinned core with its own connections and requests, and a producer of every model queue.
@@ -152,8 +159,8 @@ pub struct Shard {
 impl Shard {
     /// Listens, calls `listening`, serves until the server drains, and returns when the last
     /// connection has closed or the exit timeout has passed. Runs inside a [`executor::Runtime`].
-    pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
-        let listeners = match listen(addresses, self.server_context.connection_limits.timeouts.write) {
+    pub async fn run(self: Rc<Self>, sockets: ListeningSockets, listening: impl FnOnce(std::io::Result<()>)) {
+        let listeners = match listen(sockets, self.server_context.connection_limits.timeouts.write) {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
@@ -278,17 +285,22 @@ impl Shard {
     }
 
     /// Closes the listeners in three steps. First it goes on accepting for a while, so that load balancers see the
-    /// server as not ready instead of refusing connections. Then it stops new handshakes and accepts those that are
-    /// complete: closing at once would reset them together with the requests that they carry. A pending accept is never
-    /// cancelled, for the ring may already have accepted a connection for it.
+    /// server as not ready instead of refusing connections. Then the kernel refuses new handshakes at once, and those
+    /// that have begun are accepted: closing at once would reset them together with the requests that they carry. A
+    /// pending accept is never cancelled, for the ring may already have accepted a connection for it. A socket that
+    /// others keep, or that another server has taken over, is left to them as it is.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, ListenerKind)>, accepting: Vec<Task<()>>) {
-        executor::sleep(DRAIN_LISTEN).await;
-        for (listener, _) in &listeners {
-            listener.stop_handshakes();
+        let is_handed_over = self.server_context.lifecycle.is_handed_over();
+        if !is_handed_over {
+            executor::sleep(DRAIN_LISTEN).await;
         }
-        executor::sleep(DRAIN_HANDSHAKES).await;
-        for (listener, _) in &listeners {
-            listener.stop();
+        let is_left = |listener: &Listener| is_handed_over || listener.is_lent();
+        let (left, own): (Vec<_>, Vec<_>) = listeners.iter().partition(|(listener, _)| is_left(listener));
+        left.iter().for_each(|(listener, _)| listener.release());
+        if !own.is_empty() {
+            own.iter().for_each(|(listener, _)| listener.stop_handshakes());
+            executor::sleep(DRAIN_HANDSHAKES).await;
+            own.iter().for_each(|(listener, _)| listener.stop());
         }
         for task in accepting {
             task.await;
@@ -305,13 +317,16 @@ enum ListenerKind {
     Hosting(FrontEnd),
 }
 
-fn listen(addresses: Addresses, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
-    let inference =
-        [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
-    let hosting = [(addresses.sagemaker, FrontEnd::SageMaker), (addresses.vertex_ai, FrontEnd::VertexAi)];
-    let hosting = hosting.into_iter().filter_map(|(address, kind)| Some((address?, ListenerKind::Hosting(kind))));
-    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics))).chain(hosting);
-    all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address, write_timeout)?), kind))).collect()
+fn listen(sockets: ListeningSockets, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
+    let inference = sockets.inference.into_iter().map(|socket| (socket, ListenerKind::Inference));
+    let metrics = sockets.metrics.into_iter().map(|socket| (socket, ListenerKind::Metrics));
+    let hosting = sockets.hosting.into_iter().map(|(front_end, socket)| (socket, ListenerKind::Hosting(front_end)));
+    let all = inference.chain(metrics).chain(hosting);
+    all.map(|(socket, kind)| {
+        let listener = Listener::new(socket.descriptor, socket.is_lent, write_timeout)?.in_group(socket.group);
+        Ok((Rc::new(listener), kind))
+    })
+    .collect()
 }
 
 /// Delivers the answers of workers to the tasks that await them, for as long as the shard lives.
@@ -344,6 +359,7 @@ async fn change(shard: Rc<Shard>) {
 async fn sweep(shard: Rc<Shard>) {
     loop {
         executor::sleep(SWEEP_INTERVAL).await;
+        shard.server_context.lifecycle.beat(shard.index);
         shard.connections.sweep(clock::now());
     }
 }

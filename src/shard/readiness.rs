@@ -83,7 +83,7 @@ mod tests {
     fn outcome(count: usize, answer: impl FnOnce(&mut Vec<OneShotSender<bool, Free>>)) -> bool {
         let (mut senders, questions): (Vec<_>, OpenQuestions) = (0..count).map(|_| one_shot(Free)).unzip();
         answer(&mut senders);
-        let runtime = Runtime::new(IoPath::Epoll, None, Duration::ZERO).unwrap();
+        let runtime = Runtime::new(IoPath::Epoll, Duration::ZERO).unwrap();
         runtime.run(are_all_ready(questions, clock::now() + Duration::from_millis(20))).unwrap()
     }
 

@@ -76,6 +76,9 @@ pub async fn run(
     poll_fn(|context| streaming.poll(context)).await
 }
 
+/// Triton's words to streams and their requests while it drains.
+const SHUTTING_DOWN: &str = "GRPC server is shutting down and has stopped accepting new requests.";
+
 /// Why a stream fails.
 pub enum StreamFault {
     /// The gRPC framing is wrong, or the call was too late or too large.
@@ -161,9 +164,9 @@ impl StreamInfer {
             if self.is_half_closed {
                 return if self.requests.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
-            if self.shard.connections.is_draining() {
-                let text = "GRPC server is shutting down and has stopped accepting new requests.";
-                let fault = StreamFault::Request(Error::unavailable(text));
+            // Sequences that have begun go on, until `--exit-timeout-secs`: nobody else has their state.
+            if self.shard.connections.is_draining() && self.begun.is_empty() {
+                let fault = StreamFault::Request(Error::unavailable(SHUTTING_DOWN));
                 return if self.requests.is_empty() { Poll::Ready(Err(fault)) } else { Poll::Pending };
             }
             if self.requests.len() >= STREAM_REQUESTS_MAX || !self.link.has_room(self.stream) {
@@ -411,6 +414,7 @@ async fn answer(
     hooks: &mut StreamHooks,
 ) -> Result<Option<FramedParts>, Error> {
     let served = model.served();
+    let is_draining = shard.connections.is_draining();
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let mut request = match ahead {
             Some(decoded) => decoded.1,
@@ -420,6 +424,9 @@ async fn answer(
             }
         };
         policy::forward(forwarded.as_deref(), &served.spec, &mut request)?;
+        if is_draining && request.sequence.mark().is_none_or(|mark| mark.is_start) {
+            return Err(Error::unavailable(SHUTTING_DOWN));
+        }
         if let Some(shared) = &request.plan.shared {
             shared.check_streamed()?;
         }
@@ -524,6 +531,10 @@ struct BegunSequences {
 }
 
 impl BegunSequences {
+    fn is_empty(&self) -> bool {
+        self.sequences.borrow().is_empty()
+    }
+
     fn track(&self, model_queue: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
         self.handle_queued();
         let mut sequences = self.sequences.borrow_mut();

@@ -200,7 +200,7 @@ fn on_shard<T: Send + 'static, F: Future<Output = T> + 'static>(
 ) -> T {
     threads::enter(1, |threads| {
         let shard = shard(threads, models);
-        Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(body(shard)).unwrap()
+        Runtime::new(IoPath::Auto, Duration::ZERO).unwrap().run(body(shard)).unwrap()
     })
 }
 

@@ -1,7 +1,6 @@
 //! A shard's thread from start to end: pins itself to its core, makes the async runtime and runs the shard in it.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::model::repository::index::RepositoryOverview;
 use crate::queue::completions::Completions;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
-use crate::runtime::executor::Runtime;
+use crate::runtime::executor::{self, Runtime};
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::{ConnectionBounds, Connections};
@@ -23,7 +22,7 @@ use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::shared_cache::SharedCache;
 use crate::shard::trace_settings::ShardTraces;
-use crate::shard::{Addresses, ServerContext, Shard};
+use crate::shard::{ListeningSockets, ServerContext, Shard};
 
 /// What a shard is built from.
 pub struct ShardParts {
@@ -37,8 +36,8 @@ pub struct ShardParts {
     pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
     /// The state of all models.
     pub overview: Arc<RepositoryOverview>,
-    /// Where it listens.
-    pub addresses: Addresses,
+    /// What it listens on.
+    pub sockets: ListeningSockets,
 }
 
 /// Runs a shard on this thread until the server has drained. `started` is called once: with the name of the I/O path
@@ -48,13 +47,19 @@ pub struct ShardParts {
 /// Unavailable, where the runtime fails before the server has drained. A shard that did not start reports to `started`
 /// only.
 pub fn run(
-    parts: ShardParts,
+    mut parts: ShardParts,
     threads: &Threads,
     started: impl Fn(Result<&'static str, Error>) + 'static,
 ) -> Result<(), Error> {
     let index = parts.index;
     let options = &parts.server_context.runtime;
-    let runtime = match Runtime::new(options.io, parts.core, options.spin) {
+    if let Some(core) = parts.core
+        && let Err(error) = executor::pin(&[core])
+    {
+        let text = format!("shard {index} cannot be pinned to core {core} and runs where it may: {error}");
+        (parts.server_context.warn)(&text);
+    }
+    let runtime = match Runtime::new(options.io, options.spin) {
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
@@ -65,7 +70,7 @@ pub fn run(
             return Ok(());
         }
     };
-    let addresses = parts.addresses;
+    let sockets = std::mem::take(&mut parts.sockets);
     let shard = match Shard::new(parts, threads) {
         Ok(shard) => Rc::new(shard),
         Err(error) => {
@@ -76,7 +81,7 @@ pub fn run(
     let started = Rc::new(started);
     let name = runtime.name();
     let listening = Rc::clone(&started);
-    let outcome = runtime.run(shard.run(addresses, move |outcome| {
+    let outcome = runtime.run(shard.run(sockets, move |outcome| {
         let outcome = outcome.map(|()| name);
         listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
@@ -128,12 +133,4 @@ fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
     let size =
         server_context.memory.cache_size.checked_div(server_context.metrics.shard_cells.len()).filter(|size| *size > 0);
     size.map(|size| RefCell::new(ResponseCache::new(size)))
-}
-
-impl Addresses {
-    /// The addresses of one shard: only the first serves metrics.
-    pub fn of_shard(self, index: usize) -> Self {
-        let metrics: Option<SocketAddr> = self.metrics.filter(|_| index == 0);
-        Self { metrics, ..self }
-    }
 }

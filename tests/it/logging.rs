@@ -56,6 +56,13 @@ fn lines_with(log: &Path, word: &str, count: usize) -> Vec<String> {
     lines()
 }
 
+/// A repository of one model that is nothing to load.
+fn one_model() -> Folder {
+    let folder = Folder::new("one");
+    repository::add(folder.path(), "square", repository::SQUARE, None);
+    folder
+}
+
 #[test]
 fn lines_have_tritons_form_and_say_what_scripts_wait_for() {
     let folder = repository::write(Flavour::Deuteron);
@@ -108,7 +115,7 @@ fn tritonclient_reads_and_changes_what_is_logged() {
 
 #[test]
 fn clients_read_the_settings_and_change_them_where_a_flag_lets_them() {
-    let folder = Folder::new("nothing");
+    let folder = one_model();
     for (flags, is_allowed) in [
         (&[][..], false),
         (&["--allow-log-settings=true"], true),
@@ -268,7 +275,7 @@ fn the_access_log_is_off_unless_it_is_asked_for() {
 
 #[test]
 fn a_log_file_is_appended_to_and_opened_again_on_sighup() {
-    let folder = Folder::new("nothing");
+    let folder = one_model();
     let logs = Folder::new("logs");
     let (log, old) = (logs.path().join("log"), logs.path().join("log.1"));
     fs::write(&log, "what was there\n").unwrap();
@@ -298,7 +305,7 @@ fn a_log_file_is_appended_to_and_opened_again_on_sighup() {
 
 #[test]
 fn a_log_file_that_cannot_be_opened_ends_the_start() {
-    let folder = Folder::new("nothing");
+    let folder = one_model();
     let command = Server::command(folder.path(), &["--log-file=/nonexistent/log"], Ports::free()).output().unwrap();
     let text = String::from_utf8_lossy(&command.stderr).into_owned();
     assert!(!command.status.success() && text.contains("cannot open --log-file '/nonexistent/log'"), "{text}");
@@ -387,7 +394,7 @@ fn a_log_that_nobody_reads_stops_neither_requests_nor_loads_nor_the_end() {
 
 #[test]
 fn a_queue_that_is_full_drops_lines_counts_them_and_says_so_when_somebody_reads() {
-    let folder = Folder::new("nothing");
+    let folder = one_model();
     let ports = Ports::free();
     let mut command = Server::command(folder.path(), &["--log-verbose=1"], ports);
     command.stdout(Stdio::null()).stderr(Stdio::piped());

@@ -88,6 +88,41 @@ impl Client {
     }
 }
 
+/// A stream whose messages a test sends one by one, as it sees what comes back.
+pub struct OpenStream<'a> {
+    client: &'a Client,
+    sender: Option<tokio::sync::mpsc::Sender<Vec<u8>>>,
+    answers: tonic::Streaming<Vec<u8>>,
+}
+
+impl Client {
+    /// Opens a stream with its first message.
+    pub fn open_stream(&self, method: &str, first: Vec<u8>) -> Result<OpenStream<'_>, Status> {
+        let path = PathAndQuery::try_from(method).expect("the tests name methods rightly");
+        let (sender, receiver) = tokio::sync::mpsc::channel(8);
+        sender.try_send(first).expect("it has room");
+        let request = Request::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        let mut grpc = Grpc::new(self.channel.clone());
+        let answers = self.runtime.block_on(async {
+            grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+            grpc.streaming(request, path, RawCodec).await
+        })?;
+        Ok(OpenStream { client: self, sender: Some(sender), answers: answers.into_inner() })
+    }
+}
+
+impl OpenStream<'_> {
+    /// Sends a message; false where the stream has ended.
+    pub fn send(&self, message: Vec<u8>) -> bool {
+        self.sender.as_ref().is_some_and(|sender| self.client.runtime.block_on(sender.send(message)).is_ok())
+    }
+
+    /// The next answer; none at the end of the stream, or why it failed.
+    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Status> {
+        self.client.runtime.block_on(self.answers.message())
+    }
+}
+
 /// Calls one method over one connection, many at a time, inside a runtime of the caller's.
 #[derive(Clone)]
 pub struct Caller {

@@ -166,6 +166,11 @@ impl Server {
     /// Asks it to end (SIGTERM) and waits until it has.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
+        self.wait()
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         while start.elapsed() < STOP_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -174,6 +179,12 @@ impl Server {
             thread::sleep(Duration::from_millis(5));
         }
         panic!("the server did not end in {STOP_MAX:?}:\n{}", self.log());
+    }
+
+    /// Kills it, and returns when the process is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it is ours");
     }
 
     /// Sends a signal by name, as `kill` knows it; a process that is gone is left alone.

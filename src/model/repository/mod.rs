@@ -145,6 +145,18 @@ impl Listing {
             || versions
                 .any(|version| has_config || version.children.iter().any(|file| is_file(file) || is_python(file)))
     }
+
+    /// The only ONNX file of a directory that is no repository either: without directories and configurations. Exporters
+    /// and stores give it any name, and other files beside it, such as weights.
+    pub fn lone_onnx_file(&self) -> Option<&str> {
+        let is_onnx = |name: &str| name.rsplit_once('.').is_some_and(|(_, end)| end.eq_ignore_ascii_case("onnx"));
+        let mut seen = self.entries.iter().filter(|entry| !entry.name.starts_with('.'));
+        if seen.any(|entry| entry.is_directory) || !configs(&self.entries).is_empty() {
+            return None;
+        }
+        let mut files = self.entries.iter().filter(|entry| !entry.name.starts_with('.') && is_onnx(&entry.name));
+        files.next().filter(|_| files.next().is_none()).map(|entry| entry.name.as_str())
+    }
 }
 
 impl ModelDirectory {

@@ -58,6 +58,14 @@ impl IoDriver {
         }
     }
 
+    /// Ends an accept after the connections that it has accepted already; its last outcome is an error.
+    pub fn stop_accept(&mut self, key: &OperationKey) {
+        match self {
+            Self::Epoll(driver) => driver.stop_accept(key),
+            Self::Uring(driver) => driver.stop_accept(key),
+        }
+    }
+
     /// Receives into one of the driver's buffers.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {

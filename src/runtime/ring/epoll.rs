@@ -122,6 +122,23 @@ impl Epoll {
         key
     }
 
+    /// Ends an accept after the connections that it has accepted already.
+    pub fn stop_accept(&mut self, key: &OperationKey) {
+        let Some(operation) = self.operations.get(key.0) else { return };
+        let descriptor = Rc::clone(&operation.descriptor);
+        self.begun.retain(|begun| *begun != key.0);
+        self.note(&descriptor, |socket| {
+            socket.reading.take_if(|waiting| *waiting == key.0);
+        });
+        let Some(operation) = self.operations.get_mut(key.0) else { return };
+        if operation.outcomes.iter().all(|outcome| !outcome.is_last) {
+            operation.outcomes.push(last(Err(Errno::CANCELED)));
+        }
+        if let Some(waker) = operation.waker.take() {
+            waker.wake();
+        }
+    }
+
     /// Receives into one of our buffers.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         self.begin(EpollKind::Receive, socket, Vec::new())
@@ -458,8 +475,12 @@ impl Epoll {
 }
 
 fn done(outcome: Result<usize, Errno>) -> TriedOperation {
+    TriedOperation::Done(last(outcome))
+}
+
+fn last(outcome: Result<usize, Errno>) -> OperationOutcome {
     let result = outcome.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).map_err(io::Error::from);
-    TriedOperation::Done(OperationOutcome { result, filled: None, has_more_input: false, is_last: true })
+    OperationOutcome { result, filled: None, has_more_input: false, is_last: true }
 }
 
 fn is_without_buffer(outcome: &OperationOutcome) -> bool {

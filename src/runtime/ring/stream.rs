@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
 use crate::limits::READ_SIZE;
 use crate::runtime::ring::Ring;
+use crate::runtime::ring::driver::DriverKind;
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, own};
 
 /// Largest reply, in bytes, that the ring sends while its connection continues.
@@ -22,16 +23,29 @@ pub struct RingAcceptor {
     ring: Rc<Ring>,
     descriptor: Rc<OwnedFd>,
     accepting: Option<OperationKey>,
+    is_stopped: bool,
 }
 
 impl RingAcceptor {
     /// For a listening socket.
     pub fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
-        Self { ring, descriptor: Rc::new(descriptor), accepting: None }
+        Self { ring, descriptor: Rc::new(descriptor), accepting: None, is_stopped: false }
+    }
+
+    /// Accepts no more, and leaves the socket as it is for whoever else has it. What was accepted before is still
+    /// returned by [`Self::poll_accept`], which fails after the last of it with `InvalidInput`.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+        if let Some(key) = &self.accepting {
+            self.ring.driver.borrow_mut().stop_accept(key);
+        }
     }
 
     /// The next connection.
     pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<RingStream>> {
+        if self.is_stopped && self.accepting.is_none() {
+            return Poll::Ready(self.accept_left());
+        }
         let mut driver = self.ring.driver.borrow_mut();
         let key = self.accepting.take().unwrap_or_else(|| driver.accept(&self.descriptor));
         let Poll::Ready(outcome) = driver.poll(&key, context) else {
@@ -40,7 +54,24 @@ impl RingAcceptor {
         };
         self.accepting = (!outcome.is_last).then_some(key);
         drop(driver);
+        if self.is_stopped && outcome.is_last && outcome.result.is_err() {
+            return Poll::Ready(self.accept_left());
+        }
         Poll::Ready(outcome.result.map(|descriptor| RingStream::new(Rc::clone(&self.ring), own(descriptor))))
+    }
+}
+
+impl RingAcceptor {
+    /// Takes a connection that waits when the ring accepts no more. The kernel wakes only one of all rings that wait for
+    /// a connection on the same socket: what this one was woken for and has not taken, no other would look for.
+    fn accept_left(&self) -> io::Result<RingStream> {
+        let flags = match self.ring.kind() {
+            DriverKind::Epoll => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            DriverKind::Uring => SocketFlags::CLOEXEC,
+        };
+        // The listener does not block. Whatever the kernel says instead of a connection, there is none to take.
+        let accepted = rustix::net::accept_with(&*self.descriptor, flags).map_err(|_| ErrorKind::InvalidInput)?;
+        Ok(RingStream::new(Rc::clone(&self.ring), accepted))
     }
 }
 

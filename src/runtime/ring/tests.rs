@@ -263,10 +263,43 @@ fn a_listener_that_was_stopped_says_so() {
 }
 
 #[test]
+fn an_acceptor_that_stops_returns_what_it_has_accepted_and_leaves_the_rest_to_others() {
+    run(|| async {
+        let (listener, address) = listener();
+        let other = listener.try_clone().unwrap();
+        let mut acceptor = RingAcceptor::new(current().unwrap(), OwnedFd::from(listener));
+        let mut first = TcpStream::connect(address).unwrap();
+        let mut taken = vec![accept(&mut acceptor).await];
+        // Accepted by the ring, and not yet taken.
+        let mut second = TcpStream::connect(address).unwrap();
+        turns(3).await;
+        acceptor.stop();
+        let refused = loop {
+            match poll_fn(|context| acceptor.poll_accept(context)).await {
+                Ok(stream) => taken.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((refused.kind(), taken.len()), (io::ErrorKind::InvalidInput, 2));
+        let again = poll_fn(|context| acceptor.poll_accept(context)).await;
+        assert_eq!(again.err().unwrap().kind(), io::ErrorKind::InvalidInput, "it stays stopped");
+        // The socket still listens, for whoever else has it.
+        let third = TcpStream::connect(address).unwrap();
+        turns(3).await;
+        let (accepted, _) = other.accept().unwrap();
+        assert_eq!(accepted.peer_addr().unwrap(), third.local_addr().unwrap());
+        for (client, server) in [&mut first, &mut second].into_iter().zip(&mut taken) {
+            client.write_all(b"x").unwrap();
+            assert_eq!(read(server, 1).await.unwrap(), b"x");
+        }
+    });
+}
+
+#[test]
 fn a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left() {
     // Descriptors are the process's: it runs alone, in one of its own that has few.
     if !std::env::args().any(|argument| argument == "--exact") {
-        let name = "shard::ring::tests::a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left";
+        let name = "runtime::ring::tests::a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left";
         let mut alone = std::process::Command::new("sh");
         alone.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
         let output = alone.args(["--exact", name, "--nocapture"]).output().unwrap();

@@ -92,6 +92,14 @@ impl Uring {
         self.start(entry, UringKind::Accept, listener, Vec::new())
     }
 
+    /// Ends an accept after the connections that it has accepted already: the kernel completes it with an error behind
+    /// them.
+    pub fn stop_accept(&mut self, key: &OperationKey) {
+        if let Err(error) = self.try_push(&cancel_of(key.0)) {
+            panic_on(&error);
+        }
+    }
+
     /// Receives into a provided buffer that the kernel picks when bytes arrive.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         let entry = opcode::Recv::new(fd(socket), std::ptr::null_mut(), 0).ioprio(POLL_FIRST).buf_group(GROUP).build();
@@ -252,7 +260,7 @@ impl Uring {
             self.finish(key);
             return Ok(());
         }
-        self.try_push(&opcode::AsyncCancel::new(key as u64).build().user_data(NOBODY))
+        self.try_push(&cancel_of(key))
     }
 
     /// Cancels all operations and waits until the kernel has completed them, but not beyond an instant. False if some
@@ -327,6 +335,11 @@ impl Uring {
             self.spares.push(bytes);
         }
     }
+}
+
+/// What asks the kernel to cancel an operation.
+fn cancel_of(key: usize) -> Entry {
+    opcode::AsyncCancel::new(key as u64).build().user_data(NOBODY)
 }
 
 impl Drop for Uring {

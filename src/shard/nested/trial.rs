@@ -22,7 +22,7 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker;
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::shard::Addresses;
+use crate::shard::ListeningSockets;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::gateway::ShardGateway;
 use crate::shard::lifecycle::Lifecycle;
@@ -148,8 +148,8 @@ impl TrialServer {
             let server_context = Arc::clone(&context);
             let started = started.clone();
             std::thread::spawn(move || {
-                let (overview, addresses) = (Arc::new(RepositoryOverview::default()), Addresses::default());
-                let parts = ShardParts { index, core: None, server_context, models, overview, addresses };
+                let (overview, sockets) = (Arc::new(RepositoryOverview::default()), ListeningSockets::default());
+                let parts = ShardParts { index, core: None, server_context, models, overview, sockets };
                 threads::enter(1, move |threads| {
                     thread::run(parts, threads, move |outcome| drop(started.send(outcome.map(drop)))).unwrap();
                 });

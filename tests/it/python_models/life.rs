@@ -82,7 +82,7 @@ fn an_interrupt_of_the_terminal_reaches_the_server_alone() {
         zoo.server.signal("INT");
         assert_eq!(busy.join().unwrap(), Ok(json!([7])), "what was received is answered");
     });
-    assert!(zoo.server.stop().success());
+    assert!(zoo.server.wait().success());
 }
 
 #[test]

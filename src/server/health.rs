@@ -1,0 +1,99 @@
+//! `deuteron health`: asks a server whether it is ready, for the health checks of containers, which need a program that
+//! exits with 0 or 1.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::process::ExitCode;
+
+use crate::limits::HEALTH_TIMEOUT;
+use crate::settings::HealthQuestion;
+
+/// Bytes of an answer that are looked at: its first line.
+const STATUS_SIZE_MAX: usize = 64;
+
+/// Asks, and prints the answer in one line. Returns the exit code for `main`.
+pub fn run(question: &HealthQuestion) -> ExitCode {
+    let what = if question.is_live { "live" } else { "ready" };
+    let line = match ask(question) {
+        Ok(200) => {
+            // Whoever asked may have closed the output, which changes nothing.
+            let _ = writeln!(io::stdout(), "{what}");
+            return ExitCode::SUCCESS;
+        }
+        Ok(status) => format!("not {what}: {}{} answers {status}", question.authority, question.path),
+        Err(error) => format!("not {what}: {} cannot be asked: {error}", question.authority),
+    };
+    let _ = writeln!(io::stderr(), "{line}");
+    ExitCode::FAILURE
+}
+
+/// The HTTP status of the answer.
+fn ask(question: &HealthQuestion) -> io::Result<u16> {
+    let mut failure = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in question.authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, HEALTH_TIMEOUT) {
+            Ok(stream) => return exchange(stream, question),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn exchange(mut stream: TcpStream, question: &HealthQuestion) -> io::Result<u16> {
+    stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+    stream.set_write_timeout(Some(HEALTH_TIMEOUT))?;
+    let HealthQuestion { authority, path, .. } = question;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::with_capacity(STATUS_SIZE_MAX);
+    // One read may bring less than the line.
+    while answer.len() < STATUS_SIZE_MAX && !answer.contains(&b'\n') {
+        let mut space = [0; STATUS_SIZE_MAX];
+        match stream.read(&mut space)? {
+            0 => break,
+            size => answer.extend_from_slice(space.get(..size).unwrap_or_default()),
+        }
+    }
+    let line = String::from_utf8_lossy(&answer);
+    let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|status| status.parse().ok());
+    status.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it does not answer by HTTP/1.1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What is made of a server that answers with these parts.
+    fn answered(parts: &'static [&'static [u8]]) -> io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1_000]).unwrap();
+            parts.iter().for_each(|part| stream.write_all(part).unwrap());
+        });
+        let question = HealthQuestion { authority, path: "/".to_owned(), is_live: false };
+        let outcome = ask(&question);
+        server.join().unwrap();
+        outcome
+    }
+
+    #[test]
+    fn the_status_is_read_whatever_pieces_it_comes_in() {
+        assert_eq!(answered(&[b"HTTP/1.1 200 OK\r\n\r\n"]).unwrap(), 200);
+        assert_eq!(answered(&[b"HTT", b"P/1.1 50", b"3 Service Unavailable\r\n"]).unwrap(), 503);
+        assert_eq!(answered(&[b"HTTP/1.1 404"]).unwrap(), 404);
+    }
+
+    #[test]
+    fn what_is_no_http_is_no_answer() {
+        const ANSWERS: [&[&[u8]]; 4] = [&[], &[b"SSH-2.0-x\r\n"], &[b"HTTP/1.1 ok\r\n"], &[&[0; 100]]];
+        for parts in ANSWERS {
+            assert_eq!(answered(parts).unwrap_err().kind(), ErrorKind::InvalidData, "{parts:?}");
+        }
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let question = HealthQuestion { authority: closed, path: "/".to_owned(), is_live: true };
+        assert_eq!(ask(&question).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    }
+}

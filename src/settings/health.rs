@@ -1,0 +1,127 @@
+//! What `deuteron health` asks, and where. Pure: arguments and variables are passed in.
+
+use std::net::IpAddr;
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use crate::flags::Variables;
+
+/// A question to a server, for the health checks of containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthQuestion {
+    /// The host and the port, as in a URL.
+    pub authority: String,
+    /// What is asked for.
+    pub path: String,
+    /// Whether it is whether the server lives, and not whether it is ready.
+    pub is_live: bool,
+}
+
+/// The arguments of the command.
+pub fn health_arguments() -> [Arg; 2] {
+    [
+        Arg::new("url")
+            .long("url")
+            .value_name("URL")
+            .help("Where the server is [default: http://127.0.0.1:8000, or what DEUTERON_HTTP_ADDRESS and DEUTERON_HTTP_PORT say]"),
+        Arg::new("live")
+            .long("live")
+            .action(ArgAction::SetTrue)
+            .help("Ask whether the server lives, instead of whether it is ready"),
+    ]
+}
+
+impl HealthQuestion {
+    /// Reads the arguments. The error is one line for a person.
+    pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Self, String> {
+        let is_live = matches.get_flag("live");
+        let own = if is_live { "/v2/health/live" } else { "/v2/health/ready" };
+        let (authority, path) = match matches.get_one::<String>("url") {
+            None => (local(variables), ""),
+            Some(url) => {
+                let rest = match url.split_once("://") {
+                    None => url.as_str(),
+                    Some(("http", rest)) => rest,
+                    Some((scheme, _)) => {
+                        return Err(format!(
+                            "--url={url}: expected http://HOST:PORT, and '{scheme}' is not spoken here"
+                        ));
+                    }
+                };
+                let end = rest.find('/').unwrap_or(rest.len());
+                let (authority, path) = rest.split_at(end);
+                (authority.to_owned(), path)
+            }
+        };
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if authority.is_empty()
+            || !authority.bytes().all(|byte| byte.is_ascii_graphic())
+            || !path.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(format!(
+                "--url={}: expected http://HOST:PORT",
+                matches.get_one::<String>("url").map_or("", String::as_str)
+            ));
+        }
+        let authority = if has_port { authority } else { format!("{authority}:80") };
+        let path = if path.is_empty() || path == "/" { own } else { path };
+        Ok(Self { authority, path: path.to_owned(), is_live })
+    }
+}
+
+/// Where a server listens that was started in the same surroundings, as the first process of a container is.
+fn local(variables: Variables) -> String {
+    let text = |name: &str| variables(name).and_then(|value| value.into_string().ok());
+    let port = text("DEUTERON_HTTP_PORT").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port != 0);
+    let address = text("DEUTERON_HTTP_ADDRESS").and_then(|address| address.parse::<IpAddr>().ok());
+    let host = match address.filter(|address| !address.is_unspecified()) {
+        Some(IpAddr::V6(address)) => format!("[{address}]"),
+        Some(IpAddr::V4(address)) => address.to_string(),
+        None => "127.0.0.1".to_owned(),
+    };
+    format!("{host}:{}", port.unwrap_or(8000))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn read(arguments: &str, variables: &str) -> Result<String, String> {
+        let command = clap::Command::new("health").args(health_arguments());
+        let words = std::iter::once("health").chain(arguments.split_whitespace());
+        let find = |name: &str| {
+            variables.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(OsString::from)
+        };
+        let question = HealthQuestion::read(&command.get_matches_from(words), &find)?;
+        Ok(format!("{} {}", question.authority, question.path))
+    }
+
+    #[test]
+    fn the_server_of_the_same_container_is_asked_unless_a_url_is_given() {
+        let check = |arguments: &str, variables: &str, want: &str| {
+            assert_eq!(read(arguments, variables).unwrap(), want, "{arguments:?} {variables:?}");
+        };
+        check("", "", "127.0.0.1:8000 /v2/health/ready");
+        check("--live", "", "127.0.0.1:8000 /v2/health/live");
+        check("", "DEUTERON_HTTP_PORT=9000", "127.0.0.1:9000 /v2/health/ready");
+        check("", "DEUTERON_HTTP_PORT=tcp://10.0.0.1:1", "127.0.0.1:8000 /v2/health/ready"); // Kubernetes sets it
+        check("", "DEUTERON_HTTP_ADDRESS=10.1.2.3 DEUTERON_HTTP_PORT=9", "10.1.2.3:9 /v2/health/ready");
+        check("", "DEUTERON_HTTP_ADDRESS=0.0.0.0", "127.0.0.1:8000 /v2/health/ready");
+        check("", "DEUTERON_HTTP_ADDRESS=::1", "[::1]:8000 /v2/health/ready");
+        check("--url=http://host:1234", "DEUTERON_HTTP_PORT=9000", "host:1234 /v2/health/ready");
+        check("--url=http://host/ --live", "", "host:80 /v2/health/live");
+        check("--url=[::1]:8000", "", "[::1]:8000 /v2/health/ready");
+        check("--url=http://host:1/v2/models/m/ready", "", "host:1 /v2/models/m/ready");
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_asked_is_refused() {
+        for (url, want) in [("https://host:1", "'https' is not spoken here"), ("http://", "expected http://HOST:PORT")]
+        {
+            let error = read(&format!("--url={url}"), "").unwrap_err();
+            assert!(error.contains(want), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A server that the system refuses something: descriptors, pinning, system calls that sandboxes forbid, space on a disk.
+//! It goes on as far as it can, at little cost, and says so once.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::folder::Folder;
+use crate::support::http::{self, Connection};
+use crate::support::repository::{self, Flavour};
+use crate::support::server::{Ports, Server};
+use crate::support::skipped::skip_unless_ci;
+
+const INFER: &str = "/v2/models/identity_fp32/infer";
+const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
+
+/// Time on a core that a process has used.
+fn cpu_time(id: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let (_, rest) = text.rsplit_once(") ").unwrap();
+    let ticks: u64 = rest.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
+}
+
+#[test]
+fn a_server_without_free_descriptors_waits_for_some_at_no_cost() {
+    for io in ["--io=auto", "--io=epoll", "--io=glommio"] {
+        let folder = repository::write(Flavour::Deuteron);
+        let ports = Ports::free();
+        let command = Server::command(folder.path(), &["--shards=2", io], ports);
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 256; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+        let server = Server::start(limited, ports);
+        let before = server.log().lines().count();
+        let mut first = Connection::open(server.http()).unwrap();
+        let held: Vec<_> = (0..400).filter_map(|_| TcpStream::connect(server.http()).ok()).collect();
+        assert!(held.len() > 300);
+        thread::sleep(Duration::from_millis(500));
+        let (start, used) = (Instant::now(), cpu_time(server.id()));
+        thread::sleep(Duration::from_secs(3));
+        let share = (cpu_time(server.id()) - used).as_secs_f64() / start.elapsed().as_secs_f64();
+        assert!(share <= 0.05, "{io}: {share:.3} of a core");
+        let lines = server.log().lines().count() - before;
+        assert!((1..=10).contains(&lines), "{io}: {lines} lines:\n{}", server.log());
+        // A connection that is open already is served as ever.
+        first.send(&http::request("POST", INFER, &[], BODY)).unwrap();
+        assert_eq!(first.receive().unwrap().status, 200, "{io}");
+        drop(held);
+        let start = Instant::now();
+        assert_eq!(http::post(server.http(), INFER, BODY).unwrap().status, 200, "{io}");
+        let took = start.elapsed();
+        assert!(took < Duration::from_millis(if cfg!(debug_assertions) { 250 } else { 100 }), "{io}: {took:?}");
+    }
+}
+
+/// Answers two system calls with an error and lets all else pass.
+fn forbid(calls: [(i64, i32); 2]) -> impl FnMut() -> io::Result<()> {
+    let jump = |call: i64, error: i32| {
+        let number = u32::try_from(call).expect("numbers of calls are small");
+        [
+            libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: number },
+            libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | error.unsigned_abs() },
+        ]
+    };
+    let [[one, two], [three, four]] = calls.map(|(call, error)| jump(call, error));
+    let load = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
+    let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
+    let mut filter = [load, one, two, three, four, allow];
+    move || {
+        let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
+        #[expect(unsafe_code, reason = "two prctl(2) that no crate here has")]
+        // SAFETY: the program outlives the call, which copies it.
+        let outcome = unsafe {
+            match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
+                0 => libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+                failed => failed,
+            }
+        };
+        if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[test]
+fn a_sandbox_without_openat2_or_pinning_serves_all_the_same() {
+    for (error, io) in [(libc::ENOSYS, "--io=auto"), (libc::EPERM, "--io=epoll"), (libc::EPERM, "--io=glommio")] {
+        let folder = repository::write(Flavour::Deuteron);
+        repository::add(folder.path(), "square", repository::SQUARE, None);
+        let ports = Ports::free();
+        let mut command = Server::command(folder.path(), &["--shards=2", io], ports);
+        #[expect(unsafe_code, reason = "the profile must be that of the child alone")]
+        // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+        unsafe {
+            command.pre_exec(forbid([(libc::SYS_openat2, error), (libc::SYS_sched_setaffinity, libc::EPERM)]));
+        }
+        let mut server = Server::start(command, ports);
+        assert_eq!(http::post(server.http(), INFER, BODY).unwrap().status, 200);
+        let log = server.log();
+        assert!(log.contains("shard 0 cannot be pinned to core") && log.contains("runs where it may"), "{log}");
+        assert_eq!(http::get(server.http(), "/v2/models/square/ready").unwrap().status, 200);
+        assert!(server.stop().success());
+    }
+}
+
+#[test]
+fn a_full_disk_for_traces_stops_nothing() {
+    let folder = repository::write(Flavour::Deuteron);
+    let flags = ["rate=1", "level=TIMESTAMPS", "triton,file=/dev/full", "triton,log-frequency=1"];
+    let flags = flags.map(|setting| format!("--trace-config={setting}"));
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let mut server = Server::deuteron(folder.path(), &flags);
+    for _ in 0..100 {
+        assert_eq!(http::post(server.http(), INFER, BODY).unwrap().status, 200);
+    }
+    assert!(server.stop().success());
+    let lines = server.log().lines().filter(|line| line.contains("trace")).count();
+    assert!(lines <= 10, "{}", server.log());
+}
+
+/// Debian's package faketime.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+#[test]
+fn a_clock_that_jumps_an_hour_either_way_moves_no_timer() {
+    if !std::path::Path::new(FAKETIME).exists() {
+        return skip_unless_ci("there is no libfaketime");
+    }
+    let folder = repository::write(Flavour::Deuteron);
+    let place = Folder::new("clock");
+    let clock = place.path().join("clock");
+    let set = |offset: &str| std::fs::write(&clock, offset).unwrap();
+    set("+0");
+    let ports = Ports::free();
+    let mut command = Server::command(folder.path(), &["--shards=1", "--drain-delay=1", "--access-log=1"], ports);
+    command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut server = Server::start(command, ports);
+    let mut kept = Connection::open(server.http()).unwrap();
+    for offset in ["+3600", "-3600", "+0", "+86400"] {
+        set(offset);
+        let start = Instant::now();
+        // A run of 0.3 s, on a connection that was idle across the jump.
+        kept.send(&http::request("POST", "/v2/models/slow/infer", &[], BODY)).unwrap();
+        assert_eq!(kept.receive().unwrap().status, 200, "{offset}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{offset}: {:?}", start.elapsed());
+        assert_eq!(http::get(server.http(), "/v2/health/ready").unwrap().status, 200);
+    }
+    set("-86400");
+    let start = Instant::now();
+    assert!(server.stop().success());
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
+}
