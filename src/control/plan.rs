@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
+use crate::control::certificates::Certificates;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
@@ -33,7 +34,7 @@ use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
-    ServiceOptions,
+    ServiceOptions, TlsOptions,
 };
 use crate::shard::shared_memory::SharedMemoryClient;
 use crate::wire::compression::deflate::DeflateLevel;
@@ -82,7 +83,7 @@ impl ServerPlan {
         settings: &Settings,
         models: Vec<LoadedVersion>,
         control: &ControlSender,
-        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
+        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &Certificates),
         shared_memory: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
@@ -196,7 +197,7 @@ pub fn server_context(
     settings: &Settings,
     shards: usize,
     control: &ControlSender,
-    (gpus, custom, run_memory): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
+    (gpus, custom, run_memory, certificates): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &Certificates),
 ) -> ServerContext {
     ServerContext {
         service: ServiceOptions {
@@ -256,6 +257,12 @@ pub fn server_context(
             mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         },
         shared_memory: None,
+        tls: TlsOptions {
+            initial: Arc::clone(certificates.configs()),
+            handshake_timeout: settings.tls.handshake_timeout,
+            handshakes_max: settings.tls.handshakes_max,
+            board: Arc::clone(certificates.board()),
+        },
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),

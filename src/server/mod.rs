@@ -11,13 +11,14 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
+use crate::control::certificates::{CertificateWaker, Certificates};
 use crate::control::initial_load::{InitialLoad, StartWatch};
 use crate::control::load_job::LoadContext;
 use crate::control::load_trial::LoadTrials;
@@ -83,16 +84,19 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let are_loaded = Arc::new(AtomicBool::new(false));
     let deadline = EndDeadline { timeout: settings.exit_timeout, is_finalizing: Arc::default() };
     // First of all: until the handlers are in place, a signal kills the process.
-    forward_signals(settings.log_file.is_some(), &messages, &are_loaded, deadline.clone())?;
+    let hangup = settings.log_file.is_some() || settings.tls.is_any_on();
+    let hangup = hangup.then(CertificateWaker::default);
+    forward_signals(hangup.clone(), &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
     let addresses = claim_addresses(settings)?;
+    let certificates = Certificates::load(&settings.tls)?;
     let settings = Arc::new(settings.clone());
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
-    let stand_in = || StandIn::start(&settings, &loader, addresses, &start, &end_on_failure(&messages));
+    let stand_in = || StandIn::start(&settings, (&loader, &certificates), addresses, &start, &end_on_failure(&messages));
     let stand_in = settings.listens_first.then(stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };
@@ -107,11 +111,12 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Sending fails only when the control thread has ended.
     let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
-    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
+    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &certificates);
     let plan = ServerPlan::new(&settings, loaded, &control, sources, shared_memory_client)?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     loader.services().gateway.connect(&server_context);
+    certificates.watch(&server_context, &hangup.unwrap_or_default());
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
@@ -235,15 +240,15 @@ impl EndDeadline {
 }
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal ends the server
-/// at once: nobody is served yet, and a model's own code may take for ever. SIGHUP opens the log's file again; without
-/// one it ends the process, as a terminal that is closed wants.
+/// at once: nobody is served yet, and a model's own code may take for ever. SIGHUP opens the log's file again, and reads
+/// the files of TLS; without either it ends the process, as a terminal that is closed wants.
 fn forward_signals(
-    has_log_file: bool,
+    hangup: Option<CertificateWaker>,
     messages: &mpsc::Sender<ControlMessage>,
     are_loaded: &Arc<AtomicBool>,
     deadline: EndDeadline,
 ) -> Result<(), Error> {
-    let reopening = has_log_file.then_some(SIGHUP);
+    let reopening = hangup.is_some().then_some(SIGHUP);
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(reopening));
     let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
     let (messages, are_loaded) = (messages.clone(), Arc::clone(are_loaded));
@@ -252,6 +257,7 @@ fn forward_signals(
         for signal in signals.forever() {
             if signal == SIGHUP {
                 log::reopen();
+                hangup.iter().filter_map(|waker| waker.get()).for_each(Thread::unpark);
                 continue;
             }
             if !are_loaded.load(Ordering::SeqCst) {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use crate::control::certificates::Certificates;
 use crate::control::model_loader::ModelLoader;
 use crate::control::plan::server_context;
 use crate::control::threads::{FatalHook, start_shards};
@@ -29,7 +30,7 @@ impl StandIn {
     /// `Unavailable` when it cannot listen.
     pub fn start(
         settings: &Settings,
-        loader: &ModelLoader,
+        (loader, certificates): (&ModelLoader, &Certificates),
         addresses: Addresses,
         start: &Arc<StartProgress>,
         failure: &FatalHook,
@@ -41,7 +42,7 @@ impl StandIn {
             }
         });
         let settings = Settings { exit_timeout: settings.exit_timeout.min(STAND_IN_EXIT_TIMEOUT), ..settings.clone() };
-        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
+        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), certificates);
         let server_context = Arc::new(server_context(&settings, 1, &control, sources));
         let overview = RepositoryOverview { models: Vec::new(), start: Some(Arc::clone(start)) };
         let parts = ShardParts {

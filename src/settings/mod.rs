@@ -4,12 +4,14 @@
 mod backend;
 mod metrics;
 mod table;
+mod tls;
 mod trace;
 mod value;
 mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::metrics::MetricsConfig;
+pub use crate::settings::tls::{PortTls, TlsSettings};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,
@@ -97,6 +99,7 @@ const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effe
 fn check(mut settings: Settings) -> Result<Settings, String> {
     let warnings = trace::check(&mut settings.trace)?;
     settings.warnings.extend(warnings);
+    settings.warnings.extend(tls::check(&settings.tls)?);
     if settings.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(

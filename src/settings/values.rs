@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
-use crate::settings::{BackendConfig, MetricsConfig, TraceSettings};
+use crate::settings::{BackendConfig, MetricsConfig, TlsSettings, TraceSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +128,8 @@ pub struct Settings {
     pub http2_control_frames_max: u32,
     /// PINGs and age of connections with gRPC calls.
     pub grpc_keep_alive: KeepAlivePolicy,
+    /// Which ports have TLS.
+    pub tls: TlsSettings,
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
@@ -355,6 +357,7 @@ impl Default for Settings {
             http2_resets_max: limits::CLIENT_RESETS_MAX,
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             grpc_keep_alive: KeepAlivePolicy::default(),
+            tls: TlsSettings::default(),
             io: Io::Auto,
             spin: Duration::ZERO,
             tells_timing: false,

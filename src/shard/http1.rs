@@ -12,7 +12,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -40,7 +40,7 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
 /// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
+pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, connection_guard: &ConnectionGuard) {
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
     let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
@@ -61,14 +61,15 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
 }
 
 /// Serves requests by `answer` until the connection ends. An answer is a reply, or nothing where it went to `parts`.
-pub async fn serve<A, F>(
+pub async fn serve<S, A, F>(
     shard: &Rc<Shard>,
-    socket: Socket,
+    socket: S,
     first: Vec<u8>,
     (connection_guard, http_trace): (&ConnectionGuard, Rc<HttpTrace>),
     parts: Rc<Http1Parts>,
     answer: A,
 ) where
+    S: ByteStream,
     A: Fn(Message, ReceiveReservation) -> F,
     F: Future<Output = Option<Reply>>,
 {
@@ -92,12 +93,15 @@ pub async fn serve<A, F>(
     session.take_first(&first);
     drop(first);
     // A socket error ends the connection; no peer is left to report it to.
-    let _ = session.run(answer).await;
+    let outcome = session.run(answer).await;
+    if S::IS_ENCRYPTED && outcome.is_ok() && session.finish().await.is_ok() {
+        session.socket.end_output();
+    }
 }
 
-struct Http1Session<'a> {
+struct Http1Session<'a, S> {
     shard: &'a Rc<Shard>,
-    socket: Socket,
+    socket: S,
     connection_guard: &'a ConnectionGuard,
     http_trace: Rc<HttpTrace>,
     connection: Http1Connection<AlignedBuffer>,
@@ -138,7 +142,7 @@ impl DepartureProbe {
     }
 }
 
-impl Http1Session<'_> {
+impl<S: ByteStream> Http1Session<'_, S> {
     fn take_first(&mut self, mut first: &[u8]) {
         while !first.is_empty() {
             let space = self.connection.input_space();

@@ -13,13 +13,13 @@ use crate::model::repository::index::{ModelOverview, VersionOverview};
 use crate::protocol::rest;
 use crate::runtime::clock;
 use crate::runtime::executor;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::shard::connections::ConnectionGuard;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &ConnectionGuard) {
+pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &ConnectionGuard) {
     let shard = Rc::clone(shard);
     let own = Rc::clone(&shard);
     let answer = move |message: Message, _| {
@@ -65,6 +65,7 @@ async fn text(shard: &Shard) -> String {
     metrics::encode_latencies(&mut text, &models, &sources.latencies, clock::epoch_millis(clock::now()));
     metrics::encode_cache(&mut text, &shards, shard.server_context.memory.cache_size);
     sources.host.encode(&mut text);
+    shard.server_context.tls.board.encode(&mut text);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());
     if let Some(queue) = &shard.server_context.traces.queue {

@@ -43,6 +43,7 @@ pub mod shared_memory;
 pub mod stream;
 pub mod supervisor;
 pub mod thread;
+pub mod tls;
 pub mod trace_settings;
 pub mod tracing;
 
@@ -62,21 +63,24 @@ use futures_lite::FutureExt;
 
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
+use crate::connection::tls::TlsConfig;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::ShardCells;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
-use crate::runtime::socket::{Listener, Socket};
+use crate::runtime::socket::{ByteStream, Listener, Socket};
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
-use crate::shard::connections::Connections;
+use crate::shard::connections::{ConnectionGuard, Connections};
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
+use crate::shard::server_context::TlsConfigs;
+use crate::shard::tls::ShardTls;
 use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
@@ -132,6 +136,8 @@ pub struct Shard {
     pub access: AccessSampler,
     /// Which requests are traced.
     pub traces: ShardTraces,
+    /// TLS of connections that begin.
+    pub tls: Rc<ShardTls>,
 }
 
 impl Shard {
@@ -213,6 +219,9 @@ impl Shard {
         while let Some(published) = mailbox.poll_traces() {
             self.traces.set(&published.table);
         }
+        while let Some(configs) = mailbox.poll_tls() {
+            self.tls.set(&configs);
+        }
     }
 
     /// Sets whether models may call other models on this shard.
@@ -272,14 +281,27 @@ impl Shard {
 /// What a listener serves.
 #[derive(Clone, Copy)]
 enum ListenerKind {
-    Inference,
+    Http,
+    Grpc,
     Metrics,
 }
 
+impl ListenerKind {
+    /// The TLS of its port.
+    const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
+        match self {
+            Self::Http => &configs.http,
+            Self::Grpc => &configs.grpc,
+            Self::Metrics => &configs.metrics,
+        }
+    }
+}
+
 fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
-    let inference =
-        [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
-    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics)));
+    let http = addresses.http.map(|address| (address, ListenerKind::Http));
+    let grpc = addresses.grpc.map(|address| (address, ListenerKind::Grpc));
+    let metrics = addresses.metrics.map(|address| (address, ListenerKind::Metrics));
+    let all = [http, grpc, metrics].into_iter().flatten();
     all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
 }
 
@@ -348,9 +370,10 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     executor::spawn(async move {
         let cells = Arc::clone(&shard.cells);
         let session = async {
-            match kind {
-                ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
-                ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &connection_guard).await,
+            match shard.tls.config(|configs| kind.tls(configs)) {
+                None => serve(&shard, socket, kind, &connection_guard).await,
+                // Boxed: it is large, and a plain connection should not take its memory.
+                Some(config) => Box::pin(serve_tls(&shard, socket, (kind, config), &connection_guard)).await,
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.
@@ -360,6 +383,31 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
         cells.connections_closed.add(1);
     })
     .detach();
+}
+
+async fn serve<S: ByteStream>(
+    shard: &Rc<Shard>,
+    socket: S,
+    kind: ListenerKind,
+    connection_guard: &ConnectionGuard,
+) {
+    match kind {
+        ListenerKind::Http | ListenerKind::Grpc => session::run(shard, socket, connection_guard).await,
+        ListenerKind::Metrics => metrics_endpoint::run(shard, socket, connection_guard).await,
+    }
+}
+
+async fn serve_tls(
+    shard: &Rc<Shard>,
+    socket: Socket,
+    (kind, config): (ListenerKind, TlsConfig),
+    connection_guard: &ConnectionGuard,
+) {
+    let socket = tls::accept(shard, socket, &config, connection_guard).await;
+    drop(config);
+    if let Some(socket) = socket {
+        serve(shard, socket, kind, connection_guard).await;
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
+use crate::connection::tls::TlsConfig;
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
 use crate::runtime::executor::IoPath;
 use crate::shard::control_request::ControlRequests;
@@ -37,6 +38,8 @@ pub struct ServerContext {
     pub control_link: ControlLink,
     /// The thread that owns the shared memory regions; none where the server has shared memory disabled.
     pub shared_memory: Option<SharedMemoryClient>,
+    /// The TLS of the ports that have it.
+    pub tls: TlsOptions,
     /// The trace settings, and the queue to the thread that writes traces.
     pub traces: TraceLink,
     /// Logs a warning.
@@ -91,6 +94,30 @@ pub struct ConnectionLimits {
     pub http2_control_frames_max: u32,
     /// PINGs and age of connections with gRPC calls.
     pub keep_alive: KeepAlivePolicy,
+}
+
+/// The TLS of the ports that have it.
+#[derive(Default)]
+pub struct TlsOptions {
+    /// The configurations at start; later ones come by the mailboxes.
+    pub initial: Arc<TlsConfigs>,
+    /// How long a handshake may take.
+    pub handshake_timeout: Duration,
+    /// Handshakes in progress per shard.
+    pub handshakes_max: usize,
+    /// What the metrics show of the certificates.
+    pub board: Arc<TlsBoard>,
+}
+
+/// The configuration of each port; none where it has no TLS.
+#[derive(Clone, Debug, Default)]
+pub struct TlsConfigs {
+    /// The HTTP port.
+    pub http: Option<TlsConfig>,
+    /// The gRPC port.
+    pub grpc: Option<TlsConfig>,
+    /// The metrics port.
+    pub metrics: Option<TlsConfig>,
 }
 
 /// How each shard runs.

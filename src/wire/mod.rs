@@ -14,3 +14,4 @@ pub mod proto;
 pub mod protobuf;
 pub mod toml;
 pub mod trace_context;
+pub mod x509;

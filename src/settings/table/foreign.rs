@@ -63,11 +63,6 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("buffer-manager-thread-count", "COUNT", "no thread is there to copy tensors"),
     inert!("reuse-http-port", BOOL, "the shards share their port in any case"),
     inert!("reuse-grpc-port", BOOL, "the shards share their port in any case"),
-    inert!("grpc-server-cert", "FILE", "this server speaks no TLS"),
-    inert!("grpc-server-key", "FILE", "this server speaks no TLS"),
-    inert!("grpc-root-cert", "FILE", "this server speaks no TLS"),
-    absent!("grpc-use-ssl", "TLS; put a proxy in front that has it"),
-    absent!("grpc-use-ssl-mutual", "TLS; put a proxy in front that has it"),
     absent!("model-namespacing", "models of one name in several repositories; --model-name names one"),
     absent!("allow-sagemaker", "the endpoints of SageMaker"),
     absent!("allow-vertex-ai", "the endpoints of Vertex AI"),
@@ -99,7 +94,7 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 17, "{names:?}");
+        assert_eq!(names.len(), 14, "{names:?}");
     }
 
     #[test]
@@ -114,6 +109,6 @@ mod tests {
             assert_eq!(settings, Settings::default());
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 5, "{names:?}");
+        assert_eq!(names.len(), 3, "{names:?}");
     }
 }

@@ -32,6 +32,7 @@ use crate::shard::server_context::{
     ServiceOptions,
 };
 use crate::shard::thread::{self, ShardParts};
+use crate::shard::server_context::TlsOptions;
 use crate::shard::trace_settings::TraceLink;
 use crate::tensor::{Datatype, Tensor};
 
@@ -258,6 +259,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             mailboxes: (0..SHARDS).map(|_| Default::default()).collect(),
         },
         shared_memory: None,
+        tls: TlsOptions::default(),
         traces: TraceLink::default(),
         warn: |_| {},
     }
