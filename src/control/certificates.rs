@@ -18,7 +18,7 @@ use crate::metrics::{PortExpiry, TlsBoard};
 use crate::runtime::clock;
 use crate::settings::{PortTls, TlsSettings};
 use crate::shard::ServerContext;
-use crate::shard::server_context::TlsConfigs;
+use crate::shard::tls_configs::TlsConfigs;
 
 /// What wakes the thread that reads the files, once it runs.
 pub type CertificateWaker = Arc<OnceLock<Thread>>;
@@ -53,8 +53,7 @@ impl Certificates {
         let ports = ports.map(|(port, _)| PortExpiry { port, at: Default::default() }).collect();
         let board = Arc::new(TlsBoard { ports, ..TlsBoard::default() });
         let fingerprint = fingerprint(&hasher, &files);
-        let certificates =
-            Self { settings: settings.clone(), configs: Arc::new(configs), board, fingerprint, hasher };
+        let certificates = Self { settings: settings.clone(), configs: Arc::new(configs), board, fingerprint, hasher };
         certificates.show();
         Ok(certificates)
     }
@@ -80,7 +79,11 @@ impl Certificates {
             // What was seen last; it is used when it is seen again.
             let mut seen = self.fingerprint;
             loop {
-                std::thread::park_timeout(if seen == self.fingerprint { TLS_FILES_INTERVAL } else { TLS_FILES_SETTLED });
+                std::thread::park_timeout(if seen == self.fingerprint {
+                    TLS_FILES_INTERVAL
+                } else {
+                    TLS_FILES_SETTLED
+                });
                 let Some(server_context) = server_context.upgrade() else { return };
                 let files = read(&self.settings);
                 let now = files.as_ref().map_or(UNREADABLE, |files| fingerprint(&self.hasher, files));
@@ -110,7 +113,9 @@ impl Certificates {
             }
             Err(text) => {
                 self.board.reload_failed.add(1);
-                log::error(&format!("the files of TLS have changed, and are not used: {text}; those before stay in use"));
+                log::error(&format!(
+                    "the files of TLS have changed, and are not used: {text}; those before stay in use"
+                ));
             }
         }
     }

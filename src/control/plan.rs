@@ -257,15 +257,19 @@ pub fn server_context(
             mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         },
         shared_memory: None,
-        tls: TlsOptions {
-            initial: Arc::clone(certificates.configs()),
-            handshake_timeout: settings.tls.handshake_timeout,
-            handshakes_max: settings.tls.handshakes_max,
-            board: Arc::clone(certificates.board()),
-        },
+        tls: tls_options(settings, certificates),
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),
+    }
+}
+
+fn tls_options(settings: &Settings, certificates: &Certificates) -> TlsOptions {
+    TlsOptions {
+        initial: Arc::clone(certificates.configs()),
+        handshake_timeout: settings.tls.handshake_timeout,
+        handshakes_max: settings.tls.handshakes_max,
+        board: Arc::clone(certificates.board()),
     }
 }
 

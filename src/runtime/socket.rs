@@ -218,12 +218,7 @@ impl ByteStream for Socket {
         }
     }
 
-    async fn write_all(
-        &mut self,
-        head: &mut Vec<u8>,
-        body: &[Bytes],
-        mut moved: impl FnMut(usize),
-    ) -> io::Result<()> {
+    async fn write_all(&mut self, head: &mut Vec<u8>, body: &[Bytes], mut moved: impl FnMut(usize)) -> io::Result<()> {
         poll_fn(|context| self.poll_written(context)).await?;
         let total = head.len() + body.iter().map(Bytes::len).sum::<usize>();
         if total == head.len()

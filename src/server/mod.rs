@@ -84,19 +84,18 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let are_loaded = Arc::new(AtomicBool::new(false));
     let deadline = EndDeadline { timeout: settings.exit_timeout, is_finalizing: Arc::default() };
     // First of all: until the handlers are in place, a signal kills the process.
-    let hangup = settings.log_file.is_some() || settings.tls.is_any_on();
-    let hangup = hangup.then(CertificateWaker::default);
+    let hangup = (settings.log_file.is_some() || settings.tls.is_any_on()).then(CertificateWaker::default);
     forward_signals(hangup.clone(), &messages, &are_loaded, deadline.clone())?;
     let began = clock::now();
     // Tried before the models load, so that a port in use is reported at once.
-    let addresses = claim_addresses(settings)?;
-    let certificates = Certificates::load(&settings.tls)?;
+    let (addresses, certificates) = (claim_addresses(settings)?, Certificates::load(&settings.tls)?);
     let settings = Arc::new(settings.clone());
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
-    let stand_in = || StandIn::start(&settings, (&loader, &certificates), addresses, &start, &end_on_failure(&messages));
+    let stand_in =
+        || StandIn::start(&settings, (&loader, &certificates), addresses, &start, &end_on_failure(&messages));
     let stand_in = settings.listens_first.then(stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };

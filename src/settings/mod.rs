@@ -14,8 +14,8 @@ pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::tls::{PortTls, TlsSettings};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
-    Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource, ResponseCompression,
-    Settings, TrialLoads,
+    ClientShm, Compat, ConfigForm, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource,
+    ResponseCompression, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;

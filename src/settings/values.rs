@@ -108,10 +108,8 @@ pub struct Settings {
     pub gpu_run_max: Duration,
     /// Bytes of the host's memory that GPUs read and write by themselves.
     pub pinned_memory_bytes_max: usize,
-    /// Whether clients may register regions of shared memory.
-    pub allows_client_shm: bool,
-    /// Bytes of inputs that one request may have in them.
-    pub client_shm_bytes_max: usize,
+    /// Regions of shared memory that clients register.
+    pub client_shm: ClientShm,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// What clients may do over REST.
@@ -148,6 +146,15 @@ pub struct Settings {
     pub allows_log_settings: Option<bool>,
     /// Which requests are traced, and where traces go.
     pub trace: TraceSettings,
+}
+
+/// Regions of shared memory that clients register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientShm {
+    /// Whether they may.
+    pub is_allowed: bool,
+    /// Bytes of inputs that one request may have in them.
+    pub bytes_max: usize,
 }
 
 /// How much there is of a resource.
@@ -347,8 +354,7 @@ impl Default for Settings {
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             gpu_run_max: limits::GPU_RUN_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
-            allows_client_shm: false,
-            client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
+            client_shm: ClientShm { is_allowed: false, bytes_max: limits::SHARED_MEMORY_BYTES_MAX },
             refuses_late: false,
             http_policy: ClientPolicy::default(),
             grpc_policy: ClientPolicy::default(),

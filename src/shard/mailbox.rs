@@ -18,8 +18,8 @@ use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
 use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
-use crate::shard::server_context::TlsConfigs;
 use crate::shard::shared_memory::PublishedRegions;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::{PublishedTraces, TraceReply};
 
 /// A change of the models, as one shard receives it.

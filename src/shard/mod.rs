@@ -44,6 +44,7 @@ pub mod stream;
 pub mod supervisor;
 pub mod thread;
 pub mod tls;
+pub mod tls_configs;
 pub mod trace_settings;
 pub mod tracing;
 
@@ -79,8 +80,8 @@ use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
-use crate::shard::server_context::TlsConfigs;
 use crate::shard::tls::ShardTls;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
@@ -385,12 +386,7 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     .detach();
 }
 
-async fn serve<S: ByteStream>(
-    shard: &Rc<Shard>,
-    socket: S,
-    kind: ListenerKind,
-    connection_guard: &ConnectionGuard,
-) {
+async fn serve<S: ByteStream>(shard: &Rc<Shard>, socket: S, kind: ListenerKind, connection_guard: &ConnectionGuard) {
     match kind {
         ListenerKind::Http | ListenerKind::Grpc => session::run(shard, socket, connection_guard).await,
         ListenerKind::Metrics => metrics_endpoint::run(shard, socket, connection_guard).await,

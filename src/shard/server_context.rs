@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::connection::tls::TlsConfig;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
 use crate::policy::{ClientPolicy, KeepAlivePolicy};
 use crate::runtime::executor::IoPath;
@@ -15,6 +14,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::shared_memory::SharedMemoryClient;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::TraceLink;
 use crate::wire::compression::deflate::DeflateLevel;
 
@@ -107,17 +107,6 @@ pub struct TlsOptions {
     pub handshakes_max: usize,
     /// What the metrics show of the certificates.
     pub board: Arc<TlsBoard>,
-}
-
-/// The configuration of each port; none where it has no TLS.
-#[derive(Clone, Debug, Default)]
-pub struct TlsConfigs {
-    /// The HTTP port.
-    pub http: Option<TlsConfig>,
-    /// The gRPC port.
-    pub grpc: Option<TlsConfig>,
-    /// The metrics port.
-    pub metrics: Option<TlsConfig>,
 }
 
 /// How each shard runs.

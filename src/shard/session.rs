@@ -34,7 +34,8 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, mut socket: S, connection_gua
 }
 
 /// What a client of TLS is told at a port without it.
-const PLAIN_PORT: &str = "this port has no TLS: connect with http://, or start the server with --http-use-ssl or --grpc-use-ssl";
+const PLAIN_PORT: &str =
+    "this port has no TLS: connect with http://, or start the server with --http-use-ssl or --grpc-use-ssl";
 
 /// Answers a client that speaks another protocol than its port does, and closes.
 pub async fn refuse<S: ByteStream>(mut socket: S, connection_guard: &ConnectionGuard, text: &str) {

@@ -34,7 +34,8 @@ use crate::shard::model_table::LocalModel;
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServiceOptions, TlsOptions,
+    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServiceOptions,
+    TlsOptions,
 };
 use crate::shard::trace_settings::{ShardTraces, TraceLink};
 use crate::shard::tracing::HttpTrace;

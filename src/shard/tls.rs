@@ -23,7 +23,7 @@ use crate::runtime::clock;
 use crate::runtime::socket::{ByteStream, Socket};
 use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::linger::linger;
-use crate::shard::server_context::TlsConfigs;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::{Shard, session};
 use crate::time::Instant;
 
@@ -182,8 +182,15 @@ async fn handshake(
     let closed = |_| HandshakeEnd::new(HandshakeFailure::Closed, "the client closed the connection");
     let connection = TlsConnection::new(config);
     let connection = connection.map_err(|fault| HandshakeEnd::new(HandshakeFailure::Malformed, &fault.text))?;
-    let mut stream =
-        TlsSocket { socket, connection, out: Vec::new(), sent: 0, is_behind: false, tls: Rc::clone(&shard.tls), has_failed: false };
+    let mut stream = TlsSocket {
+        socket,
+        connection,
+        out: Vec::new(),
+        sent: 0,
+        is_behind: false,
+        tls: Rc::clone(&shard.tls),
+        has_failed: false,
+    };
     let mut is_first = true;
     loop {
         let count = read_some(&mut stream, is_first, connection_guard).await?;
@@ -420,12 +427,7 @@ impl ByteStream for TlsSocket {
         Ok(staging.len())
     }
 
-    async fn write_all(
-        &mut self,
-        head: &mut Vec<u8>,
-        body: &[Bytes],
-        mut moved: impl FnMut(usize),
-    ) -> io::Result<()> {
+    async fn write_all(&mut self, head: &mut Vec<u8>, body: &[Bytes], mut moved: impl FnMut(usize)) -> io::Result<()> {
         poll_fn(|context| self.poll_written(context)).await?;
         let mut waiting = 0;
         for part in std::iter::once(&head[..]).chain(body.iter().map(|part| &part[..])) {

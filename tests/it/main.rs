@@ -76,5 +76,6 @@ mod software_gpu;
 mod statistics;
 mod streams;
 mod text_example;
+mod tls;
 mod trace;
 mod warm_up;

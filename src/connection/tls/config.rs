@@ -148,7 +148,9 @@ fn of_key(error: &Error) -> TlsFileFault {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             (TlsFile::Key, "is not that of the certificate".to_owned())
         }
-        Error::InvalidCertificate(error) => (TlsFile::Certificate, format!("has a certificate that is none: {error:?}")),
+        Error::InvalidCertificate(error) => {
+            (TlsFile::Certificate, format!("has a certificate that is none: {error:?}"))
+        }
         // Its text names the algorithm, and nothing of the key.
         _ => (TlsFile::Key, "is of a kind that is not known; expected RSA, ECDSA (P-256, P-384) or Ed25519".to_owned()),
     };

@@ -213,7 +213,9 @@ impl Pair {
                 return;
             }
             let mut rest = &out[..];
-            while !rest.is_empty() && self.client.read_tls(&mut rest).is_ok() && self.client.process_new_packets().is_ok()
+            while !rest.is_empty()
+                && self.client.read_tls(&mut rest).is_ok()
+                && self.client.process_new_packets().is_ok()
             {
                 let _ = self.client.reader().read_to_end(&mut self.client_plain);
             }

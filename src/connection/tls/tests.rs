@@ -17,7 +17,8 @@ fn fault(certificate: &[u8], key: &[u8], client_roots: Option<&[u8]>) -> TlsFile
 #[test]
 fn files_that_do_not_serve_are_told_by_their_name_and_never_by_their_contents() {
     let (certificate, key, roots) = (file("server.pem"), file("server.key"), file("authority.pem"));
-    let config = TlsConfig::new(&TlsPem { certificate: &certificate, key: &key, client_roots: Some(&roots) }, &[], || 0);
+    let config =
+        TlsConfig::new(&TlsPem { certificate: &certificate, key: &key, client_roots: Some(&roots) }, &[], || 0);
     assert!(config.unwrap().expires_at().is_some_and(|at| at > 4_000_000_000));
     let check = |fault: TlsFileFault, file, text: &str| {
         assert_eq!(fault.file, file, "{fault:?}");

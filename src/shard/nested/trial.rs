@@ -27,12 +27,12 @@ use crate::shard::gateway::ShardGateway;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlEvent, ControlSender};
 use crate::shard::receive_budget::ProcessReceiveBudget;
+use crate::shard::server_context::TlsOptions;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
     ServiceOptions,
 };
 use crate::shard::thread::{self, ShardParts};
-use crate::shard::server_context::TlsOptions;
 use crate::shard::trace_settings::TraceLink;
 use crate::tensor::{Datatype, Tensor};
 
