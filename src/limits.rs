@@ -182,8 +182,8 @@ pub const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// TLS handshakes that one shard has begun and not ended (`--tls-handshakes-max`): each takes some tens of kilobytes, and a
 /// shard does about a thousand in a second.
 pub const TLS_HANDSHAKES_MAX: usize = 1_000;
-/// Bytes of TLS records that are not read yet, on one connection: the largest record, and a handshake message that comes
-/// in several, as the certificates of a client may.
+/// Bytes of TLS records that are not read yet, on one connection. Half of it holds the largest record, or a handshake message
+/// that comes in several, as the certificates of a client may; the other half is room for what follows.
 pub const TLS_INPUT_SIZE_MAX: usize = 64 * 1024;
 /// Bytes of plaintext that are encrypted before they are sent, for one connection: as many as a socket takes at once, and
 /// some tens of microseconds of the shard's time.

@@ -153,7 +153,8 @@ pub async fn accept(
                     session::refuse(socket.socket, connection_guard, TLS_PORT).await;
                 }
                 Some(mut socket) => {
-                    if socket.send_now().is_ok() {
+                    let told = socket.send_now();
+                    if told.is_ok() {
                         let _ = linger(&mut socket.socket, watch, LINGER_TIMEOUT).await;
                     }
                 }
@@ -166,6 +167,10 @@ pub async fn accept(
 
 fn fail(shard: &Shard, peer: Option<SocketAddr>, reason: HandshakeFailure, text: &str) {
     shard.cells.tls.count_failure(reason);
+    if reason == HandshakeFailure::Closed {
+        // As probes of TCP do all day.
+        return;
+    }
     if let Some(others) = shard.tls.failure_line(clock::now()) {
         let peer = peer.map_or_else(|| "a client".to_owned(), |peer| peer.to_string());
         let others = if others == 0 { String::new() } else { format!("; {others} more since the last such line") };
@@ -245,10 +250,6 @@ async fn read_some(
     poll_fn(|context| {
         watch.register(context);
         let space = connection.input_space();
-        if space.is_empty() {
-            let text = "the client sent a message that is too large";
-            return Poll::Ready(Err(HandshakeEnd::new(HandshakeFailure::Malformed, text)));
-        }
         if let Poll::Ready(count) = socket.poll_read(context, space) {
             return Poll::Ready(Ok(count.unwrap_or(0)));
         }
@@ -365,9 +366,6 @@ impl ByteStream for TlsSocket {
                 Err(fault) => return Poll::Ready(Err(self.fail(fault))),
             }
             let room = self.connection.input_space();
-            if room.is_empty() {
-                return Poll::Ready(Err(ErrorKind::InvalidData.into()));
-            }
             match ready!(self.socket.poll_read(context, room))? {
                 // RFC 8446 §6.1: without close_notify somebody else may have cut the connection. What came is no whole.
                 0 => return Poll::Ready(Err(ErrorKind::UnexpectedEof.into())),

@@ -35,6 +35,9 @@ const RECORD_COST: usize = 64;
 /// Bytes of plaintext of one record (RFC 8446 §5.1).
 const RECORD_SIZE_MAX: usize = 16 * 1024;
 
+/// Bytes that may wait for those that complete them: so many always leave room in the buffer for more.
+const MESSAGE_SIZE_MAX: usize = TLS_INPUT_SIZE_MAX / 2;
+
 /// Bytes of plaintext whose records have at most [`READ_SIZE`] bytes.
 pub const SMALL_PLAIN_SIZE: usize = READ_SIZE - RECORD_COST;
 
@@ -121,7 +124,7 @@ impl TlsConnection {
         })
     }
 
-    /// Where the next bytes of the client go; empty only where it sends what nobody may buffer, which is a fault.
+    /// Where the next bytes of the client go; never empty.
     pub fn input_space(&mut self) -> &mut [u8] {
         self.input.spare(TLS_INPUT_SIZE_MAX)
     }
@@ -141,12 +144,7 @@ impl TlsConnection {
     /// # Errors
     /// What is wrong; its alert is appended.
     pub fn poll_handshake(&mut self, out: &mut Vec<u8>) -> Result<bool, TlsFault> {
-        loop {
-            match self.advance(Outgoing::Nothing, out, &mut [])?.0 {
-                Advance::Plain => {}
-                Advance::Blocked | Advance::Open => break,
-            }
-        }
+        while matches!(self.advance(Outgoing::Nothing, out, &mut [])?.0, Advance::Plain) {}
         self.input.shrink();
         Ok(!self.session.is_handshaking())
     }
@@ -249,6 +247,10 @@ impl TlsConnection {
                 Err(error) => stop = Some(Err(TlsFault::from_error(&error))),
             }
             self.input.consume(discard);
+            let is_plain = matches!(stop, Some(Ok(Advance::Plain)));
+            if stop.is_some() && !is_plain && self.input.pending().len() > MESSAGE_SIZE_MAX {
+                stop = Some(Err(TlsFault::malformed("the client sent a message that is too large")));
+            }
             match stop {
                 None => {}
                 Some(Ok(advance)) => return Ok((advance, filled)),
