@@ -174,7 +174,7 @@ impl Pair {
                 self.server.connection.encode_plain(&bytes, &mut self.server.out).expect("an open connection sends");
                 self.server_sent.extend_from_slice(&bytes);
             }
-            4 => {
+            4 if self.server.is_open => {
                 self.client.send_close_notify();
                 self.has_client_ended = true;
             }
