@@ -358,13 +358,13 @@ fn two_hundred_handshakes_at_once_are_all_done() {
     let Some(files) = Files::new(KeyKind::Rsa) else { return };
     let (_folder, server) = server(&files, &[]);
     let config = Arc::new(files.client(false));
-    let sockets: Vec<_> = (0..200).map(|_| connect(server.http(), &config).unwrap()).collect();
-    let (answered, next) = (AtomicUsize::new(0), std::sync::Mutex::new(sockets));
+    let mut sockets: Vec<_> = (0..200).map(|_| connect(server.http(), &config).unwrap()).collect();
+    let answered = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..50 {
+        while !sockets.is_empty() {
+            let own = sockets.split_off(sockets.len() - 4);
             scope.spawn(|| {
-                loop {
-                    let Some(stream) = next.lock().unwrap().pop() else { return };
+                for stream in own {
                     let mut connection = http::Connection::over(stream);
                     connection.send(&request("POST", INFER, &[], BODY.as_bytes())).unwrap();
                     assert_eq!(connection.receive().unwrap().status, 200);
