@@ -205,6 +205,30 @@ pub const HEAVY_RUN_MIN: Duration = Duration::from_millis(2);
 /// Time from the first byte of a head, of a frame, or from the start of a connection until it must be complete
 /// (`--http-head-timeout`).
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time from the accepted connection to the end of its TLS handshake (`--tls-handshake-timeout-secs`): some round trips
+/// around the world, and a client that computes slowly.
+pub const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// TLS handshakes that one shard has begun and not ended (`--tls-handshakes-max`): each takes some tens of kilobytes, and a
+/// shard does about a thousand in a second.
+pub const TLS_HANDSHAKES_MAX: usize = 1_000;
+/// Bytes of TLS records that are not read yet, on one connection. Half of it holds the largest record, or a handshake message
+/// that comes in several, as the certificates of a client may; the other half is room for what follows.
+pub const TLS_INPUT_SIZE_MAX: usize = 64 * 1024;
+/// Bytes of plaintext that are encrypted before they are sent, for one connection: as many as a socket takes at once, and
+/// some tens of microseconds of the shard's time.
+pub const TLS_WRITE_SIZE: usize = 64 * 1024;
+/// Tickets that a client gets to resume its TLS 1.3 session: one for its next connection, which brings another.
+pub const TLS_TICKETS: usize = 1;
+/// How often the files of certificates are looked at: a new one is in use within seconds, and reading some kilobytes costs
+/// nothing.
+pub const TLS_FILES_INTERVAL: Duration = Duration::from_secs(5);
+/// How long changed files of certificates must stay the same until they are used: certificate and key are two files, and
+/// are written one after the other.
+pub const TLS_FILES_SETTLED: Duration = Duration::from_millis(500);
+/// Bytes of a file with certificates or a key; the bundles of all public authorities have a quarter of it.
+pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
+/// How often a shard logs that TLS handshakes fail; those in between are counted in the next line.
+pub const TLS_FAILURES_PAUSE: Duration = Duration::from_secs(10);
 /// Time within which a body must make progress ([`BODY_STEP_SIZE`]) (`--http-body-timeout`).
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time within which the client must take `BODY_STEP_SIZE` bytes of a reply, or the rest of it, from the kernel too
@@ -598,6 +622,7 @@ const _: () = assert!(
     "a body of members of 64 KiB is taken, and the ratio is not looked at before the first slice"
 );
 const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
+const _: () = assert!(TLS_INPUT_SIZE_MAX >= 2 * (16 * 1024 + 2_048 + 5), "a record of the largest size is read whole");
 const _: () = assert!(INPUT_SIZE_MIN <= READ_SIZE, "a buffer starts smaller than it grows");
 const _: () = assert!(CHUNK_EXTENSIONS_SIZE_MAX * 2 < READ_SIZE, "a chunk line fits into half a buffer");
 const _: () = assert!(FRAME_SIZE_MAX <= STREAM_WINDOW_SIZE, "the largest frame fits into a window");

@@ -19,6 +19,7 @@ mod log_lines;
 mod responses;
 mod statistics;
 mod summary;
+mod tls;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +45,7 @@ pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::log_lines::encode_log_lines;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
+pub use crate::metrics::tls::{HandshakeFailure, PortExpiry, TlsBoard, TlsCells};
 
 use crate::metrics::statistics::nanos_of;
 
@@ -261,6 +263,8 @@ pub struct ShardCells {
     pub receive_memory_refused: Counter,
     /// Compressed requests and responses.
     pub compression: CompressionCells,
+    /// TLS handshakes.
+    pub tls: TlsCells,
     /// HTTP/2 streams that a client reset.
     pub client_resets: Counter,
     /// HTTP/2 streams that we reset.
@@ -406,7 +410,7 @@ pub fn own_names() -> Vec<String> {
     let text = encode(&[], &[], &[], &[]);
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
-    let others = others.chain(host::names()).chain(cache::names());
+    let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
@@ -711,6 +715,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
     connections::encode(out, shards);
     compression::encode(out, shards);
+    tls::encode(out, shards);
 }
 
 /// Appends the count of runs that the embedded engine refused.

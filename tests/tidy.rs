@@ -79,6 +79,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "control",
         &[
             "backend",
+            "connection",
             "settings",
             "error",
             "limits",
@@ -117,6 +118,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("cudarc", &["backend"]),
     ("std::fs", &["cli", "control", "loadgen", "log"]),
     ("regex_lite::", &["policy"]),
+    ("rustls::", &["connection"]),
     ("sha2::", &["control", "protocol"]),
     ("zstd_safe::", &["wire"]),
     ("clap::", &["cli", "flags", "settings", "loadgen"]),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use deuteron::runtime::executor::{self, IoPath, Runtime};
-use deuteron::runtime::socket::{Listener, Socket};
+use deuteron::runtime::socket::{ByteStream, Listener, Socket};
 
 /// The first argument of a process that echoes.
 pub const VERB: &str = "echo";

@@ -58,14 +58,13 @@ impl ControlThread {
         self.pending.clear();
     }
 
-    /// Looks again at what may have changed since the start, without a request lost. The log's file was opened again
-    /// already, by the thread that heard the signal.
+    /// Looks again at what may have changed since the start, without a request lost. The thread that heard the signal
+    /// has opened the log's file again, and has the files of TLS read.
     pub(super) fn reload(&mut self) {
         if self.is_draining {
             return;
         }
         self.surroundings.notifier.tell_reloading();
-        self.reload_files();
         if self.context.settings.control_mode == ControlMode::Poll {
             log::info("looks at the model repositories now, after SIGHUP");
             if self.is_scanning {
@@ -76,10 +75,6 @@ impl ControlThread {
         }
         self.surroundings.notifier.tell("READY=1");
     }
-
-    /// Files that the server keeps the contents of, apart from models: whatever holds such contents (certificates, keys,
-    /// lists of clients) is read again here, and keeps what it has where that fails.
-    fn reload_files(&mut self) {}
 
     /// Logs what the server does at the moment, in one line.
     pub(super) fn log_state(&self) {

@@ -8,6 +8,7 @@
 //! has dropped its handle after its last request, the version is freed.
 
 pub mod beneath;
+pub mod certificates;
 pub mod checksum;
 pub mod config_completion;
 pub mod cores;

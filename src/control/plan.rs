@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
+use crate::control::certificates::Certificates;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::loaded_version::LoadedVersion;
@@ -41,7 +42,7 @@ use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::server_context::GrpcDelays;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
-    ServiceOptions,
+    ServiceOptions, TlsOptions,
 };
 use crate::shard::shared_memory::SharedMemoryClient;
 use crate::wire::compression::deflate::DeflateLevel;
@@ -99,7 +100,7 @@ impl ServerPlan {
         settings: &Settings,
         models: Vec<LoadedVersion>,
         control: &ControlSender,
-        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
+        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &Certificates),
         (shared_memory, redis): (Option<SharedMemoryClient>, Option<Arc<CacheLink>>),
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
@@ -224,7 +225,7 @@ pub fn server_context(
     settings: &Settings,
     shards: usize,
     control: &ControlSender,
-    (gpus, custom, run_memory): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>),
+    (gpus, custom, run_memory, certificates): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &Certificates),
 ) -> ServerContext {
     ServerContext {
         service: service(settings),
@@ -264,6 +265,7 @@ pub fn server_context(
         },
         shared_memory: None,
         redis: None,
+        tls: tls_options(settings, certificates),
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),
@@ -364,6 +366,15 @@ pub fn choose_default_model(settings: &mut Settings, loaded: &[LoadedVersion]) -
             "failed to start Vertex AI service: Expect the model repository contains only a single model if default \
              model is not specified",
         )),
+    }
+}
+
+fn tls_options(settings: &Settings, certificates: &Certificates) -> TlsOptions {
+    TlsOptions {
+        initial: Arc::clone(certificates.configs()),
+        handshake_timeout: settings.tls.handshake_timeout,
+        handshakes_max: settings.tls.handshakes_max,
+        board: Arc::clone(certificates.board()),
     }
 }
 
@@ -473,7 +484,9 @@ mod tests {
         let sources = (Arc::default(), CustomMetrics::new(Vec::new()), Arc::new(RunMemory::new(1)));
         let size_max = |compat, grpc_message_size_max| {
             let settings = Settings { compat, grpc_message_size_max, ..Settings::default() };
-            let context = server_context(&settings, 1, &control, (&sources.0, &sources.1, &sources.2));
+            let certificates = Certificates::load(&settings.tls).unwrap();
+            let sources = (&sources.0, &sources.1, &sources.2, &certificates);
+            let context = server_context(&settings, 1, &control, sources);
             context.connection_limits.grpc_message_size_max
         };
         assert_eq!(size_max(Compat::Protocol, None), 64 << 20);

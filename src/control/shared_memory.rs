@@ -41,8 +41,8 @@ pub type FindGpus = Box<dyn Fn() -> Gpus + Send>;
 
 /// The channels between the shards and the two threads; none unless `--allow-client-shm` is on.
 pub fn shared_memory_client(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
-    let request_size_max = settings.client_shm_bytes_max;
-    settings.allows_client_shm.then(|| {
+    let request_size_max = settings.client_shm.bytes_max;
+    settings.client_shm.is_allowed.then(|| {
         let ((orders, ordered), copies) = (channel(), channel());
         let shared_memory_client = SharedMemoryClient::new(orders, copies.0.clone(), request_size_max);
         (shared_memory_client, SharedMemoryReceivers { orders: ordered, copies, request_size_max })

@@ -1,7 +1,7 @@
 //! The sockets of a shard, on our own ring or on glommio, behind one set of functions. Stays on its shard.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -150,6 +150,69 @@ pub fn take_inherited(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
         .collect()
 }
 
+/// A connection's bytes both ways: those of a socket as they are, or what somebody makes of them. Sessions are generic
+/// over it, so that each form costs what it needs and no more.
+pub trait ByteStream {
+    /// Whether others on the way see something else than these bytes.
+    const IS_ENCRYPTED: bool;
+
+    /// Receives into `space`; 0 when the peer has closed its side.
+    fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Sends some of `bytes`.
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Ready when the earlier send has finished or failed.
+    fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; [`Self::poll_written`] has the
+    /// result. False, and nothing is taken, where that is not possible or an earlier send is in flight.
+    fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool;
+
+    /// Sends as much of all parts as the kernel takes now; 0 if it takes nothing.
+    ///
+    /// # Errors
+    /// Where the connection failed.
+    fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Sends all of a head and the parts of a body; calls `moved` with the bytes sent each time. The end may be still in
+    /// flight when this returns: see [`Self::poll_written`].
+    ///
+    /// # Errors
+    /// Where the connection failed, now or in an earlier send.
+    fn write_all(
+        &mut self,
+        head: &mut Vec<u8>,
+        body: &[Bytes],
+        moved: impl FnMut(usize),
+    ) -> impl Future<Output = io::Result<()>>;
+
+    /// Whether the peer has reset the connection. Once its input has ended, neither a read nor an event would show
+    /// that.
+    fn is_reset(&self) -> bool;
+
+    /// Whether the peer has closed its side or reset the connection, also where input is unread before that.
+    fn is_hung_up(&self) -> bool;
+
+    /// Bytes that were sent and that the peer's machine has not acknowledged.
+    fn unacknowledged(&self) -> usize;
+
+    /// Lets the connection end by a reset when it is closed, so that the kernel does not keep what the peer never takes.
+    fn reset_at_close(&self);
+
+    /// The address at the other end, where it is still connected.
+    fn peer(&self) -> Option<SocketAddr>;
+
+    /// All that was to be sent was sent ([`Self::poll_written`]), and the connection is about to be closed.
+    fn end_output(&mut self);
+
+    /// Closes the sending side.
+    ///
+    /// # Errors
+    /// Where the socket is not connected any more.
+    fn shutdown_write(&mut self) -> impl Future<Output = io::Result<()>>;
+}
+
 /// One connection.
 pub enum Socket {
     /// On glommio.
@@ -158,62 +221,45 @@ pub enum Socket {
     Ring(RingStream),
 }
 
-impl Socket {
-    /// Receives into `space`; 0 when the peer has closed its side.
-    pub fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
+impl ByteStream for Socket {
+    const IS_ENCRYPTED: bool = false;
+
+    fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Glommio(stream) => Pin::new(stream).poll_read(context, space),
             Self::Ring(stream) => stream.poll_read(context, space),
         }
     }
 
-    /// Sends some of `bytes`.
-    pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Glommio(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Ring(stream) => stream.poll_write(context, bytes),
         }
     }
 
-    /// Ready when the earlier send has finished or failed.
-    pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Glommio(_) => Poll::Ready(Ok(())),
             Self::Ring(stream) => stream.poll_written(context),
         }
     }
 
-    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; [`Self::poll_written`] has the
-    /// result. False, and nothing is taken, on glommio, or if an earlier send is in flight.
-    pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
+    fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
         match self {
             Self::Glommio(_) => false,
             Self::Ring(stream) => stream.write_behind(bytes),
         }
     }
 
-    /// Sends as much of all parts as the kernel takes now, in one system call; 0 if it takes nothing.
-    ///
-    /// # Errors
-    /// Where the connection failed.
-    pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match send_vectored(&SockRef::from(&self.descriptor()), parts) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
     }
 
-    /// Sends all of a head and the parts of a body, vectored; calls `moved` with the bytes sent each time. A head
-    /// without a body may be taken and still be in flight when this returns: see [`Self::poll_written`].
-    ///
-    /// # Errors
-    /// Where the connection failed, now or in an earlier send.
-    pub async fn write_all(
-        &mut self,
-        head: &mut Vec<u8>,
-        body: &[Bytes],
-        mut moved: impl FnMut(usize),
-    ) -> io::Result<()> {
+    async fn write_all(&mut self, head: &mut Vec<u8>, body: &[Bytes], mut moved: impl FnMut(usize)) -> io::Result<()> {
         poll_fn(|context| self.poll_written(context)).await?;
         let total = head.len() + body.iter().map(Bytes::len).sum::<usize>();
         if total == head.len()
@@ -249,14 +295,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Whether the peer has reset the connection. Once its input has ended, neither a read nor an event would show
-    /// that.
-    pub fn is_reset(&self) -> bool {
+    fn is_reset(&self) -> bool {
         SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
     }
 
-    /// Whether the peer has closed its side or reset the connection, also where input is unread before that.
-    pub fn is_hung_up(&self) -> bool {
+    fn is_hung_up(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let descriptor = self.descriptor();
         let mut polled = [PollFd::new(&descriptor, PollFlags::RDHUP)];
@@ -264,8 +307,7 @@ impl Socket {
         is_ready && polled.iter().any(|one| !one.revents().is_empty())
     }
 
-    /// Bytes that were sent and that the peer's machine has not acknowledged.
-    pub fn unacknowledged(&self) -> usize {
+    fn unacknowledged(&self) -> usize {
         let mut count: libc::c_int = 0;
         #[expect(unsafe_code, reason = "rustix has no function for this ioctl")]
         // SAFETY: SIOCOUTQ writes one int, to a place that lives for the call; the descriptor is borrowed and open.
@@ -273,28 +315,26 @@ impl Socket {
         if outcome == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
     }
 
-    /// Lets the connection end by a reset when it is closed, so that the kernel does not keep what the peer never takes.
-    pub fn reset_at_close(&self) {
+    fn reset_at_close(&self) {
         // It fails only on a socket that is not connected any more.
         let _ = SockRef::from(&self.descriptor()).set_linger(Some(Duration::ZERO));
     }
 
-    /// The address at the other end, where it is still connected.
-    pub fn peer(&self) -> Option<SocketAddr> {
+    fn peer(&self) -> Option<SocketAddr> {
         SockRef::from(&self.descriptor()).peer_addr().ok()?.as_socket()
     }
 
-    /// Closes the sending side.
-    ///
-    /// # Errors
-    /// Where the socket is not connected any more.
-    pub async fn shutdown_write(&self) -> io::Result<()> {
+    fn end_output(&mut self) {}
+
+    async fn shutdown_write(&mut self) -> io::Result<()> {
         match self {
             Self::Glommio(stream) => stream.shutdown(Shutdown::Write).await.map_err(io::Error::from),
             Self::Ring(stream) => stream.shutdown_write(),
         }
     }
+}
 
+impl Socket {
     fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]

@@ -12,7 +12,6 @@ use crate::control::hand_over::{PassedSocket, Predecessor};
 use crate::error::Error;
 use crate::limits::BIND_RETRY_MAX;
 use crate::log;
-use crate::protocol::front_end::FrontEnd;
 use crate::runtime::claim::AddressClaim;
 use crate::runtime::{clock, socket};
 use crate::settings::{EndpointKind, Io, Settings, Supervision};
@@ -91,8 +90,8 @@ impl Listeners {
     /// `Unavailable` where another process was faster.
     pub fn listen_first(&mut self) -> Result<ListeningSockets, Error> {
         let mut sockets = self.listen(1)?.pop().unwrap_or_default();
-        let hosting = sockets.hosting.iter_mut().map(|(_, socket)| socket);
-        let all = sockets.inference.iter_mut().chain(&mut sockets.metrics).chain(hosting);
+        let ListeningSockets { http, grpc, metrics, sagemaker, vertex_ai } = &mut sockets;
+        let all = [http, grpc, metrics, sagemaker, vertex_ai].into_iter().flatten();
         all.for_each(|socket| socket.is_lent = true);
         Ok(sockets)
     }
@@ -122,11 +121,10 @@ impl Listeners {
                 let sockets = descriptors.into_iter().map(socket);
                 match endpoint {
                     EndpointKind::Metrics => shard.metrics.extend(sockets),
-                    EndpointKind::Grpc | EndpointKind::Http => shard.inference.extend(sockets),
-                    EndpointKind::SageMaker => {
-                        shard.hosting.extend(sockets.map(|socket| (FrontEnd::SageMaker, socket)));
-                    }
-                    EndpointKind::VertexAi => shard.hosting.extend(sockets.map(|socket| (FrontEnd::VertexAi, socket))),
+                    EndpointKind::Grpc => shard.grpc.extend(sockets),
+                    EndpointKind::Http => shard.http.extend(sockets),
+                    EndpointKind::SageMaker => shard.sagemaker.extend(sockets),
+                    EndpointKind::VertexAi => shard.vertex_ai.extend(sockets),
                 }
             }
         }

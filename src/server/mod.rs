@@ -14,13 +14,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
+use crate::control::certificates::{CertificateWaker, Certificates};
 use crate::control::hand_over::Successor;
 use crate::control::initial_load::{InitialLoad, StartWatch};
 use crate::control::load_job::LoadContext;
@@ -30,6 +31,7 @@ use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
 use crate::control::notify::{ServiceNotifier, Watchdog};
 use crate::control::plan::{PlannedModel, ServerPlan, choose_default_model};
+use crate::control::redis::RedisLink;
 use crate::control::repositories::Repositories;
 use crate::control::shared_memory::SharedMemoryReceivers;
 use crate::control::spawn::spawn;
@@ -100,29 +102,24 @@ fn serve(
     supervision: &Supervision,
     inherited: std::io::Result<Vec<OwnedFd>>,
 ) -> Result<ExitCode, Error> {
-    settings.warnings.iter().for_each(|warning| log::warning(warning));
     let (messages, receiver) = mpsc::channel();
     let are_loaded = Arc::new(AtomicBool::new(false));
     let deadline = EndDeadline::new(settings.exit_timeout);
     // First of all: until the handlers are in place, a signal kills the process.
-    forward_signals(settings, &messages, &are_loaded, deadline.clone())?;
+    let waker = CertificateWaker::default();
+    forward_signals(settings, &messages, (&are_loaded, &waker), deadline.clone())?;
     let program = std::env::current_exe();
     let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
     notifier.tell("STATUS=Loading models");
     let began = clock::now();
-    let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
-    settings.foreign.vertex_ai.check().map_err(no_paths)?;
-    // Tried before the models load, so that a port in use is reported at once.
-    let mut listeners = Listeners::claim(settings, supervision, inherited)?;
+    let (mut listeners, certificates, redis) = claim(settings, supervision, inherited)?;
     let mut settings = Arc::new(settings.clone());
-    // Before the models load, so that a login that Redis refuses is told at once.
-    let redis = redis::start(&settings)?;
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
-    let mut stand_in =
-        || StandIn::start(&settings, &loader, listeners.listen_first()?, &start, &end_on_failure(&messages, &deadline));
+    let (owners, failure) = ((&*loader, &certificates), end_on_failure(&messages, &deadline));
+    let mut stand_in = || StandIn::start(&settings, owners, listeners.listen_first()?, &start, &failure);
     let stand_in = settings.listens_first.then(&mut stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };
@@ -130,16 +127,14 @@ fn serve(
     let but_failed = initial.but_failed();
     let InitialLoad { loaded, models, .. } = initial;
     choose_default_model(Arc::make_mut(&mut settings), &loaded)?;
-    deadline.wait_for_finalizing(&loader);
-    are_loaded.store(true, Ordering::SeqCst);
-    loader.handle_started();
+    handle_loaded(&loader, &deadline, &are_loaded);
     let control = control_sender(&messages);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
-    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory());
+    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &certificates);
     let plan = ServerPlan::new(&settings, loaded, &control, sources, (shared_memory_client, redis))?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
-    loader.services().gateway.connect(&server_context);
+    certificates.watch(&server_context, &waker);
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
@@ -152,7 +147,6 @@ fn serve(
         thread_hooks,
         messages: messages.clone(),
     };
-    let failure = end_on_failure(&messages, &deadline);
     let (models, shards) = start_threads(&context, planned, models, &mut listeners, &failure)?;
     let loading_ended = clock::now();
     process_memory::trim();
@@ -170,6 +164,29 @@ fn serve(
     server_context.redis.iter().for_each(|link| link.end());
     end_workers(&ended, &loader, has_failed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What the server needs of the machine and of others. Tried before the models load, so that a port in use, a certificate
+/// that cannot be read or a login that Redis refuses is told at once.
+fn claim(
+    settings: &Settings,
+    supervision: &Supervision,
+    inherited: std::io::Result<Vec<OwnedFd>>,
+) -> Result<(Listeners, Certificates, Option<RedisLink>), Error> {
+    settings.warnings.iter().for_each(|warning| log::warning(warning));
+    let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
+    settings.foreign.vertex_ai.check().map_err(no_paths)?;
+    let listeners = Listeners::claim(settings, supervision, inherited)?;
+    let certificates = Certificates::load(&settings.tls)?;
+    let redis = redis::start(settings)?;
+    Ok((listeners, certificates, redis))
+}
+
+/// The first models are loaded: from now on a signal drains the server.
+fn handle_loaded(loader: &Arc<ModelLoader>, deadline: &EndDeadline, are_loaded: &AtomicBool) {
+    deadline.wait_for_finalizing(loader);
+    are_loaded.store(true, Ordering::SeqCst);
+    loader.handle_started();
 }
 
 /// How shards reach the control thread.
@@ -211,6 +228,7 @@ fn start_owners(
     server_context: &Arc<ServerContext>,
     settings: &Settings,
 ) -> Result<Option<TraceThread>, Error> {
+    loader.services().gateway.connect(server_context);
     if let Some(receivers) = receivers {
         let loader = Arc::clone(loader);
         shared_memory::start(receivers, server_context, Box::new(move || loader.gpus().clone()))?;
@@ -315,16 +333,18 @@ impl EndDeadline {
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal that ends the
 /// server ends it at once: nobody is served yet, and a model's own code may take for ever. So does a second one later.
-/// SIGHUP reloads; where the log goes to a terminal, that was closed, and the server drains.
+/// SIGHUP reloads, and has the files of TLS read again; where the log goes to a terminal, that was closed, and the server
+/// drains.
 fn forward_signals(
     settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,
-    are_loaded: &Arc<AtomicBool>,
+    (are_loaded, waker): (&Arc<AtomicBool>, &CertificateWaker),
     deadline: EndDeadline,
 ) -> Result<(), Error> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
     let (messages, are_loaded, delay) = (messages.clone(), Arc::clone(are_loaded), settings.drain_delay);
+    let waker = Arc::clone(waker);
     let has_terminal = settings.log_file.is_none() && std::io::stderr().is_terminal();
     let body = move || {
         let mut is_ending = false;
@@ -334,6 +354,7 @@ fn forward_signals(
                 SIGUSR2 => ControlMessage::HandOverOrdered,
                 SIGHUP if !has_terminal => {
                     log::reopen();
+                    waker.get().into_iter().for_each(Thread::unpark);
                     ControlMessage::Reload
                 }
                 // As a shell names an end by a signal, which the first process of a container could not have otherwise.

@@ -11,6 +11,7 @@ mod supervision;
 mod table;
 #[cfg(feature = "test-hooks")]
 mod test_hooks;
+mod tls;
 mod trace;
 mod value;
 mod values;
@@ -23,10 +24,11 @@ pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::supervision::{EndpointKind, PREDECESSOR, Supervision};
 #[cfg(feature = "test-hooks")]
 pub use crate::settings::test_hooks::TestHooks;
+pub use crate::settings::tls::{PortTls, TlsSettings};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
-    Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings, RateResource,
-    RateSettings, RepositoryRules, ResponseCompression, Settings, TrialLoads,
+    ClientShm, Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings,
+    RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;
@@ -126,6 +128,7 @@ const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effe
 fn check(mut settings: Settings) -> Result<Settings, String> {
     let warnings = trace::check(&mut settings.trace)?;
     settings.warnings.extend(warnings);
+    settings.warnings.extend(tls::check(&settings.tls)?);
     if settings.foreign.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(

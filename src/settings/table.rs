@@ -7,6 +7,7 @@ mod keep_alive;
 mod limit;
 mod metrics;
 mod policy;
+mod tls;
 mod trace;
 
 use std::path::PathBuf;
@@ -35,6 +36,10 @@ pub(super) const SECTIONS: &[Section<Settings>] = &[
     Section { title: "Queues, caches and shared memory", flags: limit::QUEUE_FLAGS },
     Section { title: "Connections", flags: limit::CONNECTION_FLAGS },
     Section { title: "Connections with gRPC calls", flags: keep_alive::FLAGS },
+    Section { title: "TLS of the HTTP port", flags: tls::HTTP_FLAGS },
+    Section { title: "TLS of the gRPC port", flags: tls::GRPC_FLAGS },
+    Section { title: "TLS of the metrics port", flags: tls::METRICS_FLAGS },
+    Section { title: "TLS handshakes", flags: tls::HANDSHAKE_FLAGS },
     Section { title: "What clients may do", flags: policy::FLAGS },
     Section { title: "Logs and timing", flags: LOG_FLAGS },
     Section { title: "Metrics", flags: metrics::FLAGS },

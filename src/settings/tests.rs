@@ -57,6 +57,12 @@ fn lines(flag: &Flag<Settings>) -> [String; 2] {
     let without = match name {
         // This flag is refused without the other.
         "load-model" => "m --model-control-mode=explicit",
+        "http-use-ssl" => "m --http-server-cert=c --http-server-key=k",
+        "grpc-use-ssl" => "m --grpc-server-cert=c --grpc-server-key=k",
+        "metrics-use-ssl" => "m --metrics-server-cert=c --metrics-server-key=k",
+        "http-use-ssl-mutual" => "m --http-server-cert=c --http-server-key=k --http-root-cert=r",
+        "grpc-use-ssl-mutual" => "m --grpc-server-cert=c --grpc-server-key=k --grpc-root-cert=r",
+        "metrics-use-ssl-mutual" => "m --metrics-server-cert=c --metrics-server-key=k --metrics-root-cert=r",
         "model-repository" => "",
         _ => "m",
     };
@@ -200,8 +206,8 @@ fn values_are_taken_in_the_forms_that_tritonserver_takes() {
     same("m --http-header-forward-pattern= --grpc-use-ssl=false --model-namespacing=0", "m");
     let named = |line: &str| serve(line).unwrap().id;
     assert_eq!((named("m --compat=triton"), named("m --compat=triton --id=a")), ("triton".into(), "a".into()));
-    let refused = serve("m --grpc-use-ssl=true").unwrap_err();
-    assert_eq!(refused, "--grpc-use-ssl=true: this server has it not: TLS; put a proxy in front that has it");
+    let refused = serve("m --allow-vertex-ai=true").unwrap_err();
+    assert_eq!(refused, "--allow-vertex-ai=true: this server has it not: the endpoints of Vertex AI");
 }
 
 #[test]
@@ -429,7 +435,9 @@ const TEST_HOOKS: [(&str, &str); 5] = [
 #[cfg(not(feature = "test-hooks"))]
 #[test]
 fn a_build_for_users_reads_no_test_hooks() {
-    assert_eq!(serve_with("m", &TEST_HOOKS), serve("m"));
+    let mut with = serve_with("m", &TEST_HOOKS).unwrap();
+    assert!(std::mem::take(&mut with.warnings).iter().all(|warning| warning.contains("has no effect here")));
+    assert_eq!(Ok(with), serve("m"));
 }
 
 #[cfg(feature = "test-hooks")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
-use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TraceSettings};
+use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TlsSettings, TraceSettings};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,10 +110,8 @@ pub struct Settings {
     pub gpu_run_max: Duration,
     /// Bytes of the host's memory that GPUs read and write by themselves.
     pub pinned_memory_bytes_max: usize,
-    /// Whether clients may register regions of shared memory.
-    pub allows_client_shm: bool,
-    /// Bytes of inputs that one request may have in them.
-    pub client_shm_bytes_max: usize,
+    /// Regions of shared memory that clients register.
+    pub client_shm: ClientShm,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// What clients may do over REST.
@@ -130,6 +128,8 @@ pub struct Settings {
     pub http2_control_frames_max: u32,
     /// PINGs and age of connections with gRPC calls.
     pub grpc_keep_alive: KeepAlivePolicy,
+    /// Which ports have TLS.
+    pub tls: TlsSettings,
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
@@ -148,6 +148,15 @@ pub struct Settings {
     pub allows_log_settings: Option<bool>,
     /// Which requests are traced, and where traces go.
     pub trace: TraceSettings,
+}
+
+/// Regions of shared memory that clients register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientShm {
+    /// Whether they may.
+    pub is_allowed: bool,
+    /// Bytes of inputs that one request may have in them.
+    pub bytes_max: usize,
 }
 
 /// The bounds of connections.
@@ -387,8 +396,7 @@ impl Default for Settings {
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             gpu_run_max: limits::GPU_RUN_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
-            allows_client_shm: false,
-            client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
+            client_shm: ClientShm { is_allowed: false, bytes_max: limits::SHARED_MEMORY_BYTES_MAX },
             refuses_late: false,
             http_policy: ClientPolicy::default(),
             grpc_policy: ClientPolicy::default(),
@@ -397,6 +405,7 @@ impl Default for Settings {
             http2_resets_max: limits::CLIENT_RESETS_MAX,
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             grpc_keep_alive: KeepAlivePolicy::default(),
+            tls: TlsSettings::default(),
             io: Io::Auto,
             spin: Duration::ZERO,
             tells_timing: false,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::limits::ACCESS_TEXT_SIZE_MAX;
 use crate::log::{self, AccessLine, Severity};
 use crate::runtime::clock;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::shard::Shard;
 use crate::shard::model_table::LocalModel;
 use crate::time::Instant;
@@ -194,7 +194,7 @@ fn text(bytes: &[u8]) -> String {
 
 impl Shard {
     /// Who is at the other end of a socket, where the access log wants to know.
-    pub fn access_peer(&self, socket: &Socket) -> Option<SocketAddr> {
+    pub fn access_peer(&self, socket: &impl ByteStream) -> Option<SocketAddr> {
         if self.access.is_on() { socket.peer() } else { None }
     }
 }

@@ -13,7 +13,7 @@ use crate::connection::http1::{AwaitedPart, Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, REST_TIMEOUT};
 use crate::metrics::{ClientTimer, Departure};
 use crate::protocol::front_end::FrontEnd;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -42,14 +42,14 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
-/// Serves the paths of a front end on a connection whose first bytes may have been read already. Returns the socket of a
+/// Serves the paths of a front end on a connection whose first bytes may have been read already. Returns the stream of a
 /// connection that is between two requests and has been idle for [`REST_TIMEOUT`]; none at its end.
-pub async fn run(
+pub async fn run<S: ByteStream>(
     shard: &Rc<Shard>,
-    socket: Socket,
+    socket: S,
     first: Vec<u8>,
     (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
-) -> Option<Socket> {
+) -> Option<S> {
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
     let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
@@ -72,15 +72,16 @@ pub async fn run(
 
 /// Serves requests by `answer` until the connection ends, or rests where it may. An answer is a reply, or nothing where it
 /// went to `parts`.
-pub async fn serve<A, F>(
+pub async fn serve<S, A, F>(
     shard: &Rc<Shard>,
-    (socket, may_rest): (Socket, bool),
+    (socket, may_rest): (S, bool),
     first: Vec<u8>,
     (connection_guard, http_trace): (&ConnectionGuard, Rc<HttpTrace>),
     parts: Rc<Http1Parts>,
     answer: A,
-) -> Option<Socket>
+) -> Option<S>
 where
+    S: ByteStream,
     A: Fn(Message, ReceiveReservation) -> F,
     F: Future<Output = Option<Reply>>,
 {
@@ -112,13 +113,19 @@ where
     session.take_first(&first);
     drop(first);
     // A socket error ends the connection; no peer is left to report it to.
-    let _ = session.run(answer).await;
-    session.is_resting.then_some(session.socket)
+    let outcome = session.run(answer).await;
+    if session.is_resting {
+        return Some(session.socket);
+    }
+    if S::IS_ENCRYPTED && outcome.is_ok() && session.finish().await.is_ok() {
+        session.socket.end_output();
+    }
+    None
 }
 
-struct Http1Session<'a> {
+struct Http1Session<'a, S> {
     shard: &'a Rc<Shard>,
-    socket: Socket,
+    socket: S,
     connection_guard: &'a ConnectionGuard,
     http_trace: Rc<HttpTrace>,
     connection: Http1Connection<AlignedBuffer>,
@@ -176,7 +183,7 @@ impl DepartureProbe {
     }
 }
 
-impl Http1Session<'_> {
+impl<S: ByteStream> Http1Session<'_, S> {
     fn take_first(&mut self, mut first: &[u8]) {
         while !first.is_empty() {
             let space = self.connection.input_space();

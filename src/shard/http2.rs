@@ -20,7 +20,7 @@ use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, LINGER_TIMEOUT};
 use crate::metrics::{ClientTimer, Departure};
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
-use crate::runtime::socket::{PARTS_MAX, Socket};
+use crate::runtime::socket::{ByteStream, PARTS_MAX};
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
@@ -39,7 +39,7 @@ use crate::wire::message::Message;
 const READS_MAX: usize = 8;
 
 /// Serves a connection whose first bytes were read already, the preface among them.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
+pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, connection_guard: &ConnectionGuard) {
     let limits = &shard.server_context.connection_limits;
     let settings = Http2Settings {
         streams_max: limits.http2_streams_max,
@@ -94,9 +94,9 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
     }
 }
 
-struct Http2Session<'a> {
+struct Http2Session<'a, S> {
     shard: &'a Rc<Shard>,
-    socket: Socket,
+    socket: S,
     connection_guard: &'a ConnectionGuard,
     link: Rc<Http2Link>,
     /// When the connection closes even if its last frames were not sent.
@@ -107,7 +107,7 @@ struct Http2Session<'a> {
     last_stream: StreamId,
 }
 
-impl Http2Session<'_> {
+impl<S: ByteStream> Http2Session<'_, S> {
     fn take_first(&self, mut first: &[u8]) {
         let mut connection = self.link.connection.borrow_mut();
         while !first.is_empty() {
@@ -140,7 +140,7 @@ impl Http2Session<'_> {
                 Poll::Ready(outcome) => outcome.map(|()| true)?,
                 Poll::Pending => false,
             };
-            self.handle_events(context);
+            handle_events(self.shard, &self.link, context);
             self.poll_write(context)?;
             self.end_reserved(context)?;
             self.count();
@@ -241,70 +241,6 @@ impl Http2Session<'_> {
         Poll::Ready(Ok(()))
     }
 
-    fn handle_events(&self, context: &mut Context<'_>) {
-        let now = clock::now();
-        loop {
-            let event = self.link.connection.borrow_mut().poll_event(now);
-            match event {
-                None => return,
-                Some(ConnectionEvent::Call { stream, is_post, deadline }) => {
-                    let link = Rc::clone(&self.link);
-                    match grpc::begin(self.shard, &link, stream, is_post, deadline) {
-                        Some(MessageConsumer::Infer { deadline, forwarded }) => {
-                            let shard = Rc::clone(self.shard);
-                            self.begin_work(stream, Departure::CallCancelled, context, |departure| {
-                                grpc::stream_infer(shard, link, stream, (deadline, forwarded), departure)
-                            });
-                        }
-                        Some(MessageConsumer::Reflection) => {
-                            let shard = Rc::clone(self.shard);
-                            self.begin_work(stream, Departure::CallCancelled, context, |_| {
-                                grpc::reflection(shard, link, stream)
-                            });
-                        }
-                        None => {}
-                    }
-                }
-                Some(ConnectionEvent::Whole { stream, token, message, deadline }) => {
-                    let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    let (coding, memory) = (link.coding(stream), link.take_memory(stream));
-                    let call = grpc::UnaryCall { stream, rpc: token, message, coding, memory, deadline };
-                    self.begin_work(stream, Departure::CallCancelled, context, |departure| {
-                        grpc::answer(shard, link, call, departure)
-                    });
-                }
-                Some(ConnectionEvent::Message { stream, message }) => {
-                    let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    let memory = link.take_memory(stream);
-                    self.begin_work(stream, Departure::StreamReset, context, |departure| {
-                        answer(shard, link, stream, (message, memory), departure)
-                    });
-                }
-                Some(ConnectionEvent::Fault { stream, fault }) => grpc::refuse(&self.link, stream, fault),
-                Some(ConnectionEvent::Next(stream)) => self.link.wake(stream),
-                Some(ConnectionEvent::Reset { stream, code }) => self.link.reset(stream, code),
-            }
-        }
-    }
-
-    /// Polls the work on a stream once, and spawns a task for it where it has to wait.
-    fn begin_work<W: Future<Output = ()> + 'static>(
-        &self,
-        stream: StreamId,
-        departure: Departure,
-        context: &mut Context<'_>,
-        work: impl FnOnce(Rc<Cell<Departure>>) -> W,
-    ) {
-        let departure = Rc::new(Cell::new(departure));
-        let mut work = Box::pin(AssertUnwindSafe(work(Rc::clone(&departure))).catch_unwind());
-        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
-            drop(work);
-            return finish(self.shard, &self.link, stream, outcome);
-        }
-        self.link.begin_work(stream, departure);
-        executor::spawn(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
-    }
-
     /// Sends as much as the kernel takes.
     fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let (now, write_timeout) = (clock::turn(), self.shard.server_context.connection_limits.timeouts.write);
@@ -379,6 +315,71 @@ impl Http2Session<'_> {
             self.shard.cells.framing_errors.add(1);
         }
     }
+}
+
+/// Begins what the messages of a connection ask for.
+fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<'_>) {
+    let (now, owner) = (clock::now(), (shard, link));
+    loop {
+        let event = link.connection.borrow_mut().poll_event(now);
+        match event {
+            None => return,
+            Some(ConnectionEvent::Call { stream, is_post, deadline }) => {
+                let link = Rc::clone(link);
+                match grpc::begin(shard, &link, stream, is_post, deadline) {
+                    Some(MessageConsumer::Infer { deadline, forwarded }) => {
+                        let shard = Rc::clone(shard);
+                        begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
+                            grpc::stream_infer(shard, link, stream, (deadline, forwarded), departure)
+                        });
+                    }
+                    Some(MessageConsumer::Reflection) => {
+                        let shard = Rc::clone(shard);
+                        begin_work(owner, stream, Departure::CallCancelled, context, |_| {
+                            grpc::reflection(shard, link, stream)
+                        });
+                    }
+                    None => {}
+                }
+            }
+            Some(ConnectionEvent::Whole { stream, token, message, deadline }) => {
+                let (shard, link) = (Rc::clone(shard), Rc::clone(link));
+                let (coding, memory) = (link.coding(stream), link.take_memory(stream));
+                let call = grpc::UnaryCall { stream, rpc: token, message, coding, memory, deadline };
+                begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
+                    grpc::answer(shard, link, call, departure)
+                });
+            }
+            Some(ConnectionEvent::Message { stream, message }) => {
+                let (shard, link) = (Rc::clone(shard), Rc::clone(link));
+                let memory = link.take_memory(stream);
+                begin_work(owner, stream, Departure::StreamReset, context, |departure| {
+                    answer(shard, link, stream, (message, memory), departure)
+                });
+            }
+            Some(ConnectionEvent::Fault { stream, fault }) => grpc::refuse(link, stream, fault),
+            Some(ConnectionEvent::Next(stream)) => link.wake(stream),
+            Some(ConnectionEvent::Reset { stream, code }) => link.reset(stream, code),
+        }
+    }
+}
+
+/// Polls the work on a stream once, and spawns a task for it where it has to wait.
+fn begin_work<W: Future<Output = ()> + 'static>(
+    (shard, link): (&Rc<Shard>, &Rc<Http2Link>),
+    stream: StreamId,
+    departure: Departure,
+    context: &mut Context<'_>,
+    work: impl FnOnce(Rc<Cell<Departure>>) -> W,
+) {
+    let departure = Rc::new(Cell::new(departure));
+    let mut work = Box::pin(AssertUnwindSafe(work(Rc::clone(&departure))).catch_unwind());
+    if let Poll::Ready(outcome) = work.as_mut().poll(context) {
+        drop(work);
+        return finish(shard, link, stream, outcome);
+    }
+    link.begin_work(stream, departure);
+    executor::spawn(continue_work(Rc::clone(shard), Rc::clone(link), stream, work)).detach();
 }
 
 type IoOutcome = Result<(), Box<dyn Any + Send>>;

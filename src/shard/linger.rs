@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::limits::READ_SIZE;
 use crate::runtime::clock;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::shard::connections::ConnectionWatch;
 
 /// Bytes that are read and discarded at most.
@@ -19,7 +19,7 @@ const LINGER_SIZE_MAX: usize = 1024 * 1024;
 ///
 /// # Errors
 /// The socket's error.
-pub async fn linger(socket: &mut Socket, watch: &ConnectionWatch, timeout: Duration) -> io::Result<()> {
+pub async fn linger<S: ByteStream>(socket: &mut S, watch: &ConnectionWatch, timeout: Duration) -> io::Result<()> {
     socket.shutdown_write().await?;
     watch.set_deadline(Some(clock::now() + timeout));
     let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);

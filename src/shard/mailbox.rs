@@ -19,6 +19,7 @@ use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
 use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
 use crate::shard::shared_memory::PublishedRegions;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::{PublishedTraces, TraceReply};
 
 /// A change of the models, as one shard receives it.
@@ -67,13 +68,14 @@ pub enum ControlEvent {
 pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
 /// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread
-/// pushes at most one change per control request, load and repository scan, one set of regions per region request, and one
-/// table per change of trace settings, and the number of those in flight is limited.
+/// pushes at most one change per control request, load and repository scan, one set of regions per region request, one
+/// table per change of trace settings, and one set of certificates per change of their files; the number of those in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
     changes: SegQueue<ModelChange>,
     regions: SegQueue<Arc<PublishedRegions>>,
     traces: SegQueue<Arc<PublishedTraces>>,
+    tls: SegQueue<Arc<TlsConfigs>>,
     nested: NestedQueue,
     waker: AtomicWaker,
     threads: OnceLock<Threads>,
@@ -98,6 +100,12 @@ impl ShardMailbox {
         self.waker.wake();
     }
 
+    /// Pushes the certificates of connections from now on, and wakes the shard.
+    pub fn push_tls(&self, configs: Arc<TlsConfigs>) {
+        self.tls.push(configs);
+        self.waker.wake();
+    }
+
     /// Pushes a call or an order of a model, and wakes the shard.
     pub fn push_nested(&self, work: NestedWork) -> PushOutcome {
         let outcome = self.nested.push(work);
@@ -118,6 +126,11 @@ impl ShardMailbox {
     /// The next trace settings.
     pub fn poll_traces(&self) -> Option<Arc<PublishedTraces>> {
         self.traces.pop()
+    }
+
+    /// The next certificates.
+    pub fn poll_tls(&self) -> Option<Arc<TlsConfigs>> {
+        self.tls.pop()
     }
 
     /// The next change.

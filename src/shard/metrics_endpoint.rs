@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use crate::error::{Code, Error};
 use crate::protocol::rest;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::shard::connections::ConnectionGuard;
 use crate::shard::metrics_text;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &ConnectionGuard) {
+pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &ConnectionGuard) {
     let shard = Rc::clone(shard);
     let own = Rc::clone(&shard);
     let answer = move |message: Message, _| {

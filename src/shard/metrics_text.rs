@@ -46,6 +46,7 @@ async fn text(shard: &Shard) -> String {
         metrics::encode_redis(&mut text, &shards, link.lanes().iter().map(|lane| &lane.cells));
     }
     sources.host.encode(&mut text);
+    shard.server_context.tls.board.encode(&mut text);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());
     if let Some(queue) = &shard.server_context.traces.queue {

@@ -48,6 +48,8 @@ pub mod shared_memory;
 pub mod stream;
 pub mod supervisor;
 pub mod thread;
+pub mod tls;
+pub mod tls_configs;
 pub mod trace_settings;
 pub mod tracing;
 
@@ -67,6 +69,7 @@ use futures_lite::FutureExt;
 
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
+use crate::connection::tls::TlsConfig;
 use crate::error::Error;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::ShardCells;
@@ -75,7 +78,7 @@ use crate::protocol::front_end::FrontEnd;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
-use crate::runtime::socket::{Listener, Socket};
+use crate::runtime::socket::{ByteStream, Listener, Socket};
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::{ConnectionGuard, Connections, Notice, SlotGrant, SlotKind, SlotRefusal};
@@ -86,6 +89,8 @@ use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::shared_cache::SharedCache;
+use crate::shard::tls::ShardTls;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
@@ -98,15 +103,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
-/// The sockets that a shard listens on; HTTP and gRPC are understood on all of the first.
+/// The sockets that a shard listens on.
 #[derive(Debug, Default)]
 pub struct ListeningSockets {
-    /// For inference.
-    pub inference: Vec<ListeningSocket>,
+    /// HTTP first; gRPC is understood too.
+    pub http: Vec<ListeningSocket>,
+    /// gRPC first; HTTP is understood too.
+    pub grpc: Vec<ListeningSocket>,
     /// For metrics: on one shard only.
     pub metrics: Vec<ListeningSocket>,
-    /// For the paths of hosting services, over HTTP/1.1.
-    pub hosting: Vec<(FrontEnd, ListeningSocket)>,
+    /// For the paths of SageMaker, over HTTP/1.1.
+    pub sagemaker: Vec<ListeningSocket>,
+    /// For the paths of Vertex AI, over HTTP/1.1.
+    pub vertex_ai: Vec<ListeningSocket>,
 }
 
 /// One of them.
@@ -154,6 +163,8 @@ pub struct Shard {
     pub access: AccessSampler,
     /// Which requests are traced.
     pub traces: ShardTraces,
+    /// TLS of connections that begin.
+    pub tls: Rc<ShardTls>,
 }
 
 impl Shard {
@@ -247,6 +258,9 @@ impl Shard {
         while let Some(published) = mailbox.poll_traces() {
             self.traces.set(&published.table);
         }
+        while let Some(configs) = mailbox.poll_tls() {
+            self.tls.set(&configs);
+        }
     }
 
     /// Sets whether models may call other models on this shard.
@@ -311,17 +325,32 @@ impl Shard {
 /// What a listener serves.
 #[derive(Clone, Copy)]
 enum ListenerKind {
-    Inference,
+    Http,
+    Grpc,
     Metrics,
     /// A hosting service's own paths, over HTTP/1.1 alone: nothing else may be reached by its port.
     Hosting(FrontEnd),
 }
 
+impl ListenerKind {
+    /// The TLS of its port; hosting services speak without it, to what is in front of them.
+    const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
+        match self {
+            Self::Http => &configs.http,
+            Self::Grpc => &configs.grpc,
+            Self::Metrics => &configs.metrics,
+            Self::Hosting(_) => &None,
+        }
+    }
+}
+
 fn listen(sockets: ListeningSockets, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
-    let inference = sockets.inference.into_iter().map(|socket| (socket, ListenerKind::Inference));
-    let metrics = sockets.metrics.into_iter().map(|socket| (socket, ListenerKind::Metrics));
-    let hosting = sockets.hosting.into_iter().map(|(front_end, socket)| (socket, ListenerKind::Hosting(front_end)));
-    let all = inference.chain(metrics).chain(hosting);
+    let ListeningSockets { http, grpc, metrics, sagemaker, vertex_ai } = sockets;
+    let of_kind = |sockets: Vec<ListeningSocket>, kind| sockets.into_iter().map(move |socket| (socket, kind));
+    let hosting = of_kind(sagemaker, ListenerKind::Hosting(FrontEnd::SageMaker));
+    let hosting = hosting.chain(of_kind(vertex_ai, ListenerKind::Hosting(FrontEnd::VertexAi)));
+    let all = of_kind(http, ListenerKind::Http).chain(of_kind(grpc, ListenerKind::Grpc));
+    let all = all.chain(of_kind(metrics, ListenerKind::Metrics)).chain(hosting);
     all.map(|(socket, kind)| {
         let listener = Listener::new(socket.descriptor, socket.is_lent, write_timeout)?.in_group(socket.group);
         Ok((Rc::new(listener), kind))
@@ -391,14 +420,10 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     executor::spawn(async move {
         let cells = Arc::clone(&shard.cells);
         let session = async {
-            match kind {
-                ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
-                // Boxed: all tasks of connections are as large as the largest of the two.
-                ListenerKind::Metrics => Box::pin(metrics_endpoint::run(&shard, socket, &connection_guard)).await,
-                ListenerKind::Hosting(front_end) => {
-                    // Boxed as in a session, so that a connection of any kind takes little before its first request.
-                    session::run_hosting(&shard, socket, &connection_guard, front_end).await;
-                }
+            match shard.tls.config(|configs| kind.tls(configs)) {
+                None => serve(&shard, socket, kind, &connection_guard).await,
+                // Boxed: it is large, and a plain connection should not take its memory.
+                Some(config) => Box::pin(serve_tls(&shard, socket, (kind, config), &connection_guard)).await,
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.
@@ -408,6 +433,28 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
         cells.connections_closed.add(1);
     })
     .detach();
+}
+
+async fn serve<S: ByteStream>(shard: &Rc<Shard>, socket: S, kind: ListenerKind, connection_guard: &ConnectionGuard) {
+    match kind {
+        ListenerKind::Http | ListenerKind::Grpc => session::run(shard, socket, connection_guard).await,
+        // Boxed: all tasks of connections are as large as the largest of the two.
+        ListenerKind::Metrics => Box::pin(metrics_endpoint::run(shard, socket, connection_guard)).await,
+        ListenerKind::Hosting(front_end) => session::run_hosting(shard, socket, connection_guard, front_end).await,
+    }
+}
+
+async fn serve_tls(
+    shard: &Rc<Shard>,
+    socket: Socket,
+    (kind, config): (ListenerKind, TlsConfig),
+    connection_guard: &ConnectionGuard,
+) {
+    let socket = tls::accept(shard, socket, &config, connection_guard).await;
+    drop(config);
+    if let Some(socket) = socket {
+        serve(shard, socket, kind, connection_guard).await;
+    }
 }
 
 /// A slot for a new connection; none where it is refused. Counts and says what was done for it.
@@ -420,7 +467,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
         }
     };
     let slot = match kind {
-        ListenerKind::Hosting(_) | ListenerKind::Inference => SlotKind::Client,
+        ListenerKind::Grpc | ListenerKind::Hosting(_) | ListenerKind::Http => SlotKind::Client,
         ListenerKind::Metrics => SlotKind::Metrics,
     };
     let peer = || socket.peer().map(|peer| peer.ip());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
 use crate::protocol::front_end::FrontEnds;
 use crate::queue::cache_link::CacheLink;
@@ -17,6 +17,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::shared_memory::SharedMemoryClient;
+use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::TraceLink;
 use crate::wire::compression::deflate::DeflateLevel;
 
@@ -46,6 +47,8 @@ pub struct ServerContext {
     pub shared_memory: Option<SharedMemoryClient>,
     /// The way to the Redis that is the response cache; none without one.
     pub redis: Option<Arc<CacheLink>>,
+    /// The TLS of the ports that have it.
+    pub tls: TlsOptions,
     /// The trace settings, and the queue to the thread that writes traces.
     pub traces: TraceLink,
     /// Logs a warning.
@@ -119,6 +122,19 @@ pub struct ConnectionLimits {
     pub http2_control_frames_max: u32,
     /// PINGs and age of connections with gRPC calls.
     pub keep_alive: KeepAlivePolicy,
+}
+
+/// The TLS of the ports that have it.
+#[derive(Default)]
+pub struct TlsOptions {
+    /// The configurations at start; later ones come by the mailboxes.
+    pub initial: Arc<TlsConfigs>,
+    /// How long a handshake may take.
+    pub handshake_timeout: Duration,
+    /// Handshakes in progress per shard.
+    pub handshakes_max: usize,
+    /// What the metrics show of the certificates.
+    pub board: Arc<TlsBoard>,
 }
 
 /// How each shard runs.

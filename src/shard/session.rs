@@ -2,21 +2,30 @@
 //! preface).
 
 use std::future::poll_fn;
+use std::io::IoSlice;
 use std::rc::Rc;
 use std::task::Poll;
 
-use crate::limits::INPUT_SIZE_MIN;
+use crate::connection::tls::HANDSHAKE_RECORD;
+use crate::limits::{INPUT_SIZE_MIN, LINGER_TIMEOUT};
 use crate::metrics::ClientTimer;
 use crate::protocol::front_end::FrontEnd;
 use crate::runtime::clock;
-use crate::runtime::socket::Socket;
+use crate::runtime::socket::ByteStream;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
+use crate::shard::linger::linger;
 use crate::shard::{Shard, http1, http2};
+use crate::wire::http1::HttpRefusal;
+use crate::wire::http1::reply::{self, BodyFraming, ConnectionOption};
 use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &ConnectionGuard) {
+pub async fn run<S: ByteStream>(shard: &Rc<Shard>, mut socket: S, connection_guard: &ConnectionGuard) {
     let Some(first) = read_first(shard, &mut socket, connection_guard, Awaited::Protocol).await else { return };
+    if !S::IS_ENCRYPTED && first.first() == Some(&HANDSHAKE_RECORD) {
+        shard.cells.framing_errors.add(1);
+        return refuse(socket, connection_guard, PLAIN_PORT).await;
+    }
     // Boxed: the futures are large, and a connection that has sent nothing yet should not take their memory.
     if first.starts_with(PREFACE) {
         return Box::pin(http2::run(shard, socket, first, connection_guard)).await;
@@ -25,22 +34,47 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &Conne
 }
 
 /// Serves a port of a hosting service, which speaks HTTP/1.1 alone.
-pub async fn run_hosting(shard: &Rc<Shard>, socket: Socket, connection_guard: &ConnectionGuard, front_end: FrontEnd) {
+pub async fn run_hosting<S: ByteStream>(
+    shard: &Rc<Shard>,
+    socket: S,
+    connection_guard: &ConnectionGuard,
+    front_end: FrontEnd,
+) {
     run_http1(shard, socket, Vec::new(), (connection_guard, front_end)).await;
 }
 
 /// Serves HTTP/1.1. A connection that rests between two requests takes as little as one before its first.
-async fn run_http1(
+async fn run_http1<S: ByteStream>(
     shard: &Rc<Shard>,
-    mut socket: Socket,
+    mut socket: S,
     mut first: Vec<u8>,
     (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
 ) {
     while let Some(resting) = Box::pin(http1::run(shard, socket, first, (connection_guard, front_end))).await {
         socket = resting;
         let next = read_first(shard, &mut socket, connection_guard, Awaited::Request).await;
-        let Some(next) = next else { return };
+        let Some(next) = next else {
+            if S::IS_ENCRYPTED {
+                socket.end_output();
+            }
+            return;
+        };
         first = next;
+    }
+}
+
+/// What a client of TLS is told at a port without it.
+const PLAIN_PORT: &str =
+    "this port has no TLS: connect with http://, or start the server with --http-use-ssl or --grpc-use-ssl";
+
+/// Answers a client that speaks another protocol than its port does, and closes.
+pub async fn refuse<S: ByteStream>(mut socket: S, connection_guard: &ConnectionGuard, text: &str) {
+    let (mut out, reply) = (Vec::new(), HttpRefusal::new(400, text.to_owned()).into_reply());
+    reply::encode_head(&reply, ConnectionOption::Close, BodyFraming::Length, &mut out);
+    reply.body.iter().for_each(|part| out.extend_from_slice(part));
+    // As many bytes as this the kernel takes at once from a connection that has sent none before.
+    if socket.try_write_vectored(&[IoSlice::new(&out)]).is_ok() {
+        let _ = linger(&mut socket, connection_guard.watch(), LINGER_TIMEOUT).await;
     }
 }
 
@@ -55,9 +89,9 @@ enum Awaited {
 
 /// Reads what comes next, of a new connection until the bytes are a preface or cannot become one; `None` when the peer
 /// left or the timeout passed before.
-async fn read_first(
+async fn read_first<S: ByteStream>(
     shard: &Shard,
-    socket: &mut Socket,
+    socket: &mut S,
     connection_guard: &ConnectionGuard,
     awaited: Awaited,
 ) -> Option<Vec<u8>> {

@@ -38,6 +38,7 @@ use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServiceOptions,
+    TlsOptions,
 };
 use crate::shard::trace_settings::{ShardTraces, TraceLink};
 use crate::shard::tracing::HttpTrace;
@@ -156,6 +157,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
         },
         shared_memory: None,
         redis: None,
+        tls: TlsOptions::default(),
         traces: TraceLink::default(),
         warn: |_| (),
     })
@@ -183,6 +185,7 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         buffers: RefCell::default(),
         access: AccessSampler::default(),
         traces: ShardTraces::new(&context.traces.initial),
+        tls: Rc::new(ShardTls::new(&context.tls.initial)),
         cells,
         server_context: context,
     })

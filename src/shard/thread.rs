@@ -21,6 +21,7 @@ use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::shared_cache::SharedCache;
+use crate::shard::tls::ShardTls;
 use crate::shard::trace_settings::ShardTraces;
 use crate::shard::{ListeningSockets, ServerContext, Shard};
 
@@ -123,6 +124,7 @@ impl Shard {
             buffers: RefCell::default(),
             access: AccessSampler::new(server_context.service.access_log_per_million, index),
             traces: ShardTraces::new(&server_context.traces.initial),
+            tls: Rc::new(ShardTls::new(&server_context.tls.initial)),
             server_context,
         })
     }

@@ -15,3 +15,4 @@ pub mod protobuf;
 pub mod resp;
 pub mod toml;
 pub mod trace_context;
+pub mod x509;

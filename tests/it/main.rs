@@ -86,5 +86,6 @@ mod statistics;
 mod streams;
 mod supervision;
 mod text_example;
+mod tls;
 mod trace;
 mod warm_up;

@@ -2,6 +2,7 @@
 //! server as a process: who asks for something gets through, what is idle gives its place up, each timer keeps to its
 //! flag, and all of it is counted.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -128,12 +129,14 @@ fn where_every_connection_is_busy_probes_and_operators_get_through_and_inference
     for io in ["--io=auto", "--io=glommio"] {
         let (_folder, server) = server(&["--connections-max=4", io]);
         let begun = b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{";
-        let mut busy: Vec<_> = (0..8).map(|_| connect(server.http(), begun)).collect();
+        let busy = RefCell::new(Vec::new());
         waits_until("none is idle", || {
-            // Those that were accepted before their bytes were read may have made room.
-            let _ = http::get(server.http(), LIVE);
+            // One whose bytes were not read yet when the next came has made room for that.
+            busy.borrow_mut().push(connect(server.http(), begun));
+            thread::sleep(Duration::from_millis(50));
             metric(server.metrics(), RESERVED) >= 1
         });
+        let mut busy = busy.into_inner();
         for _ in 0..200 {
             let answer = http::get(server.http(), LIVE).unwrap();
             assert_eq!((answer.status, answer.header("Connection")), (200, Some("close")), "{io}");

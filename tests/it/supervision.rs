@@ -188,7 +188,10 @@ fn passed_sockets_that_cannot_be_used_end_the_start_with_the_reason() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let text = refused(&[], "deuteron.socket");
-    assert!(text.contains("'deuteron.socket'") && text.contains("expected http, grpc or metrics"), "{text}");
+    assert!(
+        text.contains("'deuteron.socket'") && text.contains("expected http, grpc, metrics, sagemaker or vertex-ai"),
+        "{text}"
+    );
     let text = refused(&["--io=glommio"], "http");
     assert!(text.contains("--io=glommio cannot leave the sockets"), "{text}");
     let bound = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();

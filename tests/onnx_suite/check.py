@@ -18,6 +18,7 @@ import re
 import struct
 import sys
 import threading
+import time
 import types
 import warnings
 
@@ -157,13 +158,17 @@ class Client:
         self.threads = threading.local()
 
     def post(self, path, body, headers={}):
-        if not hasattr(self.threads, "connection"):
+        # A connection that has rested for long may be closed by the server at any moment.
+        now = time.monotonic()
+        if now - getattr(self.threads, "used", 0) > 30 or not hasattr(self.threads, "connection"):
             self.threads.connection = http.client.HTTPConnection(self.address, timeout=300)
         connection = self.threads.connection
         try:
             connection.request("POST", path, body, headers)
             answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read()
+            body = answer.read()
+            self.threads.used = time.monotonic()
+            return answer.status, answer.headers, body
         except Exception:
             connection.close()
             raise

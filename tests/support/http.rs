@@ -32,8 +32,8 @@ impl Response {
 }
 
 /// One connection, over which requests may follow each other.
-pub struct Connection {
-    stream: BufReader<TcpStream>,
+pub struct Connection<S = TcpStream> {
+    stream: BufReader<S>,
 }
 
 impl Connection {
@@ -43,7 +43,19 @@ impl Connection {
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self::over(stream))
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
+    /// Over what is connected already.
+    pub fn over(stream: S) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// What it is over.
+    pub fn stream(&mut self) -> &mut S {
+        self.stream.get_mut()
     }
 
     /// Sends bytes as they are.

@@ -199,8 +199,9 @@ impl Server {
                 panic!("the server ended with {status} before it was ready:\n{}", self.log());
             }
             let ready = http::get(self.http(), "/v2/health/ready");
-            // Where health is restricted, its refusal says that the server listens.
-            if ready.is_ok_and(|response| matches!(response.status, 200 | 403)) {
+            // Where health is restricted, or the port has TLS, its refusal says that the server listens.
+            let has_tls = |body: &[u8]| String::from_utf8_lossy(body).contains("this port has TLS");
+            if ready.is_ok_and(|response| matches!(response.status, 200 | 403) || has_tls(&response.body)) {
                 return;
             }
             thread::sleep(Duration::from_millis(5));

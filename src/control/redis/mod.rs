@@ -28,12 +28,15 @@ use crate::settings::{RedisSettings, Settings};
 use crate::time::Instant;
 use crate::wire::resp::{self, RespReply};
 
+/// The way to a Redis that is the response cache.
+pub type RedisLink = Arc<CacheLink>;
+
 /// Starts the threads, where Redis is the response cache, and waits for the first connection as long as one may take.
 /// Redis that cannot be reached is only warned of: requests do without until it is there.
 ///
 /// # Errors
 /// `InvalidArgument` where Redis refuses the login or the database; `Unavailable` when the system refuses a thread.
-pub fn start(settings: &Settings) -> Result<Option<Arc<CacheLink>>, Error> {
+pub fn start(settings: &Settings) -> Result<Option<RedisLink>, Error> {
     let Some(redis) = &settings.cache.redis else { return Ok(None) };
     let link = Arc::new(CacheLink::new(redis.connections, redis.lookup_timeout, redis.wait_timeout));
     let (connected, first) = channel();

@@ -1,13 +1,12 @@
-//! Flags of tritonserver that this server takes so that its command lines work, and that change nothing here. Those
-//! that would have to change something are refused, unless their value asks for nothing.
+//! Flags of tritonserver that this server takes so that its command lines work, and that change nothing here.
 
-use crate::flags::Fallback::{Absent, Text, Value};
+use crate::flags::Fallback::{Absent, Text};
 use crate::flags::Flag;
 use crate::flags::Takes::{Many, One};
 use crate::settings::Settings;
 
 /// The heading of the help.
-pub const TITLE: &str = "Of tritonserver: without effect here, or not built";
+pub const TITLE: &str = "Of tritonserver: without effect here";
 
 const BOOL: &str = "true|false";
 
@@ -39,22 +38,6 @@ macro_rules! inert_many {
     };
 }
 
-/// A switch for what this server has not: it may be off.
-macro_rules! absent {
-    ($name:literal, $why:literal) => {
-        Flag {
-            names: &[$name],
-            takes: One(BOOL),
-            default: Value("false"),
-            help: $why,
-            apply: |_, value| match crate::flags::parse_bool(value)? {
-                true => Err(concat!("this server has it not: ", $why).to_owned()),
-                false => Ok(()),
-            },
-        }
-    };
-}
-
 pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("http-thread-count", "COUNT", "each shard serves both protocols; --shards says how many there are"),
     inert!("grpc-infer-thread-count", "COUNT", "each shard serves both protocols; --shards says how many there are"),
@@ -63,11 +46,6 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("buffer-manager-thread-count", "COUNT", "no thread is there to copy tensors"),
     inert!("reuse-http-port", BOOL, "the shards share their port in any case"),
     inert!("reuse-grpc-port", BOOL, "the shards share their port in any case"),
-    inert!("grpc-server-cert", "FILE", "this server speaks no TLS"),
-    inert!("grpc-server-key", "FILE", "this server speaks no TLS"),
-    inert!("grpc-root-cert", "FILE", "this server speaks no TLS"),
-    absent!("grpc-use-ssl", "TLS; put a proxy in front that has it"),
-    absent!("grpc-use-ssl-mutual", "TLS; put a proxy in front that has it"),
     inert!("sagemaker-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
     inert!("vertex-ai-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
     inert!("repoagent-directory", "DIRECTORY", "the agent checksum is built in; a model that names another is refused"),
@@ -85,7 +63,7 @@ mod tests {
     #[test]
     fn a_flag_without_effect_warns_once_and_changes_nothing_else() {
         let mut names = Vec::new();
-        for flag in FLAGS.iter().filter(|flag| flag.default != Value("false")) {
+        for flag in FLAGS {
             let mut settings = Settings::default();
             if (flag.apply)(&mut settings, "x").is_err() {
                 continue;
@@ -97,21 +75,6 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 18, "{names:?}");
-    }
-
-    #[test]
-    fn what_cannot_be_left_out_without_harm_is_refused_unless_it_asks_for_nothing() {
-        let mut names = Vec::new();
-        for flag in FLAGS {
-            let (asks, asks_not) = if flag.default == Value("false") { ("true", "false") } else { ("x", "") };
-            let mut settings = Settings::default();
-            let Err(why) = (flag.apply)(&mut settings, asks) else { continue };
-            assert!(why.starts_with("this server has it not: "), "{why}");
-            assert_eq!((flag.apply)(&mut settings, asks_not), Ok(()));
-            assert_eq!(settings, Settings::default());
-            names.push(flag.name());
-        }
-        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(names.len(), 15, "{names:?}");
     }
 }

@@ -89,14 +89,14 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         default: Value("false"),
         help: "Let clients have tensors in shared memory, any that this process may open: a file of /dev/shm, a \
                GPU's",
-        apply: |settings, value| set(&mut settings.allows_client_shm, parse_bool(value)),
+        apply: |settings, value| set(&mut settings.client_shm.is_allowed, parse_bool(value)),
     },
     Flag {
         names: &["client-shm-bytes-max"],
         takes: One("BYTES"),
         default: Value("268435456"),
         help: "Bytes of inputs that one request may have in shared memory; beyond it 413",
-        apply: |settings, value| set_count(&mut settings.client_shm_bytes_max, value),
+        apply: |settings, value| set_count(&mut settings.client_shm.bytes_max, value),
     },
 ];
 

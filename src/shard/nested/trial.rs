@@ -28,6 +28,7 @@ use crate::shard::gateway::ShardGateway;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlEvent, ControlSender};
 use crate::shard::receive_budget::ProcessReceiveBudget;
+use crate::shard::server_context::TlsOptions;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
     ServiceOptions,
@@ -266,6 +267,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
         },
         shared_memory: None,
         redis: None,
+        tls: TlsOptions::default(),
         traces: TraceLink::default(),
         warn: |_| {},
     }

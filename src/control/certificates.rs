@@ -1,0 +1,215 @@
+//! The files of TLS: read at start, and again when they change or SIGHUP comes. What is wrong with them at start ends the
+//! server; later the files that were in use before stay, and the log tells. A thread of its own reads them, since a
+//! file system may be slow; shards get the new ones by their mailboxes, and connections keep those that they began with.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+
+use crate::connection::tls::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem};
+use crate::control::spawn::spawn;
+use crate::error::Error;
+use crate::limits::{TLS_FILE_SIZE_MAX, TLS_FILES_INTERVAL, TLS_FILES_SETTLED};
+use crate::log;
+use crate::metrics::{PortExpiry, TlsBoard};
+use crate::runtime::clock;
+use crate::settings::{PortTls, TlsSettings};
+use crate::shard::ServerContext;
+use crate::shard::tls_configs::TlsConfigs;
+
+/// What wakes the thread that reads the files, once it runs.
+pub type CertificateWaker = Arc<OnceLock<Thread>>;
+
+/// The certificates of a server.
+pub struct Certificates {
+    settings: TlsSettings,
+    configs: Arc<TlsConfigs>,
+    board: Arc<TlsBoard>,
+    /// What the files had when they were read.
+    fingerprint: u64,
+    hasher: RandomState,
+}
+
+/// The contents of the files of a port.
+struct PortFiles {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_roots: Option<Vec<u8>>,
+}
+
+impl Certificates {
+    /// Reads the files of the ports that have TLS.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when one of them cannot be read, or is not what its flag says.
+    pub fn load(settings: &TlsSettings) -> Result<Self, Error> {
+        let files = read(settings).map_err(Error::invalid)?;
+        let hasher = RandomState::new();
+        let configs = configs(settings, &files).map_err(Error::invalid)?;
+        let ports = settings.ports().into_iter().filter(|(_, port)| port.has_tls());
+        let ports = ports.map(|(port, _)| PortExpiry { port, at: Default::default() }).collect();
+        let board = Arc::new(TlsBoard { ports, ..TlsBoard::default() });
+        let fingerprint = fingerprint(&hasher, &files);
+        let certificates = Self { settings: settings.clone(), configs: Arc::new(configs), board, fingerprint, hasher };
+        certificates.show();
+        Ok(certificates)
+    }
+
+    /// What the ports have.
+    pub const fn configs(&self) -> &Arc<TlsConfigs> {
+        &self.configs
+    }
+
+    /// What the metrics show of them.
+    pub const fn board(&self) -> &Arc<TlsBoard> {
+        &self.board
+    }
+
+    /// Starts the thread that reads them again. It ends when the server does.
+    pub fn watch(mut self, server_context: &Arc<ServerContext>, waker: &CertificateWaker) {
+        if !self.settings.is_any_on() {
+            return;
+        }
+        let (waker, server_context) = (Arc::clone(waker), Arc::downgrade(server_context));
+        let started = spawn("certificates".to_owned(), move || {
+            let _ = waker.set(std::thread::current());
+            // What was seen last; it is used when it is seen again.
+            let mut seen = self.fingerprint;
+            loop {
+                std::thread::park_timeout(if seen == self.fingerprint {
+                    TLS_FILES_INTERVAL
+                } else {
+                    TLS_FILES_SETTLED
+                });
+                let Some(server_context) = server_context.upgrade() else { return };
+                let files = read(&self.settings);
+                let now = files.as_ref().map_or(UNREADABLE, |files| fingerprint(&self.hasher, files));
+                let is_settled = std::mem::replace(&mut seen, now) == now;
+                if is_settled && now != self.fingerprint {
+                    self.fingerprint = now;
+                    self.apply(files, &server_context);
+                }
+            }
+        });
+        if let Err(error) = started {
+            log::warning(&format!("certificates are not read again when they change: {error}"));
+        }
+    }
+
+    /// Uses changed files, if they are in order.
+    fn apply(&mut self, files: Result<Vec<Option<PortFiles>>, String>, server_context: &ServerContext) {
+        match files.and_then(|files| configs(&self.settings, &files)) {
+            Ok(configs) => {
+                self.configs = Arc::new(configs);
+                for mailbox in &server_context.control_link.mailboxes {
+                    mailbox.push_tls(Arc::clone(&self.configs));
+                }
+                self.board.reloaded.add(1);
+                log::info("the files of TLS have changed; new connections get the new certificates");
+                self.show();
+            }
+            Err(text) => {
+                self.board.reload_failed.add(1);
+                log::error(&format!(
+                    "the files of TLS have changed, and are not used: {text}; those before stay in use"
+                ));
+            }
+        }
+    }
+
+    /// Shows until when the certificates are valid, and warns of those that are not any more.
+    fn show(&self) {
+        let now = clock::epoch_millis(clock::now()) / 1_000;
+        let of_port = |name: &str| match name {
+            "http" => &self.configs.http,
+            "grpc" => &self.configs.grpc,
+            _ => &self.configs.metrics,
+        };
+        for PortExpiry { port, at } in &self.board.ports {
+            let expires_at = of_port(port).as_ref().and_then(TlsConfig::expires_at);
+            at.set(expires_at);
+            if expires_at.is_some_and(|at| at <= now) {
+                log::warning(&format!("the certificate in --{port}-server-cert has expired: clients will refuse it"));
+            }
+        }
+    }
+}
+
+/// Of files that cannot be read, so that this is told once.
+const UNREADABLE: u64 = 0;
+
+/// The files of each port, in the order of [`TlsSettings::ports`]. An error names the flag.
+fn read(settings: &TlsSettings) -> Result<Vec<Option<PortFiles>>, String> {
+    let of_port = |(name, port): (&str, &PortTls)| {
+        if !port.has_tls() {
+            return Ok(None);
+        }
+        let file = |flag: &str, path: &Option<PathBuf>| {
+            let path = path.as_deref().unwrap_or(Path::new(""));
+            read_file(path).map_err(|why| format!("--{name}-{flag} '{}' {why}", path.display()))
+        };
+        Ok(Some(PortFiles {
+            certificate: file("server-cert", &port.certificate)?,
+            key: file("server-key", &port.key)?,
+            client_roots: port.is_mutual.then(|| file("root-cert", &port.client_roots)).transpose()?,
+        }))
+    };
+    settings.ports().into_iter().map(of_port).collect()
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    let file = File::open(path).map_err(cannot)?;
+    let mut contents = Vec::new();
+    // One byte beyond the limit tells that there is more.
+    file.take(TLS_FILE_SIZE_MAX + 1).read_to_end(&mut contents).map_err(cannot)?;
+    if contents.len() as u64 > TLS_FILE_SIZE_MAX {
+        return Err(format!("has more than {TLS_FILE_SIZE_MAX} bytes"));
+    }
+    Ok(contents)
+}
+
+fn configs(settings: &TlsSettings, files: &[Option<PortFiles>]) -> Result<TlsConfigs, String> {
+    let mut made = Vec::new();
+    for ((name, port), files) in settings.ports().into_iter().zip(files) {
+        // No HTTP/2 on the metrics port.
+        let protocols: &[&[u8]] = match name {
+            "grpc" | "http" => &[ALPN_H2, ALPN_HTTP1],
+            _ => &[ALPN_HTTP1],
+        };
+        let config = |files: &PortFiles| {
+            let PortFiles { certificate, key, client_roots } = files;
+            let pem = TlsPem { certificate, key, client_roots: client_roots.as_deref() };
+            TlsConfig::new(&pem, protocols, wall_seconds).map_err(|fault| describe(name, port, &fault))
+        };
+        made.push(files.as_ref().map(config).transpose()?);
+    }
+    let mut made = made.into_iter();
+    let mut next = || made.next().flatten();
+    Ok(TlsConfigs { http: next(), grpc: next(), metrics: next() })
+}
+
+fn describe(name: &str, port: &PortTls, fault: &TlsFileFault) -> String {
+    let (flag, path) = match fault.file {
+        TlsFile::Certificate => ("server-cert", &port.certificate),
+        TlsFile::Key => ("server-key", &port.key),
+        TlsFile::ClientRoots => ("root-cert", &port.client_roots),
+    };
+    let path = path.as_deref().unwrap_or(Path::new(""));
+    format!("--{name}-{flag} '{}' {}", path.display(), fault.text)
+}
+
+fn fingerprint(hasher: &RandomState, files: &[Option<PortFiles>]) -> u64 {
+    let parts: Vec<_> = files
+        .iter()
+        .map(|files| files.as_ref().map(|files| (&files.certificate, &files.key, &files.client_roots)))
+        .collect();
+    hasher.hash_one(parts).max(UNREADABLE + 1)
+}
+
+fn wall_seconds() -> u64 {
+    clock::epoch_millis(clock::now()) / 1_000
+}
