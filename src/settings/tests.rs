@@ -206,8 +206,6 @@ fn values_are_taken_in_the_forms_that_tritonserver_takes() {
     same("m --http-header-forward-pattern= --grpc-use-ssl=false --model-namespacing=0", "m");
     let named = |line: &str| serve(line).unwrap().id;
     assert_eq!((named("m --compat=triton"), named("m --compat=triton --id=a")), ("triton".into(), "a".into()));
-    let refused = serve("m --allow-vertex-ai=true").unwrap_err();
-    assert_eq!(refused, "--allow-vertex-ai=true: this server has it not: the endpoints of Vertex AI");
 }
 
 #[test]

@@ -352,8 +352,14 @@ impl<S: ByteStream> Http1Session<'_, S> {
                 self.flush_some(context);
             }
             while self.parts.has_output() {
-                if !self.poll_parts(context)? {
-                    break;
+                match self.poll_parts(context) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        // A read in flight may have been told why, and what follows only that there is no connection.
+                        self.has_left(context);
+                        return Poll::Ready(Err(error));
+                    }
                 }
                 // There is room again.
                 if let Poll::Ready(reply) = work.as_mut().poll(context) {

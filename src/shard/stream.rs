@@ -102,7 +102,7 @@ struct StreamInfer {
     reports_load: bool,
     /// The latest message, where it is compressed, or too large for the shard to read. Until it is prepared no other is
     /// taken, so that requests keep their order.
-    preparing: Option<Pin<Box<dyn Future<Output = Result<PreparedMessage, Error>>>>>,
+    preparing: Option<Pin<Box<dyn Future<Output = Prepared>>>>,
     /// Requests in flight, in the order they arrived.
     requests: VecDeque<StreamRequest>,
     is_half_closed: bool,
@@ -116,6 +116,9 @@ struct StreamRequest {
     /// Whether its response waits for those of earlier requests. False for decoupled models.
     is_ordered: bool,
 }
+
+/// What becomes of a message that is prepared: an error ends the stream.
+type Prepared = Result<PreparedMessage, Error>;
 
 /// A message as its request begins.
 struct PreparedMessage {
