@@ -139,8 +139,9 @@ impl Server {
 
     /// Bytes that the process holds in memory.
     pub fn resident(&self) -> usize {
-        let text = fs::read_to_string(format!("/proc/{}/statm", self.id())).unwrap();
-        text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        let text = fs::read_to_string(format!("/proc/{}/statm", self.id())).expect("the server runs");
+        let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
+        pages.expect("it is a number") * 4096
     }
 
     /// What it has written so far, standard output and error in one. A thread of the server writes it, perhaps a moment
