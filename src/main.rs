@@ -10,7 +10,7 @@ use deuteron::settings::Supervision;
 use deuteron::{loadgen, server};
 
 /// What requests took goes back to the system within seconds, where the C library's allocator keeps it for ever
-/// (`docs/decisions/0031`).
+/// (`docs/decisions/0030`).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
