@@ -6,19 +6,29 @@ use std::time::Duration;
 use crate::flags::Variables;
 use crate::settings::Settings;
 
-/// Those that are read, besides the login of `--cache-config=redis`, which that reads itself.
-pub const READ: [&str; 7] = [
+/// Those that are read: here, by `--cache-config=redis` its login, and by the front ends of hosting services theirs.
+pub const READ: [&str; 17] = [
+    "AIP_HEALTH_ROUTE",
+    "AIP_HTTP_PORT",
+    "AIP_MODE",
+    "AIP_PREDICT_ROUTE",
+    "AIP_STORAGE_URI",
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
     "OTEL_BSP_MAX_QUEUE_SIZE",
     "OTEL_BSP_SCHEDULE_DELAY",
     "OTEL_RESOURCE_ATTRIBUTES",
+    "SAGEMAKER_BIND_TO_PORT",
+    "SAGEMAKER_SAFE_PORT_RANGE",
+    "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
+    "SAGEMAKER_TRITON_INFERENCE_TYPE",
+    "SAGEMAKER_TRITON_PING_MODE",
     "TRITONCACHE_REDIS_PASSWORD",
     "TRITONCACHE_REDIS_USERNAME",
     "TRITON_SERVER_CPU_ONLY",
 ];
 
 /// Those of Triton's own that change nothing, with the reason. Who sets one is warned.
-pub const WITHOUT_EFFECT: [(&str, &str); 18] = [
+pub const WITHOUT_EFFECT: [(&str, &str); 17] = [
     ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", TRITONS_TESTS),
     ("TRITONSERVER_DELAY_GRPC_COMPLETE", TRITONS_TESTS),
     ("TRITONSERVER_DELAY_GRPC_ENQUEUE", TRITONS_TESTS),
@@ -36,7 +46,6 @@ pub const WITHOUT_EFFECT: [(&str, &str); 18] = [
     ("TRITON_GCS_MOUNT_DIRECTORY", NO_STORES),
     ("TRITON_PARALLEL_INSTANCE_LOADING", "the instances of a model are always made side by side"),
     ("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "text of clients is always escaped in the log"),
-    ("AIP_MODE", "Vertex AI's protocol is not spoken"),
 ];
 
 const TRITONS_TESTS: &str = "it delays tritonserver for its own tests";
