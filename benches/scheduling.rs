@@ -1,6 +1,6 @@
 //! What the scheduler does under load: the mean batch and the wake-ups a request for 64 clients in closed loop, on one
 //! shard and on four, with and without a queue delay; and how much of the work is done in time when more comes than
-//! can be done, with and without `--admission=deadline`. The server is on core 0, the clients on core 1.
+//! can be done, by each rule of `--admission`. The server is on core 0, the clients on core 1.
 //!
 //! `cargo bench --bench scheduling [-- ROUNDS]`; needs `wrk` and `taskset`.
 
@@ -152,7 +152,7 @@ fn goodput(rounds: usize) {
     println!("{:<28} {:>30} {:>14} {:>18}", "", "answered in time a second", "late a second", "refusal p99, us");
     let folder = Folder::new("bench");
     add(folder.path(), "model", RUN_MS, "max_batch_size: 1");
-    let servers = ["none", "deadline"].map(|admission| {
+    let servers = ["none", "queue", "deadline"].map(|admission| {
         let server = start(folder.path(), &["--shards=1", &format!("--admission={admission}")]);
         (admission, server)
     });

@@ -78,9 +78,12 @@ pub const QUEUE_REQUESTS_MAX: usize = 1_024;
 pub const PRIORITY_LEVELS_MAX: u64 = 1_024;
 /// Priority levels whose waiting rows a forecast counts separately; all levels above share one count.
 pub const FORECAST_LEVELS_MAX: usize = 64;
-/// Time that `--admission=deadline` reserves between the end of a run and the deadline, for the wake-ups and the write
+/// Time that `--admission` reserves between the end of a run and the deadline, for the wake-ups and the write
 /// to the client's socket.
 pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
+/// Age at which a forecast of run times is tried again though it says that a request would be late: a model may have been
+/// slow once, and would be refused for ever.
+pub const FORECAST_AGE_MAX: Duration = Duration::from_secs(1);
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of a decoupled model's responses to one request that the client has not read yet. Beyond it the request fails:

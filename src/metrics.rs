@@ -578,7 +578,7 @@ const FAMILIES: [MetricFamily; 27] = [
     ),
     MetricFamily::counter(
         "deuteron_requests_late_total",
-        "Inference requests refused because they would have missed their deadline (--admission=deadline)",
+        "Inference requests refused at once because by measured run times they would have been late (--admission)",
         MetricValue::Figure(|model| model.late),
     ),
     MetricFamily::gauge(

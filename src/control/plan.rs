@@ -167,7 +167,7 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
         InstanceSite::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
         InstanceSite::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         InstanceSite::Worker => {
-            let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+            let policy = Policy { admission: settings.admission, ..loaded.policy() };
             #[cfg(feature = "test-hooks")]
             let policy = Policy {
                 hold: crate::scheduler::hold::FirstBatchHold {

@@ -28,7 +28,7 @@ use crate::backend::Responder;
 use crate::error::Error;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::BatchCells;
-use crate::queue::model_queue::admission_control::AdmissionControl;
+use crate::queue::model_queue::admission_control::{AdmissionControl, RequestDue};
 use crate::queue::model_queue::batcher::Batcher;
 use crate::queue::model_queue::counters::QueueCounters;
 use crate::queue::model_queue::locked::{LockedQueue, RequestClaims};
@@ -41,8 +41,7 @@ use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::response_order::ResponseOrder;
 use crate::queue::sync::{self, AtomicBool, Mutex, MutexGuard};
 use crate::scheduler::sequence::{SequencePolicy, Sequences};
-use crate::scheduler::{Claims, Policy, QueueBounds, ReleaseReason, Scheduler};
-use crate::time::Instant;
+use crate::scheduler::{AdmissionRule, Claims, Entry, Policy, QueueBounds, ReleaseReason, Scheduler, TimeoutAction};
 
 pub use crate::queue::model_queue::counters::batch_sizes;
 pub use crate::queue::model_queue::in_flight::NextWork;
@@ -178,8 +177,13 @@ impl ModelQueue {
     }
 
     /// A request is about to be queued: takes its share of the bounds.
-    pub(super) fn admit(&self, room: RequestSize, deadline: Option<Instant>, now: Instant) -> Result<(), QueueRefusal> {
-        self.admission.admit(room, deadline, now)
+    pub(super) fn admit(&self, entry: &Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
+        let room = entry.token.room();
+        let queue = self.policy.queue(room.level);
+        let may_expire = self.policy.admission == AdmissionRule::Queue && queue.timeout_action == TimeoutAction::Reject;
+        let timeout = may_expire.then(|| queue.timeout(entry.timeout)).flatten();
+        let due = RequestDue { expires_at: timeout.map(|timeout| entry.queued_at + timeout), deadline: entry.deadline };
+        self.admission.admit(room, due, entry.queued_at)
     }
 
     /// A request left the queue: an instance took it, or its shard withdrew it.

@@ -57,6 +57,8 @@ pub enum QueueRefusal {
     Full,
     /// The forecast says that its answer would be this much later than its deadline.
     Late(Duration),
+    /// The forecast says that it would wait until so long after its queue timeout or deadline.
+    Stuck(Duration),
 }
 
 impl QueuedRequest {

@@ -1,5 +1,5 @@
-//! Estimates whether a request will be answered by its deadline (`--admission=deadline`), from what waits before it,
-//! what runs, and how long batches take. Instances publish what they measure and shards read it. Each number is an
+//! Estimates when a request leaves the queue (`--admission=queue`) or is answered (`deadline`), from what waits before
+//! it, what runs, and how long batches take. Instances publish what they measure and shards read it. Each number is an
 //! atomic of its own and the numbers may be a few microseconds apart, which a forecast can bear. Pure.
 //!
 //! It leaves out how long an instance waits for resources of the rate limit. That depends on the runs and priorities of
@@ -10,8 +10,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::limits::FORECAST_LEVELS_MAX;
-use crate::scheduler::policy::Policy;
+use smallvec::SmallVec;
+
+use crate::limits::{FORECAST_AGE_MAX, FORECAST_LEVELS_MAX};
+use crate::scheduler::policy::{AdmissionRule, Policy};
 use crate::scheduler::run_time::{RunTimes, SIZE_CLASSES, size_class};
 use crate::time::Instant;
 
@@ -20,11 +22,14 @@ use crate::time::Instant;
 pub struct Forecast {
     /// Rows that wait, by priority level; levels past the last share its count.
     rows: Box<[AtomicUsize]>,
-    /// How long batches take at most, by class of size, in nanoseconds; 0 while unknown.
-    bounds: [AtomicU64; SIZE_CLASSES],
+    /// How long batches take, on average or at most as the rule has it, by class of size, in nanoseconds; 0 while unknown.
+    run_times: [AtomicU64; SIZE_CLASSES],
     /// When each instance will be idle, in nanoseconds; 0 for now.
     idle_at: Box<[AtomicU64]>,
     rows_max: AtomicU32,
+    /// When a batch was taken last, in nanoseconds.
+    taken_at: AtomicU64,
+    rule: AdmissionRule,
 }
 
 impl Forecast {
@@ -34,10 +39,17 @@ impl Forecast {
         let rows_max = if policy.is_batched { policy.rows_preferred_max() } else { 1 };
         Self {
             rows: (0..=levels).map(|_| AtomicUsize::new(0)).collect(),
-            bounds: std::array::from_fn(|_| AtomicU64::new(0)),
+            run_times: std::array::from_fn(|_| AtomicU64::new(0)),
             idle_at: (0..instances).map(|_| AtomicU64::new(0)).collect(),
             rows_max: AtomicU32::new(rows_max),
+            taken_at: AtomicU64::new(0),
+            rule: policy.admission,
         }
+    }
+
+    /// Which requests are refused by it.
+    pub const fn rule(&self) -> AdmissionRule {
+        self.rule
     }
 
     /// A request waits.
@@ -53,7 +65,8 @@ impl Forecast {
 
     /// An instance takes a batch of so many rows.
     pub fn handle_batch(&self, instance: usize, rows: u32, now: Instant) {
-        let idle_at = now + self.bound(rows).unwrap_or_default();
+        self.taken_at.store(now.as_nanos(), Ordering::Relaxed);
+        let idle_at = now + self.run_time(rows).unwrap_or_default();
         if let Some(cell) = self.idle_at.get(instance) {
             cell.store(idle_at.as_nanos(), Ordering::Relaxed);
         }
@@ -69,9 +82,10 @@ impl Forecast {
     /// Batches now take this long, and have so many rows at most.
     pub fn handle_times(&self, times: &RunTimes, rows_max: u32) {
         self.rows_max.store(rows_max.max(1), Ordering::Relaxed);
-        for (class, cell) in self.bounds.iter().enumerate() {
-            let bound = times.bound(1_u32 << class).unwrap_or_default();
-            cell.store(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let estimate = if self.rule == AdmissionRule::Queue { RunTimes::expected } else { RunTimes::bound };
+        for (class, cell) in self.run_times.iter().enumerate() {
+            let time = estimate(times, 1_u32 << class).unwrap_or_default();
+            cell.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 
@@ -79,7 +93,7 @@ impl Forecast {
     /// batch has run.
     pub fn answered_at(&self, level: u64, rows: u32, now: Instant) -> Option<Instant> {
         let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
-        let full = self.bound(rows_max)?;
+        let full = self.run_time(rows_max)?;
         let before = self.rows_before(level);
         let (mut batches, rest) = (before / rows_max as usize, before % rows_max as usize);
         let mut rows_with = u32::try_from(rest).unwrap_or(u32::MAX).saturating_add(rows.max(1));
@@ -87,13 +101,33 @@ impl Forecast {
             (batches, rows_with) = (batches + 1, rows.max(1));
         }
         debug_assert!(rows_with <= rows_max.max(rows), "a batch is too large only where one request is");
-        let mut idle_at: Vec<u64> = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).collect();
+        Some(self.started_at(batches, full, now) + self.run_time(rows_with)?)
+    }
+
+    /// When a request that comes now would leave the queue, likewise; `None` where no full batch waits before it: the
+    /// next instance that is idle takes it, and what that takes corrects a forecast that was wrong.
+    pub fn taken_at(&self, level: u64, now: Instant) -> Option<Instant> {
+        let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
+        let batches = self.rows_before(level) / rows_max as usize;
+        (batches > 0).then(|| Some(self.started_at(batches, self.run_time(rows_max)?, now)))?
+    }
+
+    /// Whether to admit a request that would be late, so that its run corrects a forecast that refuses all: nothing ran
+    /// for [`FORECAST_AGE_MAX`]. True for one request of those that ask at once.
+    pub fn takes_probe(&self, now: Instant) -> bool {
+        let taken_at = self.taken_at.load(Ordering::Relaxed);
+        let is_old = now.since(Instant::from_nanos(taken_at)) >= FORECAST_AGE_MAX;
+        let now = now.as_nanos();
+        is_old && self.taken_at.compare_exchange(taken_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// When the batch behind so many full ones starts. Instances take turns: every round, each runs one full batch.
+    fn started_at(&self, batches: usize, full: Duration, now: Instant) -> Instant {
+        let mut idle_at: SmallVec<[u64; 8]> = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).collect();
         idle_at.sort_unstable();
-        // Instances take turns: every round, each runs one full batch.
         let rounds = u32::try_from(batches / idle_at.len().max(1)).unwrap_or(u32::MAX);
         let first = idle_at.get(batches % idle_at.len().max(1)).copied().unwrap_or_default();
-        let started_at = Instant::from_nanos(first).max(now) + full.saturating_mul(rounds);
-        Some(started_at + self.bound(rows_with)?)
+        Instant::from_nanos(first).max(now) + full.saturating_mul(rounds)
     }
 
     fn rows_before(&self, level: u64) -> usize {
@@ -108,8 +142,8 @@ impl Forecast {
         self.rows.get(level).expect("there is a level 0 at least, and none past the last")
     }
 
-    fn bound(&self, rows: u32) -> Option<Duration> {
-        let nanos = self.bounds.get(size_class(rows))?.load(Ordering::Relaxed);
+    fn run_time(&self, rows: u32) -> Option<Duration> {
+        let nanos = self.run_times.get(size_class(rows))?.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 }
@@ -118,9 +152,13 @@ impl Forecast {
 mod tests {
     use super::*;
 
-    /// Batches of up to 4 rows; one takes 100 µs, of one or two rows 50.
     fn forecast(instances: usize, priority_levels: u64) -> Forecast {
-        let policy = Policy { rows_max: 4, is_batched: true, priority_levels, ..Policy::default() };
+        forecast_by(AdmissionRule::Deadline, instances, priority_levels)
+    }
+
+    /// Batches of up to 4 rows; one takes 100 µs, of one or two rows 50.
+    fn forecast_by(admission: AdmissionRule, instances: usize, priority_levels: u64) -> Forecast {
+        let policy = Policy { rows_max: 4, is_batched: true, priority_levels, admission, ..Policy::default() };
         let forecast = Forecast::new(&policy, instances);
         let mut times = RunTimes::new();
         for _ in 0..1000 {
@@ -169,6 +207,29 @@ mod tests {
         assert_eq!(micros(&forecast, 0, 1, 1030), 1170, "the second at 1120");
         forecast.handle_request(0, 4);
         assert_eq!(micros(&forecast, 0, 1, 1030), 1250, "the first again, after a full batch");
+    }
+
+    #[test]
+    fn a_request_leaves_the_queue_when_the_full_batches_before_it_have() {
+        let forecast = forecast_by(AdmissionRule::Queue, 2, 0);
+        let taken = || forecast.taken_at(0, Instant::from_micros(1000)).map(|at| at.since(Instant::ZERO).as_micros());
+        forecast.handle_batch(0, 4, Instant::from_micros(1000));
+        let mut got = Vec::new();
+        for _ in 0..6 {
+            got.push(taken());
+            forecast.handle_request(0, 2);
+        }
+        assert_eq!(got, [None, None, Some(1100), Some(1100), Some(1100), Some(1100)], "the other is idle, and takes four");
+        assert_eq!(taken(), Some(1200), "each has taken four, then the first again");
+    }
+
+    #[test]
+    fn one_request_a_second_is_let_through_where_nothing_runs() {
+        let forecast = forecast(1, 0);
+        forecast.handle_batch(0, 1, Instant::from_micros(500_000));
+        let got = [600_000, 1_499_999, 1_500_000, 1_500_000, 2_499_999, 2_500_000];
+        let got = got.map(|micros| forecast.takes_probe(Instant::from_micros(micros)));
+        assert_eq!(got, [false, false, true, false, false, true]);
     }
 
     #[test]

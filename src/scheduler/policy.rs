@@ -25,9 +25,8 @@ pub struct Policy {
     pub queue_delay_max: Duration,
     /// The latency that batch sizes and delays are chosen for, from measured run times (`target_latency_us`).
     pub latency_target: Option<Duration>,
-    /// Whether a request is refused that cannot be answered by its deadline
-    /// (`--admission=deadline`).
-    pub refuses_late: bool,
+    /// Which requests are refused at once (`--admission`).
+    pub admission: AdmissionRule,
     /// Whether responses leave in the order in which their requests came (`preserve_ordering`).
     pub preserves_order: bool,
     /// Number of priority levels, 1 being the highest; 0 for a single queue.
@@ -41,6 +40,21 @@ pub struct Policy {
     /// What the first batch waits for.
     #[cfg(feature = "test-hooks")]
     pub hold: FirstBatchHold,
+}
+
+/// Which requests are refused when they come, by what measured run times say of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdmissionRule {
+    /// Those that would be answered after their deadline: run times count by their upper bound, and a queue timeout that
+    /// the client sets is a deadline for the answer.
+    Deadline,
+    /// None: each waits until its time is over.
+    None,
+    /// Those that would still wait at the end of their queue timeout, or be answered after their deadline: run times
+    /// count by their mean, and what has no full batch before it is never refused, so that a forecast that is wrong is
+    /// corrected by the next run.
+    #[default]
+    Queue,
 }
 
 /// How long requests of one priority level may wait, and how many.
@@ -75,7 +89,7 @@ impl Default for Policy {
             rows_preferred: Vec::new(),
             queue_delay_max: Duration::ZERO,
             latency_target: None,
-            refuses_late: false,
+            admission: AdmissionRule::None,
             preserves_order: false,
             priority_levels: 0,
             priority_default: 0,

@@ -285,7 +285,7 @@ fn what_is_wrong_is_said_in_one_line() {
         check(&format!("m --cache-config={cache}"), &format!("--cache-config: {want}"));
     }
     check("m --cuda-memory-pool-byte-size=7", "--cuda-memory-pool-byte-size=7: expected GPU:BYTES, as in 0:67108864");
-    check("m --admission=maybe", "--admission=maybe: expected none or deadline");
+    check("m --admission=maybe", "--admission=maybe: expected none, queue or deadline");
     check("m --io=poll", "--io=poll: expected auto, epoll, glommio or ring");
     check("m --shards 0", "--shards=0: must be greater than 0.");
     let text = "--model-control-mode=off: expected none, poll or explicit";

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
+use crate::scheduler::AdmissionRule;
 use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TlsSettings, TraceSettings};
 
 /// How a server was asked to run.
@@ -112,8 +113,8 @@ pub struct Settings {
     pub pinned_memory_bytes_max: usize,
     /// Regions of shared memory that clients register.
     pub client_shm: ClientShm,
-    /// Whether a request is refused at once that would be answered after its deadline.
-    pub refuses_late: bool,
+    /// Which requests are refused at once.
+    pub admission: AdmissionRule,
     /// What clients may do over REST.
     pub http_policy: ClientPolicy,
     /// What they may do over gRPC.
@@ -397,7 +398,7 @@ impl Default for Settings {
             gpu_run_max: limits::GPU_RUN_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
             client_shm: ClientShm { is_allowed: false, bytes_max: limits::SHARED_MEMORY_BYTES_MAX },
-            refuses_late: false,
+            admission: AdmissionRule::default(),
             http_policy: ClientPolicy::default(),
             grpc_policy: ClientPolicy::default(),
             connections: ConnectionSettings::default(),

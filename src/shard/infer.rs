@@ -27,7 +27,7 @@ use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceede
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
 use crate::runtime::executor;
-use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
+use crate::scheduler::{AdmissionRule, Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel};
@@ -315,7 +315,8 @@ impl Shard {
         let queued_at = clock::now();
         // With admission by deadline, the client's own timeout limits the whole request, not only its time in the
         // queue.
-        let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| received + timeout);
+        let is_bounded = model_queue.policy().admission == AdmissionRule::Deadline && !timeout.is_zero();
+        let asked = is_bounded.then(|| received + timeout);
         let due = deadline.into_iter().chain(asked).min();
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = producer.borrow_mut().submit(entry);
@@ -514,7 +515,14 @@ fn refusal_text(refusal: QueueRefusal) -> String {
         QueueRefusal::Full => "Exceeds maximum queue size".to_owned(),
         QueueRefusal::Late(late) => {
             let late = late.as_micros();
-            format!("by measured run times it would be answered {late} us after its deadline (--admission=deadline)")
+            format!("by measured run times it would be answered {late} us after its deadline (--admission)")
+        }
+        QueueRefusal::Stuck(late) => {
+            let late = late.as_micros();
+            format!(
+                "Request timeout expired: by measured run times it would wait until {late} us after its timeout \
+                 (--admission=queue)"
+            )
         }
     }
 }

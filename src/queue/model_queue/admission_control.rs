@@ -1,11 +1,11 @@
-//! Which requests a model queue admits: the bounds on what waits, and the forecast where requests that would be late
-//! are refused (`--admission=deadline`).
+//! Which requests a model queue admits: the bounds on what waits, and the forecast by which requests that would be late
+//! are refused at once (`--admission`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::ADMISSION_SLACK;
 use crate::queue::queued_request::{QueueRefusal, RequestSize};
-use crate::scheduler::{Admission, Forecast, Policy, QueueBounds, Scheduler};
+use crate::scheduler::{Admission, AdmissionRule, Forecast, Policy, QueueBounds, Scheduler};
 use crate::time::Instant;
 
 pub(super) struct AdmissionControl {
@@ -16,26 +16,34 @@ pub(super) struct AdmissionControl {
     late: AtomicUsize,
 }
 
+/// When a request's time is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestDue {
+    /// Its time in the queue, where it is refused then.
+    pub expires_at: Option<Instant>,
+    /// Its time as a whole.
+    pub deadline: Option<Instant>,
+}
+
 impl AdmissionControl {
     pub(super) fn new(policy: &Policy, bounds: QueueBounds, instances: usize) -> Self {
         Self {
             admission: Admission::new(policy, bounds),
-            forecast: policy.refuses_late.then(|| Forecast::new(policy, instances)),
+            forecast: (policy.admission != AdmissionRule::None).then(|| Forecast::new(policy, instances)),
             late: AtomicUsize::new(0),
         }
     }
 
-    pub(super) fn admit(&self, room: RequestSize, deadline: Option<Instant>, now: Instant) -> Result<(), QueueRefusal> {
-        let forecast = self.forecast.as_ref();
-        let answered_at = forecast.and_then(|forecast| forecast.answered_at(room.level, room.rows, now));
-        if let Some((answered_at, deadline)) = answered_at.zip(deadline)
-            && answered_at + ADMISSION_SLACK > deadline
+    /// Takes the share of the bounds for a request that comes now.
+    pub(super) fn admit(&self, room: RequestSize, due: RequestDue, now: Instant) -> Result<(), QueueRefusal> {
+        if let Some(forecast) = &self.forecast
+            && let Some(refusal) = refusal(forecast, room, due, now)
         {
             self.late.fetch_add(1, Ordering::Relaxed);
-            return Err(QueueRefusal::Late((answered_at + ADMISSION_SLACK).since(deadline)));
+            return Err(refusal);
         }
         self.admission.enter(room.level, room.size).map_err(|_| QueueRefusal::Full)?;
-        if let Some(forecast) = forecast {
+        if let Some(forecast) = &self.forecast {
             forecast.handle_request(room.level, room.rows);
         }
         Ok(())
@@ -86,4 +94,20 @@ impl AdmissionControl {
     pub(super) fn late(&self) -> usize {
         self.late.load(Ordering::Relaxed)
     }
+}
+
+/// Why a request that comes now would be too late, if it would be.
+fn refusal(forecast: &Forecast, room: RequestSize, due: RequestDue, now: Instant) -> Option<QueueRefusal> {
+    if due == RequestDue::default() {
+        return None;
+    }
+    let after = |at: Instant, due: Option<Instant>| due.filter(|due| at > *due).map(|due| at.since(due));
+    let answered = || Some(forecast.answered_at(room.level, room.rows, now)? + ADMISSION_SLACK);
+    if forecast.rule() == AdmissionRule::Deadline {
+        let late = after(answered()?, due.deadline).map(QueueRefusal::Late)?;
+        return (!forecast.takes_probe(now)).then_some(late);
+    }
+    let taken_at = forecast.taken_at(room.level, now)?;
+    let stuck = after(taken_at, due.expires_at).or_else(|| after(taken_at, due.deadline)).map(QueueRefusal::Stuck);
+    stuck.or_else(|| after(answered()?, due.deadline).map(QueueRefusal::Late))
 }

@@ -45,7 +45,7 @@ impl QueueProducer {
     /// stays open, for the shard to release.
     pub fn submit(&mut self, mut entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
         let room = entry.token.room();
-        self.model_queue.admit(room, entry.deadline, entry.queued_at)?;
+        self.model_queue.admit(&entry)?;
         if self.room_seen <= self.room_least {
             self.make_room(entry.queued_at);
         }

@@ -12,9 +12,10 @@ use crate::queue::completions::Completions;
 use crate::queue::model_queue::poll::PollOutcome;
 use crate::queue::queued_request::{deadline_exceeded, timeout_expired};
 use crate::runtime::clock::now;
-use crate::scheduler::{Entry, QueuePolicy, ShapeKey};
+use crate::scheduler::{AdmissionRule, QueuePolicy, ShapeKey};
 use crate::shard::request_slots::RequestSlots;
 use crate::tensor::Tensor;
+use crate::time::Instant;
 
 fn clock() -> Instant {
     Instant::from_micros(1)
@@ -162,7 +163,7 @@ fn a_withdrawn_request_never_runs_and_leaves_its_room() {
 
 #[test]
 fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is_not() {
-    let policy = Policy { refuses_late: true, ..Policy::default() };
+    let policy = Policy { admission: AdmissionRule::Deadline, ..Policy::default() };
     let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
     let request_slots = request_slots();
     let due = |after: Duration| {
@@ -181,6 +182,47 @@ fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is
     // Two wait, of 20 ms each.
     assert!(matches!(submit(&mut producers[0], due(Duration::from_millis(45))), Err(QueueRefusal::Late(_))));
     assert_eq!(model_queue.waiting(), 2);
+}
+
+#[test]
+fn a_request_that_would_still_wait_at_its_timeout_is_refused_at_once_and_never_where_nothing_is_before_it() {
+    let timeouts = |action| QueuePolicy {
+        timeout_action: action,
+        timeout_default: Duration::from_millis(30),
+        may_override: true,
+        ..QueuePolicy::default()
+    };
+    let levels = [(1, timeouts(TimeoutAction::Reject)), (2, timeouts(TimeoutAction::Delay))];
+    let policy = Policy {
+        admission: AdmissionRule::Queue,
+        priority_levels: 2,
+        queue_by_level: levels.into_iter().collect(),
+        ..Policy::default()
+    };
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
+    let request_slots = request_slots();
+    let at = |level, timeout_ms| {
+        let mut entry = entry_now(&request_slots);
+        entry.token.level = level;
+        Entry { priority: level, timeout: Duration::from_millis(timeout_ms), ..entry }
+    };
+    let mut outcome = |entry| submit(&mut producers[0], entry).map(|_| ());
+    outcome(at(1, 0)).unwrap();
+    // A run of 20 ms or a little more.
+    let batch = model_queue.next_batch(0, now).unwrap();
+    std::thread::park_timeout(Duration::from_millis(20));
+    drop(batch);
+    assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
+    // Shorter than a run: taken at once where nothing waits.
+    outcome(at(1, 1)).unwrap();
+    assert!(matches!(outcome(at(1, 1)), Err(QueueRefusal::Stuck(_))), "one waits, for a run of 20 ms");
+    outcome(at(1, 0)).unwrap();
+    assert!(matches!(outcome(at(1, 0)), Err(QueueRefusal::Stuck(_))), "two wait, and the policy says 30 ms");
+    outcome(at(2, 0)).unwrap();
+    let late = at(2, 0);
+    let late = Entry { deadline: Some(late.queued_at + Duration::from_millis(25)), ..late };
+    assert!(matches!(outcome(late), Err(QueueRefusal::Stuck(_))), "its client waits 25 ms");
+    assert_eq!((model_queue.waiting(), model_queue.late()), (3, 3));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deuteron::scheduler::{Policy, QueueBounds, QueuePolicy, TimeoutAction};
+use deuteron::scheduler::{AdmissionRule, Policy, QueueBounds, QueuePolicy, TimeoutAction};
 use deuteron::time::Instant;
 
 use super::random::Random;
@@ -108,7 +108,7 @@ fn policy(random: &mut Random, bounds: QueueBounds) -> Policy {
         rows_preferred,
         queue_delay_max: micros(random.one_of(&[0, 30, 150])),
         latency_target: None,
-        refuses_late: false,
+        admission: AdmissionRule::None,
         preserves_order,
         priority_levels,
         priority_default: if priority_levels > 0 { 1 + random.below(priority_levels.min(3)) } else { 0 },
