@@ -57,6 +57,8 @@ pub const JSON_INLINE_MAX: usize = 128 * 1024;
 pub const JSON_OUTPUT_INLINE_MAX: usize = 32 * 1024;
 /// Bytes of typed contents in a gRPC message up to which a shard reads them by itself: a millisecond at most.
 pub const TYPED_INLINE_MAX: usize = 128 * 1024;
+/// Niceness of the threads that read such bodies: a tenth of a shard's share of a core that both must have.
+pub const JOB_NICENESS: i32 = 10;
 /// Inputs, or requested outputs, in one request.
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters of a request, and of each of its inputs and outputs.

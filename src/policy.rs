@@ -1,6 +1,6 @@
 //! What the operator lets clients do: which parts of the interface ask for a header field with a secret value, and which
-//! header fields reach models, how gRPC clients keep connections alive. Values from the command line; `protocol::policy`
-//! applies them to requests.
+//! header fields reach models, how gRPC clients keep connections alive, what is refused at once under load. Values from
+//! the command line; `protocol::policy` and the queues apply them to requests.
 
 use std::fmt;
 use std::hint::black_box;
@@ -31,6 +31,21 @@ impl Default for ConnectionTimeouts {
     fn default() -> Self {
         Self { head: HEAD_TIMEOUT, body: BODY_TIMEOUT, write: WRITE_TIMEOUT, idle: IDLE_TIMEOUT }
     }
+}
+
+/// Which requests are refused when they come, by what measured run times say of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdmissionRule {
+    /// Those that would be answered after their deadline: run times count by their upper bound, and a queue timeout that
+    /// the client sets is a deadline for the answer.
+    Deadline,
+    /// None: each waits until its time is over.
+    None,
+    /// Those that would still wait at the end of their queue timeout, or be answered after their deadline: run times
+    /// count by their mean, and what has no full batch before it is never refused, so that a forecast that is wrong is
+    /// corrected by the next run.
+    #[default]
+    Queue,
 }
 
 /// A part of the interface that can be restricted, as tritonserver divides it. Every endpoint and RPC belongs to one.

@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // 2 machines
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
-    ("scheduler", &["limits", "time"]),
+    ("scheduler", &["limits", "policy", "time"]),
     ("backend", &["error", "limits", "model", "tensor", "time", "trace"]),
     // What the server and the load generator are asked to do.
     ("flags", &[]),
@@ -47,7 +47,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("log", &["limits", "settings"]),
     ("runtime", &["limits", "time"]),
     // Shards and workers.
-    ("queue", &["backend", "error", "limits", "metrics", "model", "runtime", "scheduler", "tensor", "time", "trace"]),
+    (
+        "queue",
+        &[
+            "backend",
+            "error",
+            "limits",
+            "metrics",
+            "model",
+            "policy",
+            "runtime",
+            "scheduler",
+            "tensor",
+            "time",
+            "trace",
+        ],
+    ),
     // One pinned core.
     (
         "shard",

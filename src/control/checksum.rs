@@ -5,15 +5,14 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::time::Duration;
 
 use md5::{Digest, Md5};
 
-use crate::backend::gpu::GpuInstanceFigures;
-use crate::backend::{Instance, LoadedModel, ReadyReply, Threads};
+use crate::backend::{Instance, LoadedModel, Threads};
 use crate::control::beneath::{FileIdentity, RepositoryRoot};
 use crate::control::model_source::ModelSource;
+use crate::control::vetted_model::{InstanceCheck, VettedModel};
 use crate::error::Error;
 use crate::model::config::FileChecksum;
 use crate::model::repository::ModelDirectory;
@@ -88,7 +87,7 @@ impl VerifiedFiles {
         let repository = RepositoryRoot::open(&source.root);
         let repository =
             repository.map_err(|error| Error::unavailable(format!("the repository cannot be kept open: {error}")))?;
-        Ok(Box::new(GuardedModel { model, repository, files: self.clone() }))
+        Ok(Box::new(VettedModel { model, check: FileGuard { repository, files: self.clone() } }))
     }
 }
 
@@ -115,42 +114,15 @@ fn digest(file: &mut impl Read) -> io::Result<String> {
     Ok(state.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A model whose new instances are made of verified files only.
-struct GuardedModel {
-    model: Box<dyn LoadedModel>,
+/// Files that are still the verified ones when an instance has been made of them.
+struct FileGuard {
     repository: RepositoryRoot,
     files: VerifiedFiles,
 }
 
-impl LoadedModel for GuardedModel {
-    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        let instance = self.model.new_instance(threads)?;
-        self.files.check(&self.repository)?;
-        Ok(instance)
-    }
-
-    fn may_run_inline(&self) -> bool {
-        self.model.may_run_inline()
-    }
-
-    fn why_not_inline(&self) -> &str {
-        self.model.why_not_inline()
-    }
-
-    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
-        self.model.gpu_figures()
-    }
-
-    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
-        self.model.ask_ready(reply)
-    }
-
-    fn handle_unload(&self) {
-        self.model.handle_unload();
-    }
-
-    fn refuses_while_lost(&self) -> bool {
-        self.model.refuses_while_lost()
+impl InstanceCheck for FileGuard {
+    fn check(&self, _: &mut dyn Instance, _: &Threads) -> Result<(), Error> {
+        self.files.check(&self.repository)
     }
 }
 

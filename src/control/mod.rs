@@ -55,6 +55,7 @@ pub mod threads;
 pub mod trace;
 pub mod trial_process;
 pub mod uploaded_files;
+mod vetted_model;
 pub mod warm_up;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -17,7 +17,7 @@ use crate::control::process_memory;
 use crate::control::spawn::spawn;
 use crate::control::trace::trace_link;
 use crate::error::Error;
-use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, RECEIVE_MEMORY_PART};
+use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NICENESS, RECEIVE_MEMORY_PART};
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
@@ -274,7 +274,16 @@ pub fn server_context(
 
 /// A thread for each shard: what they read of large bodies together, the pool reads as fast.
 fn job_pool(shards: usize) -> Result<JobPool, Error> {
-    JobPool::new(shards, |body| Ok(spawn("jobs".to_owned(), body)?.thread().clone()))
+    JobPool::new(shards, |body| {
+        let body = move || {
+            // Where the machine has no core for it, a shard that wakes up takes the thread's place at once.
+            if let Err(error) = rustix::process::setpriority_process(None, JOB_NICENESS) {
+                log::warning(&format!("what is read of large bodies delays other requests: {error}"));
+            }
+            body();
+        };
+        Ok(spawn("jobs".to_owned(), body)?.thread().clone())
+    })
 }
 
 fn connection_limits(settings: &Settings) -> ConnectionLimits {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::backend::gpu::GpuInstanceFigures;
-use crate::backend::{Batch, Instance, LoadedModel, ReadyReply, Request, Threads, run_to_end};
+use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
 use crate::control::internal_sink::InternalSink;
+use crate::control::vetted_model::{InstanceCheck, VettedModel};
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
 use crate::log;
@@ -30,9 +30,9 @@ struct WarmUpSample {
     inputs: Vec<Tensor>,
 }
 
-/// A model whose new instances run the samples.
-struct WarmedModel {
-    model: Box<dyn LoadedModel>,
+/// What each new instance of a model runs.
+struct WarmUpRuns {
+    /// The model's name.
     name: String,
     samples: Vec<WarmUpSample>,
 }
@@ -54,12 +54,11 @@ pub fn with_warm_up(
     }
     let samples =
         spec.warm_ups.iter().map(|sample| prepare(spec, sample, start_inputs, &read)).collect::<Result<_, _>>()?;
-    Ok(Box::new(WarmedModel { model, name: spec.name.clone(), samples }))
+    Ok(Box::new(VettedModel { model, check: WarmUpRuns { name: spec.name.clone(), samples } }))
 }
 
-impl LoadedModel for WarmedModel {
-    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        let mut instance = self.model.new_instance(threads)?;
+impl InstanceCheck for WarmUpRuns {
+    fn check(&self, instance: &mut dyn Instance, threads: &Threads) -> Result<(), Error> {
         let name = threads.instance().map_or(&self.name, |instance| &instance.name);
         for sample in &self.samples {
             for _ in 0..sample.runs {
@@ -68,35 +67,11 @@ impl LoadedModel for WarmedModel {
                     "model '{}' instance {name} is running warmup sample '{}'",
                     self.name, sample.name
                 ));
-                run(&mut *instance, sample)
+                run(instance, sample)
                     .map_err(|error| error.with_prefix(&format!("failed to run warmup sample '{}': ", sample.name)))?;
             }
         }
-        Ok(instance)
-    }
-
-    fn may_run_inline(&self) -> bool {
-        self.model.may_run_inline()
-    }
-
-    fn why_not_inline(&self) -> &str {
-        self.model.why_not_inline()
-    }
-
-    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
-        self.model.gpu_figures()
-    }
-
-    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
-        self.model.ask_ready(reply)
-    }
-
-    fn handle_unload(&self) {
-        self.model.handle_unload();
-    }
-
-    fn refuses_while_lost(&self) -> bool {
-        self.model.refuses_while_lost()
+        Ok(())
     }
 }
 
@@ -225,7 +200,7 @@ mod tests {
     use crossbeam_queue::SegQueue;
 
     use super::*;
-    use crate::backend::{Backend, Identity, StatefulModel, threads};
+    use crate::backend::{Backend, Identity, ReadyReply, StatefulModel, threads};
     use crate::model::config::{CompletionRules, ConfigDraft};
 
     fn spec(warm_up: &str) -> Result<ModelSpec, Error> {

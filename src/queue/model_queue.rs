@@ -28,6 +28,7 @@ use crate::backend::Responder;
 use crate::error::Error;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::BatchCells;
+use crate::policy::AdmissionRule;
 use crate::queue::model_queue::admission_control::{AdmissionControl, RequestDue};
 use crate::queue::model_queue::batcher::Batcher;
 use crate::queue::model_queue::counters::QueueCounters;
@@ -41,7 +42,7 @@ use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::response_order::ResponseOrder;
 use crate::queue::sync::{self, AtomicBool, Mutex, MutexGuard};
 use crate::scheduler::sequence::{SequencePolicy, Sequences};
-use crate::scheduler::{AdmissionRule, Claims, Entry, Policy, QueueBounds, ReleaseReason, Scheduler, TimeoutAction};
+use crate::scheduler::{Claims, Entry, Policy, QueueBounds, ReleaseReason, Scheduler, TimeoutAction};
 
 pub use crate::queue::model_queue::counters::batch_sizes;
 pub use crate::queue::model_queue::in_flight::NextWork;

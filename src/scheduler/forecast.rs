@@ -13,7 +13,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::limits::{FORECAST_AGE_MAX, FORECAST_LEVELS_MAX};
-use crate::scheduler::policy::{AdmissionRule, Policy};
+use crate::policy::AdmissionRule;
+use crate::scheduler::policy::Policy;
 use crate::scheduler::run_time::{RunTimes, SIZE_CLASSES, size_class};
 use crate::time::Instant;
 
@@ -219,7 +220,11 @@ mod tests {
             got.push(taken());
             forecast.handle_request(0, 2);
         }
-        assert_eq!(got, [None, None, Some(1100), Some(1100), Some(1100), Some(1100)], "the other is idle, and takes four");
+        assert_eq!(
+            got,
+            [None, None, Some(1100), Some(1100), Some(1100), Some(1100)],
+            "the other is idle, and takes four"
+        );
         assert_eq!(taken(), Some(1200), "each has taken four, then the first again");
     }
 

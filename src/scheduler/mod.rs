@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 pub use crate::scheduler::admission::{Admission, QueueBounds, QueueFull};
 pub use crate::scheduler::forecast::Forecast;
 pub use crate::scheduler::ordering::{Ordering, ResponseTurn};
-pub use crate::scheduler::policy::{AdmissionRule, Policy, QueuePolicy, TimeoutAction};
+pub use crate::scheduler::policy::{Policy, QueuePolicy, TimeoutAction};
 pub use crate::scheduler::run_time::RunTimes;
 
 use crate::scheduler::queue::{Queue, QueuePlace, Rank};

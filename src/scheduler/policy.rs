@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::limits::QUEUE_REQUESTS_MAX;
+use crate::policy::AdmissionRule;
 #[cfg(feature = "test-hooks")]
 use crate::scheduler::hold::FirstBatchHold;
 
@@ -40,21 +41,6 @@ pub struct Policy {
     /// What the first batch waits for.
     #[cfg(feature = "test-hooks")]
     pub hold: FirstBatchHold,
-}
-
-/// Which requests are refused when they come, by what measured run times say of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AdmissionRule {
-    /// Those that would be answered after their deadline: run times count by their upper bound, and a queue timeout that
-    /// the client sets is a deadline for the answer.
-    Deadline,
-    /// None: each waits until its time is over.
-    None,
-    /// Those that would still wait at the end of their queue timeout, or be answered after their deadline: run times
-    /// count by their mean, and what has no full batch before it is never refused, so that a forecast that is wrong is
-    /// corrected by the next run.
-    #[default]
-    Queue,
 }
 
 /// How long requests of one priority level may wait, and how many.

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits;
-use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
-use crate::scheduler::AdmissionRule;
+use crate::policy::{AdmissionRule, ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
 use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TlsSettings, TraceSettings};
 
 /// How a server was asked to run.

@@ -17,6 +17,7 @@ use crate::limits::{IN_FLIGHT_MAX, QUEUE_LOOK_PAUSE};
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes};
 use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
+use crate::policy::AdmissionRule;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::completions::Completions;
@@ -27,7 +28,7 @@ use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceede
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
 use crate::runtime::executor;
-use crate::scheduler::{AdmissionRule, Entry, ShapeKey, TimeoutAction};
+use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel};

@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::ADMISSION_SLACK;
+use crate::policy::AdmissionRule;
 use crate::queue::queued_request::{QueueRefusal, RequestSize};
-use crate::scheduler::{Admission, AdmissionRule, Forecast, Policy, QueueBounds, Scheduler};
+use crate::scheduler::{Admission, Forecast, Policy, QueueBounds, Scheduler};
 use crate::time::Instant;
 
 pub(super) struct AdmissionControl {

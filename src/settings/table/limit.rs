@@ -4,7 +4,7 @@
 use crate::flags::Fallback::{Text, Value};
 use crate::flags::Takes::{Many, One};
 use crate::flags::{Flag, parse, parse_bool, set, set_one_of};
-use crate::scheduler::AdmissionRule;
+use crate::policy::AdmissionRule;
 use crate::settings::cache;
 use crate::settings::table::BOOL;
 use crate::settings::value::{parse_timeout, set_count};
@@ -62,11 +62,8 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         help: "Refuse at once what by measured run times would still wait in the queue when its time there is over, or, \
                by deadline, what would be answered after its time; none lets each wait until then",
         apply: |settings, value| {
-            let rules = [
-                ("none", AdmissionRule::None),
-                ("queue", AdmissionRule::Queue),
-                ("deadline", AdmissionRule::Deadline),
-            ];
+            let rules =
+                [("none", AdmissionRule::None), ("queue", AdmissionRule::Queue), ("deadline", AdmissionRule::Deadline)];
             set_one_of(&mut settings.admission, value, &rules)
         },
     },

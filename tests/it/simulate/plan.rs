@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deuteron::scheduler::{AdmissionRule, Policy, QueueBounds, QueuePolicy, TimeoutAction};
+use deuteron::policy::AdmissionRule;
+use deuteron::scheduler::{Policy, QueueBounds, QueuePolicy, TimeoutAction};
 use deuteron::time::Instant;
 
 use super::random::Random;

@@ -1,0 +1,57 @@
+//! A model whose new instances are looked at before they serve: by what runs its warm-up samples, and by what holds its
+//! files to their checksums.
+
+use std::sync::Arc;
+
+use crate::backend::gpu::GpuInstanceFigures;
+use crate::backend::{Instance, LoadedModel, ReadyReply, Threads};
+use crate::error::Error;
+
+/// A check of each new instance; it runs on the thread that made the instance.
+pub trait InstanceCheck: Send + Sync {
+    /// Looks at an instance.
+    ///
+    /// # Errors
+    /// Why it may not serve.
+    fn check(&self, instance: &mut dyn Instance, threads: &Threads) -> Result<(), Error>;
+}
+
+/// A model and the check of its instances. Everything else is the model's.
+pub struct VettedModel<C> {
+    /// The model.
+    pub model: Box<dyn LoadedModel>,
+    /// What each new instance must pass.
+    pub check: C,
+}
+
+impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let mut instance = self.model.new_instance(threads)?;
+        self.check.check(&mut *instance, threads)?;
+        Ok(instance)
+    }
+
+    fn may_run_inline(&self) -> bool {
+        self.model.may_run_inline()
+    }
+
+    fn why_not_inline(&self) -> &str {
+        self.model.why_not_inline()
+    }
+
+    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
+        self.model.gpu_figures()
+    }
+
+    fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
+        self.model.ask_ready(reply)
+    }
+
+    fn handle_unload(&self) {
+        self.model.handle_unload();
+    }
+
+    fn refuses_while_lost(&self) -> bool {
+        self.model.refuses_while_lost()
+    }
+}
