@@ -1,5 +1,8 @@
 //! Compiles `proto/` to Rust, without `protoc`, and keeps the descriptors for reflection and for
-//! reading `config.pbtxt`.
+//! reading `config.pbtxt`; writes down what the program is made of.
+
+#[path = "build/dependencies.rs"]
+mod dependencies;
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -17,5 +20,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(["."])
         .bytes([".inference.ModelInferRequest.raw_input_contents", ".inference.ModelInferResponse.raw_output_contents"])
         .compile_fds(descriptors)?;
-    Ok(())
+    dependencies::write(&out)
 }

@@ -4,6 +4,7 @@
 
 mod document;
 pub mod init;
+mod sbom;
 
 use std::ffi::{OsStr, OsString};
 
@@ -108,6 +109,7 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
         }
         Some(("completions", matches)) => Ok(Command::Print(document::completions(matches))),
         Some(("man", matches)) => Ok(Command::Print(document::man(matches))),
+        Some(("sbom", _)) => Ok(Command::Print(sbom::document())),
         Some(_) => Ok(Command::Print(VERSION.to_owned())),
     }
 }
@@ -201,6 +203,7 @@ fn commands() -> Vec<clap::Command> {
             .args(loadgen::flags::arguments()),
         command("completions", "Print what a shell completes").arg(document::shell_argument()),
         command("man", "Print a page of the manual").arg(document::page_argument()),
+        command("sbom", "Print what the program is made of, as a CycloneDX document"),
         command("version", "Print the version"),
     ]
 }

@@ -22,7 +22,18 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 pub static ALLOCATOR_OPTIONS: &[u8; 81] =
     b"background_thread:true,oversize_threshold:0,dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
+/// The packages of the program, where scanners of binaries look for them: JSON in a zlib stream, as `cargo auditable`
+/// writes it.
+#[used]
+#[expect(unsafe_code, reason = "the section by which scanners find it")]
+// SAFETY: nothing but scanners reads the section, and they expect these bytes.
+#[unsafe(link_section = ".dep-v0")]
+static DEPENDENCIES: [u8; include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z")).len()] =
+    *include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z"));
+
 fn main() -> ExitCode {
+    // The linker leaves out what nothing refers to.
+    std::hint::black_box(&DEPENDENCIES);
     deuteron::runtime::clock::now();
     let environment =
         Environment { variables: &|name| std::env::var_os(name), has_path: &|word| Path::new(word).exists() };

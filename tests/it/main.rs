@@ -85,6 +85,7 @@ mod software_gpu;
 mod statistics;
 mod streams;
 mod supervision;
+mod supply_chain;
 mod text_example;
 mod tls;
 mod trace;
