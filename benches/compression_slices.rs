@@ -20,10 +20,13 @@ const ANSWER_SIZE: usize = 8 * 1024 * 1024;
 /// Compressed bytes whose blocks have few bytes and a code table each.
 const BLOCKS_SIZE: usize = 1024 * 1024;
 
-/// Plain bytes: their name, and how they are made of a random number.
-const PLAIN: [(&str, fn(u64) -> u8); 4] = [
+/// How a byte is made of a random number.
+type Make = fn(u64) -> u8;
+
+/// Plain bytes: their name, and how they are made.
+const PLAIN: [(&str, Make); 4] = [
     ("random", |random| random.to_le_bytes()[7]),
-    ("four values", |random| b"abcd"[usize::from(random.to_le_bytes()[7] & 3)]),
+    ("four values", |random| b'a'.wrapping_add(random.to_le_bytes()[7] & 3)),
     ("pixels", |random| 128_u8.wrapping_add(random.to_le_bytes()[7] & 15)),
     ("zeros", |_| 0),
 ];
@@ -81,7 +84,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn plain(make: fn(u64) -> u8, size: usize) -> Vec<u8> {
+fn plain(make: Make, size: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -176,7 +179,7 @@ struct Bits {
 impl Bits {
     fn put(&mut self, value: u32, count: usize) {
         for bit in 0..count {
-            if self.count % 8 == 0 {
+            if self.count.is_multiple_of(8) {
                 self.bytes.push(0);
             }
             let byte = self.bytes.last_mut().expect("one was pushed");
