@@ -127,7 +127,7 @@ impl ConfigCompletion<'_> {
         let text = self.read_python_file(source, &folder, draft.backend(), &python)?;
         let is_long = text.len() as u64 > PYTHON_FILE_SIZE_MAX;
         // One more process would start, import the model and end; few models have the function.
-        if !is_long && !text.windows(AUTO_COMPLETE.len()).any(|word| word == AUTO_COMPLETE) {
+        if !is_long && !may_complete(&text) {
             return Ok(None);
         }
         let model = PythonDraft {
@@ -175,6 +175,15 @@ impl ConfigCompletion<'_> {
 
 /// The function of a Python model that completes its configuration.
 const AUTO_COMPLETE: &[u8] = b"auto_complete_config";
+/// How the class of a model begins whose functions are all in the file: it is neither imported nor has it a base.
+const WHOLE_CLASSES: [&[u8]; 3] =
+    [b"class TritonPythonModel:", b"class TritonPythonModel():", b"class TritonPythonModel(object):"];
+
+/// Whether the model of a file may have the function.
+fn may_complete(text: &[u8]) -> bool {
+    let has = |want: &[u8]| text.windows(want.len()).any(|word| word == want);
+    has(AUTO_COMPLETE) || !WHOLE_CLASSES.iter().any(|class| has(class))
+}
 
 /// The refusal of a Python model by a server that runs no Python.
 pub fn no_python(model: &str) -> Error {

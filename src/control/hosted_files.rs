@@ -36,7 +36,10 @@ pub fn find(load: &LoadOrder, settings: &Settings) -> Result<Option<(ModelDirect
         .map_err(|error| LoadFailure::Config(Error::invalid(format!("cannot open '{root}': {error}"))))?;
     let Some(name) = name else {
         let found = source.find(&load.name, settings)?;
-        return Ok(found.map(|directory| (directory, HostedFiles { source, root: root.clone(), model: None })));
+        // At a host's path there are no namespaces: the step is known by its name alone.
+        let plain = |directory| ModelDirectory { namespace: String::new(), ..directory };
+        let files = HostedFiles { source, root: root.clone(), model: None };
+        return Ok(found.map(|directory| (plain(directory), files)));
     };
     let listing = source
         .repository
@@ -88,11 +91,13 @@ mod tests {
 
     /// What is found below `root` for the load of `m`: the path of its directory, its URL and the names of the steps.
     fn found(root: &Path, place: LoadPlace) -> String {
-        let settings = Settings::default();
+        let mut settings = Settings::default();
+        settings.repository_rules.has_namespaces = true;
         let load = LoadOrder { name: "m".to_owned(), place, ..LoadOrder::default() };
         match find(&load, &settings) {
             Ok(None) => "elsewhere".to_owned(),
             Ok(Some((directory, files))) => {
+                assert_eq!(directory.namespace, "", "a host knows its models by their names alone");
                 let draft = files.source.draft(&directory, &settings).unwrap();
                 let url = files.model.map_or("-".to_owned(), |model| model.url).replace(root.to_str().unwrap(), "");
                 format!("{} {} {url} {:?}", directory.name, directory.path, draft.composing())

@@ -216,7 +216,7 @@ impl SystemMemory {
         let end = begin.saturating_add(description.size);
         match memory.file_size().map_err(refused)? {
             None => Err(refused(Errno::INVAL)),
-            Some(size) if end > size => Err(description.invalid()),
+            Some(size) if end > size || description.size == 0 => Err(description.invalid()),
             Some(_) => Ok(memory),
         }
     }
@@ -326,9 +326,12 @@ mod tests {
         let text = |offset, size| file.open(offset, size).err().map(|error| error.text().to_owned());
         assert_eq!(text(0, 10), None);
         let invalid = Some("failed to register shared memory region 'r': invalid args".to_owned());
-        assert_eq!((text(0, 11), text(3, 8)), (invalid.clone(), invalid));
+        assert_eq!((text(0, 11), text(3, 8), text(0, 0)), (invalid.clone(), invalid.clone(), invalid));
         fs::remove_file(&file.0).unwrap();
-        assert!(text(0, 10).unwrap().starts_with("Unable to open shared memory region: '/deuteron-test-"));
+        for size in [10, 0] {
+            let why = text(0, size).unwrap();
+            assert!(why.starts_with("Unable to open shared memory region: '/deuteron-test-"), "{why}");
+        }
     }
 
     #[test]

@@ -165,7 +165,9 @@ impl RegionRegistration {
         let name = region_name(name, RegionKind::System)?;
         key_name(&name, &key)?;
         let description = RegionDescription { name, size, place: RegionPlace::System { key, offset } };
-        Self { description, handle: Vec::new() }.validated(offset)
+        // An empty one is refused where the key is opened: that there is no such memory is told first, as in Triton.
+        let is_range = check_range(offset, size.max(1), i64::MAX.unsigned_abs()).is_ok();
+        if is_range { Ok(Self { description, handle: Vec::new() }) } else { Err(description.invalid()) }
     }
 
     /// A region of GPU memory; `size` is in bytes.
@@ -179,14 +181,8 @@ impl RegionRegistration {
             return Err(Error::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"));
         }
         let description = RegionDescription { name, size, place: RegionPlace::Cuda { device } };
-        Self { description, handle }.validated(0)
-    }
-
-    /// Refuses an empty region, and one that ends beyond the largest file size (2^63 - 1).
-    fn validated(self, offset: u64) -> Result<Self, Error> {
-        let size = self.description.size;
-        let is_valid = size > 0 && check_range(offset, size, i64::MAX.unsigned_abs()).is_ok();
-        if is_valid { Ok(self) } else { Err(self.description.invalid()) }
+        let is_valid = size > 0 && check_range(0, size, i64::MAX.unsigned_abs()).is_ok();
+        if is_valid { Ok(Self { description, handle }) } else { Err(description.invalid()) }
     }
 }
 

@@ -156,6 +156,9 @@ pub trait ByteStream {
     /// Whether others on the way see something else than these bytes.
     const IS_ENCRYPTED: bool;
 
+    /// Whether the peer has promised to speak HTTP/2 and nothing else.
+    fn has_negotiated_h2(&self) -> bool;
+
     /// Receives into `space`; 0 when the peer has closed its side.
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>>;
 
@@ -223,6 +226,10 @@ pub enum Socket {
 
 impl ByteStream for Socket {
     const IS_ENCRYPTED: bool = false;
+
+    fn has_negotiated_h2(&self) -> bool {
+        false
+    }
 
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {

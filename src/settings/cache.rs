@@ -7,6 +7,10 @@ use std::time::Duration;
 use crate::flags::{Variables, parse};
 use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_CONNECTIONS, REDIS_CONNECTIONS_MAX, REDIS_LOOKUP_TIMEOUT};
 
+/// Begins with Triton's words.
+const TWO_CACHES: &str =
+    "--cache-config: multiple cache configurations; there is one cache, and both 'local' and 'redis' are configured";
+
 /// The response cache: in this process, in Redis, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheSettings {
@@ -84,6 +88,10 @@ pub(super) fn read(settings: &mut CacheSettings, value: &str) -> Result<(), Stri
     const FORM: &str = "option format is '<cache name>,<setting>=<value>'";
     let (cache, setting) = value.split_once(',').ok_or(FORM)?;
     let (name, value) = setting.split_once('=').ok_or(FORM)?;
+    // Before the settings are read: what is wrong with one of a cache that must go matters less.
+    if if cache == "redis" { settings.size > 0 } else { cache == "local" && settings.redis.is_some() } {
+        return Err(TWO_CACHES.to_owned());
+    }
     match (cache, name) {
         ("local", "size") => settings.size = parse(value)?,
         ("local", _) => return Err(format!("'{name}' is no setting of the cache 'local'; expected 'size'")),
@@ -137,7 +145,7 @@ fn read_redis(redis: &mut RedisSettings, name: &str, value: &str) -> Result<(), 
 pub(super) fn check(settings: &mut CacheSettings, variables: Variables) -> Result<(), String> {
     let Some(redis) = &mut settings.redis else { return Ok(()) };
     if settings.size > 0 {
-        return Err("--cache-config: there is one cache, and both 'local' and 'redis' are configured".to_owned());
+        return Err(TWO_CACHES.to_owned());
     }
     if redis.host.is_empty() || redis.port == 0 {
         return Err("--cache-config=redis needs 'host' and 'port', as in --cache-config=redis,host=redis \
@@ -224,6 +232,7 @@ mod tests {
             check(&[&format!("redis,{setting}")], "TLS to Redis is not supported");
         }
         check(&[&PLACE[..], &["local,size=7"]].concat(), "there is one cache");
+        check(&["local,size=7", "redis,key=value"], "multiple cache configurations");
         check(&["memcached,host=r"], "there is no cache 'memcached'; expected 'local' or 'redis'");
     }
 }

@@ -5,6 +5,18 @@ use std::time::Duration;
 
 use crate::flags::Variables;
 
+/// The variables that are read.
+pub(super) const READ: [&str; 8] = [
+    "TRITONSERVER_BACKLOG_DELAY_SCHEDULER",
+    "TRITONSERVER_DELAY_GRPC_COMPLETE",
+    "TRITONSERVER_DELAY_GRPC_ENQUEUE",
+    "TRITONSERVER_DELAY_GRPC_PROCESS",
+    "TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY",
+    "TRITONSERVER_DELAY_GRPC_RESPONSE",
+    "TRITONSERVER_DELAY_SCHEDULER",
+    "TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC",
+];
+
 /// What is held back; the default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestHooks {

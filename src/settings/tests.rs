@@ -441,7 +441,9 @@ fn a_build_for_users_reads_no_test_hooks() {
 #[cfg(feature = "test-hooks")]
 #[test]
 fn a_build_for_tests_reads_what_they_hold_back() {
-    let hooks = serve_with("m", &TEST_HOOKS).unwrap().foreign.test_hooks;
+    let settings = serve_with("m", &TEST_HOOKS).unwrap();
+    assert!(settings.warnings.is_empty(), "nothing that is read has no effect: {:?}", settings.warnings);
+    let hooks = settings.foreign.test_hooks;
     let want = TestHooks {
         first_batch_requests: 4,
         first_batch_backlog: 2,

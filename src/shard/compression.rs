@@ -202,12 +202,13 @@ impl InflatedKind {
 
     fn too_large(self, size_max: usize) -> Error {
         let (what, flag) = match self {
-            Self::Body(_) => ("request", "--http-max-input-size"),
-            Self::Message => ("message", "--grpc-max-message-size"),
+            Self::Body(_) => ("", "--http-max-input-size"),
+            Self::Message => (" of a message", "--grpc-max-message-size"),
         };
+        // Triton's text.
         Error::too_large(format!(
-            "the compressed {what} inflates to more than the maximum of {size_max} bytes. Use {flag} to increase the \
-             limit."
+            "Decompressed data size{what} exceeds the maximum allowed value of {size_max} bytes. Use {flag} to \
+             increase the limit."
         ))
     }
 }

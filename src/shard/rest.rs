@@ -126,7 +126,7 @@ pub async fn handle_message(
     };
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
-        let mut reply = error_reply(shard, &error);
+        let mut reply = error_reply(shard, &error, front_end);
         if error.code() == Code::MethodNotAllowed {
             // Such a reply lists the methods that there are (RFC 9110 §15.5.6).
             let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
@@ -163,11 +163,12 @@ async fn run_generate(
 }
 
 /// The reply that tells of an error.
-fn error_reply(shard: &Shard, error: &Error) -> Reply {
+fn error_reply(shard: &Shard, error: &Error, front_end: FrontEnd) -> Reply {
     let mut reply = rest::error_reply(error);
     if shard.server_context.service.follows_triton {
         reply.status = match error.code() {
-            Code::MalformedJson => Code::Internal.on_wire().0,
+            // Triton's port of SageMaker has 400 for it.
+            Code::MalformedJson if front_end != FrontEnd::SageMaker => Code::Internal.on_wire().0,
             Code::TooLarge => Code::InvalidArgument.on_wire().0,
             _ => reply.status,
         };

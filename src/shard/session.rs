@@ -30,6 +30,12 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, mut socket: S, connection_gua
     if first.starts_with(PREFACE) {
         return Box::pin(http2::run(shard, socket, first, connection_guard)).await;
     }
+    if socket.has_negotiated_h2() {
+        // RFC 9113 §3.4: such a client does not speak HTTP/2, so it is told nothing, and no other protocol is guessed.
+        shard.cells.framing_errors.add(1);
+        let _ = linger(&mut socket, connection_guard.watch(), LINGER_TIMEOUT).await;
+        return;
+    }
     run_http1(shard, socket, first, (connection_guard, FrontEnd::Kserve)).await;
 }
 

@@ -348,6 +348,10 @@ impl TlsSocket {
 impl ByteStream for TlsSocket {
     const IS_ENCRYPTED: bool = true;
 
+    fn has_negotiated_h2(&self) -> bool {
+        self.connection.has_negotiated_h2()
+    }
+
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             let had_output = self.is_blocked();

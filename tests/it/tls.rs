@@ -153,6 +153,21 @@ fn s_client(files: &Files, address: SocketAddr, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn a_client_that_agreed_on_http2_and_sends_no_preface_is_told_nothing_and_counted() {
+    let Some(files) = Files::new(KeyKind::Ecdsa) else { return };
+    let (_folder, server) = server(&files, &[]);
+    for address in [server.http(), server.grpc()] {
+        let faults = || metric(server.metrics(), "deuteron_framing_errors_total");
+        let before = faults();
+        let text = s_client(&files, address, &["-alpn", "h2", "-ign_eof"]);
+        assert!(text.contains("ALPN protocol: h2") && !text.contains("HTTP/1.1 200"), "{text}");
+        wait_for("the fault to be counted", || faults() == before + 1);
+        let text = s_client(&files, address, &["-alpn", "http/1.1", "-ign_eof"]);
+        assert!(text.contains("HTTP/1.1 200"), "{text}");
+    }
+}
+
+#[test]
 fn openssl_resumes_its_sessions_and_finds_no_old_version_or_suite() {
     let Some(files) = Files::new(KeyKind::Rsa) else { return };
     let (_folder, server) = server(&files, &[]);

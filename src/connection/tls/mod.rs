@@ -197,6 +197,11 @@ impl TlsConnection {
         self.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// Whether client and server agreed on HTTP/2 by ALPN.
+    pub fn has_negotiated_h2(&self) -> bool {
+        self.session.alpn_protocol() == Some(ALPN_H2)
+    }
+
     /// Bytes of memory held for what came in.
     pub fn held_size(&self) -> usize {
         self.input.held_size().saturating_add(self.plain.capacity())

@@ -63,6 +63,9 @@ def checked_request(
     def refusal(*_):
         return refuse("__init__()", SIGNATURE, *(value for value in given if value is not ...))
 
+    # An element of a string tensor is bytes, and Triton's bindings take these for text.
+    if isinstance(model_name, bytes):
+        model_name = model_name.decode(errors="replace")
     if not isinstance(request_id, str) or not isinstance(model_name, str) or correlation_id is None:
         raise refusal()
     if preferred_memory is not ... and not isinstance(preferred_memory, native.PreferredMemory):

@@ -154,6 +154,11 @@ fn a_python_model_is_loaded_by_its_directory_and_asked_only_where_it_has_the_fun
     let (loaded, asked) = repository.load(NotingEngine { edits, ..NotingEngine::default() }, Settings::default());
     assert_eq!(asked, ["complete m 1 m/1 python model.py", "load model.py at m/1"]);
     assert_eq!(loaded.unwrap().spec.rows_max, 7);
+    for elsewhere in ["from served import TritonPythonModel", "class TritonPythonModel(served.Base): ..."] {
+        repository.write("models/m/1/model.py", elsewhere);
+        let (engine, settings) = plain();
+        assert_eq!(repository.load(engine, settings).1.len(), 2, "{elsewhere}");
+    }
     let settings = Settings { auto_complete: false, ..Settings::default() };
     let (loaded, asked) = repository.load(NotingEngine::default(), settings);
     assert_eq!((loaded.unwrap().spec.rows_max, asked.len()), (0, 1), "--disable-auto-complete-config");
