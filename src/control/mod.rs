@@ -7,6 +7,8 @@
 //! then the queue is stopped, its workers run what still waits and exit; when they have exited and every shard
 //! has dropped its handle after its last request, the version is freed.
 
+pub mod access_files;
+pub mod api_keys;
 pub mod beneath;
 pub mod certificates;
 pub mod checksum;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
-use socket2::{SockRef, Socket as RawSocket, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive};
 
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
 
@@ -51,12 +51,9 @@ impl Listener {
     pub fn new(socket: OwnedFd, is_lent: bool, write_timeout: Duration) -> io::Result<Self> {
         let socket = RawSocket::from(socket);
         socket.set_nonblocking(true)?;
-        // Accepted sockets inherit all three options on Linux.
-        socket.set_tcp_nodelay(true)?;
-        // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
-        // does not show that the peer reads (RFC 5482, "User Timeout").
-        socket.set_tcp_user_timeout(Some(write_timeout))?;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
+        if socket.domain()? != Domain::UNIX {
+            set_options(&socket, write_timeout)?;
+        }
         let raw = socket.try_clone()?;
         let accepting = match ring::current() {
             Some(ring) => AcceptFuture::Ring(RefCell::new(RingAcceptor::new(ring, OwnedFd::from(socket)))),
@@ -117,6 +114,15 @@ impl Listener {
             }
         })
     }
+}
+
+/// What TCP is asked for. Accepted sockets inherit all three options on Linux.
+fn set_options(socket: &RawSocket, write_timeout: Duration) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
+    // does not show that the peer reads (RFC 5482, "User Timeout").
+    socket.set_tcp_user_timeout(Some(write_timeout))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))
 }
 
 #[expect(unsafe_code, reason = "socket2 binds a socket to a device by its number only on other systems")]
