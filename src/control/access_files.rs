@@ -1,24 +1,14 @@
-//! Files of the operator that say who may do what: the certificates of TLS and the API keys. Read at start, where what is
-//! wrong with them ends the server, and again when they change or SIGHUP comes. A thread of its own reads them, since a
-//! file system may be slow; what has changed reaches shards by their mailboxes.
+//! The files of the operator that say who may do what: the certificates of TLS and the API keys. Read at start, where what is
+//! wrong with them ends the server, and again when they change.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
 
 use crate::control::api_keys::ApiKeys;
 use crate::control::certificates::Certificates;
-use crate::control::spawn::spawn;
+use crate::control::watched_files::{self, FileWaker, WatchedFiles};
 use crate::error::Error;
-use crate::limits::{WATCHED_FILES_INTERVAL, WATCHED_FILES_SETTLED};
-use crate::log;
 use crate::settings::Settings;
 use crate::shard::ServerContext;
-
-/// What wakes the thread that reads the files, once it runs.
-pub type FileWaker = Arc<OnceLock<Thread>>;
 
 /// The files of a server.
 pub struct AccessFiles {
@@ -26,18 +16,6 @@ pub struct AccessFiles {
     pub certificates: Certificates,
     /// The API keys, where clients need one.
     pub keys: Option<ApiKeys>,
-}
-
-/// Files that are read again when they change.
-pub trait WatchedFiles: Send {
-    /// Reads them again.
-    fn read(&mut self);
-
-    /// A number for what was read last, which is another one for other contents.
-    fn fingerprint(&self) -> u64;
-
-    /// Uses what was read last, if it is in order.
-    fn apply(&mut self, server_context: &ServerContext);
 }
 
 impl AccessFiles {
@@ -51,72 +29,15 @@ impl AccessFiles {
         Ok(Self { certificates, keys })
     }
 
-    /// Starts the thread that reads them again. It ends when the server does.
+    /// Starts the thread that reads them again, where there are any.
     pub fn watch(self, server_context: &Arc<ServerContext>, waker: &FileWaker) {
-        let Self { certificates, keys } = self;
-        let mut all: Vec<WatchedSet> = Vec::new();
-        if certificates.is_any() {
-            all.push(WatchedSet::new(Box::new(certificates)));
+        let mut all: Vec<Box<dyn WatchedFiles>> = Vec::new();
+        if self.certificates.is_any() {
+            all.push(Box::new(self.certificates));
         }
-        all.extend(keys.map(|keys| WatchedSet::new(Box::new(keys))));
-        if all.is_empty() {
-            return;
+        if let Some(keys) = self.keys {
+            all.push(Box::new(keys));
         }
-        let (waker, server_context) = (Arc::clone(waker), Arc::downgrade(server_context));
-        let started = spawn("access-files".to_owned(), move || {
-            let _ = waker.set(std::thread::current());
-            loop {
-                let is_settled = all.iter().all(WatchedSet::is_settled);
-                let pause = if is_settled { WATCHED_FILES_INTERVAL } else { WATCHED_FILES_SETTLED };
-                std::thread::park_timeout(pause);
-                let Some(server_context) = server_context.upgrade() else { return };
-                all.iter_mut().for_each(|set| set.look(&server_context));
-            }
-        });
-        if let Err(error) = started {
-            log::warning(&format!("certificates and API keys are not read again when they change: {error}"));
-        }
+        watched_files::watch(all, server_context, waker);
     }
-}
-
-/// Files that change together, with what they had.
-struct WatchedSet {
-    files: Box<dyn WatchedFiles>,
-    in_use: u64,
-    /// What was seen last; it is used when it is seen again.
-    seen: u64,
-}
-
-impl WatchedSet {
-    fn new(files: Box<dyn WatchedFiles>) -> Self {
-        let in_use = files.fingerprint();
-        Self { files, in_use, seen: in_use }
-    }
-
-    const fn is_settled(&self) -> bool {
-        self.seen == self.in_use
-    }
-
-    fn look(&mut self, server_context: &ServerContext) {
-        self.files.read();
-        let now = self.files.fingerprint();
-        let is_same = std::mem::replace(&mut self.seen, now) == now;
-        if is_same && now != self.in_use {
-            self.in_use = now;
-            self.files.apply(server_context);
-        }
-    }
-}
-
-/// The contents of a file of at most so many bytes. An error is the end of a sentence that begins with its path.
-pub(super) fn read_file(path: &Path, size_max: u64) -> Result<Vec<u8>, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = File::open(path).map_err(cannot)?;
-    let mut contents = Vec::new();
-    // One byte beyond the limit tells that there is more.
-    file.take(size_max + 1).read_to_end(&mut contents).map_err(cannot)?;
-    if contents.len() as u64 > size_max {
-        return Err(format!("has more than {size_max} bytes"));
-    }
-    Ok(contents)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::control::access_files::{WatchedFiles, read_file};
+use crate::control::watched_files::{WatchedFiles, read_file};
 use crate::error::Error;
 use crate::limits::API_KEYS_FILE_SIZE_MAX;
 use crate::log;

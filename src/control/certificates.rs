@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::connection::tls::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem};
-use crate::control::access_files::{WatchedFiles, read_file};
+use crate::control::watched_files::{WatchedFiles, read_file};
 use crate::error::Error;
 use crate::limits::TLS_FILE_SIZE_MAX;
 use crate::log;

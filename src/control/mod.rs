@@ -32,6 +32,7 @@ pub mod load_failure;
 pub mod load_job;
 pub mod load_trial;
 pub mod loaded_version;
+pub mod local_claim;
 pub mod model_identity;
 pub mod model_loader;
 pub mod model_record;
@@ -58,6 +59,7 @@ pub mod trace;
 pub mod trial_process;
 pub mod uploaded_files;
 pub mod warm_up;
+pub mod watched_files;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -5,7 +5,6 @@
 pub mod claim;
 pub mod clock;
 pub mod executor;
-pub mod local_claim;
 pub mod ring;
 pub mod socket;
 pub mod wake_file;

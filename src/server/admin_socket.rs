@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::control::hand_over::PassedSocket;
+use crate::control::local_claim::LocalClaim;
 use crate::error::Error;
 use crate::log;
-use crate::runtime::local_claim::LocalClaim;
 use crate::settings::EndpointKind;
 use crate::shard::ListeningSocket;
 

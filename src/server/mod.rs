@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
-use crate::control::access_files::{AccessFiles, FileWaker};
+use crate::control::access_files::AccessFiles;
 use crate::control::hand_over::Successor;
 use crate::control::initial_load::{InitialLoad, StartWatch};
 use crate::control::load_job::LoadContext;
@@ -39,6 +39,7 @@ use crate::control::shared_memory::SharedMemoryReceivers;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::trace::TraceThread;
+use crate::control::watched_files::FileWaker;
 use crate::control::{
     ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine,
     process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,

@@ -34,7 +34,7 @@ use crate::shard::compression;
 use crate::shard::http2_link::{AdmittedCall, Http2Link};
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
-use crate::shard::keys::{Admission, StreamClient};
+use crate::shard::keys::{AdmittedRequest, StreamClient};
 use crate::shard::offload::{DecodedAhead, decode_typed_ahead};
 use crate::shard::stream::{self, StreamFault};
 use crate::shard::tracing::FrontTrace;
@@ -57,13 +57,13 @@ pub enum MessageConsumer {
         client: StreamClient,
     },
     /// [`reflection`].
-    Reflection(Admission),
+    Reflection(AdmittedRequest),
 }
 
 /// A call that was let in, by the way its messages come.
 enum BeginningCall {
     Infer(StreamClient),
-    Reflection(Admission),
+    Reflection(AdmittedRequest),
     Unary(AdmittedCall),
 }
 
@@ -305,7 +305,7 @@ async fn regions(
 
 /// Answers the messages of a reflection call one by one.
 /// The admission is held to its end.
-pub async fn reflection(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId, _admission: Admission) {
+pub async fn reflection(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId, _admission: AdmittedRequest) {
     let outcome = loop {
         let answer = match link.next(stream).await {
             Ok(NextMessage::End | NextMessage::Nothing) => break Ok(()),

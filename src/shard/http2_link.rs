@@ -10,7 +10,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, Http2Connection, NextMessage};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
-use crate::shard::keys::{Admission, ConnectionRights};
+use crate::shard::keys::{AdmittedRequest, ConnectionRights};
 use crate::tensor::AlignedBuffer;
 use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
@@ -24,7 +24,7 @@ pub struct AdmittedCall {
     /// What it asks for.
     pub rpc: Rpc,
     /// Held until it is answered.
-    pub admission: Admission,
+    pub admission: AdmittedRequest,
 }
 
 /// The state that a connection's task shares with the tasks of its streams. All run on one shard, so nothing is locked;

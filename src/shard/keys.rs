@@ -49,14 +49,14 @@ pub struct ConnectionRights {
 
 /// A request that was let in, for as long as it lasts.
 #[derive(Default)]
-pub struct Admission {
+pub struct AdmittedRequest {
     /// Held for what its end gives back.
     _grant: KeyGrant,
     /// Whose it is, where the access log wants to know.
     client: Option<Arc<KeyClient>>,
 }
 
-impl Admission {
+impl AdmittedRequest {
     /// The name of the client, where the access log wants to know.
     pub fn client_name(&self) -> Option<&str> {
         self.client.as_ref().map(|client| client.name())
@@ -79,13 +79,13 @@ impl Shard {
         part: ApiPart,
         rights: ConnectionRights,
         field: impl Fn(&str) -> Option<&'a [u8]>,
-    ) -> Result<Admission, Error> {
+    ) -> Result<AdmittedRequest, Error> {
         if rights.is_admin {
-            return Ok(Admission::default());
+            return Ok(AdmittedRequest::default());
         }
         let table = self.keys.0.borrow();
         match self.ask_policy(protocol, table.as_deref(), part, rights, field)? {
-            None => Ok(Admission::default()),
+            None => Ok(AdmittedRequest::default()),
             Some(admitted) => self.begin_of(admitted.client),
         }
     }
@@ -114,8 +114,8 @@ impl Shard {
     /// # Errors
     /// `RateLimited` where the client may have no more now; `Unauthenticated` or `Forbidden` where its key is gone, or is not
     /// good for inference any more.
-    pub fn admit_next(&self, stream: &StreamClient) -> Result<Admission, Error> {
-        let StreamClient(Some((client, digest))) = stream else { return Ok(Admission::default()) };
+    pub fn admit_next(&self, stream: &StreamClient) -> Result<AdmittedRequest, Error> {
+        let StreamClient(Some((client, digest))) = stream else { return Ok(AdmittedRequest::default()) };
         let table = self.keys.0.borrow();
         let now_known = table.as_deref().and_then(|table| match digest {
             Some(digest) => table.find_digest(digest),
@@ -153,13 +153,13 @@ impl Shard {
         Ok(admitted)
     }
 
-    fn begin_of(&self, client: &Arc<KeyClient>) -> Result<Admission, Error> {
+    fn begin_of(&self, client: &Arc<KeyClient>) -> Result<AdmittedRequest, Error> {
         match client.begin(clock::turn()) {
             Ok(grant) => {
                 if let Some(cells) = client.cells(self.index) {
                     cells.requests.add(1);
                 }
-                Ok(Admission { _grant: grant, client: self.access.is_on().then(|| Arc::clone(client)) })
+                Ok(AdmittedRequest { _grant: grant, client: self.access.is_on().then(|| Arc::clone(client)) })
             }
             Err(busy) => Err(self.count_refusal(policy::busy_refusal(client, busy))),
         }

@@ -41,7 +41,7 @@ use crate::shard::generate::{self, GenerateMessage};
 use crate::shard::hosted;
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
-use crate::shard::keys::{Admission, ConnectionRights};
+use crate::shard::keys::{AdmittedRequest, ConnectionRights};
 use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
 use crate::shard::metrics_text;
@@ -199,14 +199,14 @@ fn admitted<'a>(
     found: Result<PathEndpoint<'a>, Error>,
     fields: &Fields,
     rights: ConnectionRights,
-) -> (Result<Route<'a>, Error>, Admission) {
+) -> (Result<Route<'a>, Error>, AdmittedRequest) {
     let endpoint = match found {
         Ok(endpoint) => endpoint,
-        Err(error) => return (Err(error), Admission::default()),
+        Err(error) => return (Err(error), AdmittedRequest::default()),
     };
     match shard.admit(PolicyProtocol::Http, endpoint.part(method), rights, |name| fields.get(name)) {
         Ok(admission) => (endpoint.route(method), admission),
-        Err(error) => (Err(error), Admission::default()),
+        Err(error) => (Err(error), AdmittedRequest::default()),
     }
 }
 

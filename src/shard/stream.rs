@@ -35,7 +35,7 @@ use crate::shard::compression::{self, AnswerCompression};
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
-use crate::shard::keys::{Admission, StreamClient};
+use crate::shard::keys::{AdmittedRequest, StreamClient};
 use crate::shard::model_table::LocalModel;
 use crate::shard::offload::{DecodedAhead, decode_typed_ahead, large_typed};
 use crate::shard::refusal_run::RefusalRun;
@@ -290,7 +290,7 @@ impl StreamInfer {
         message: &Bytes,
         refused: Option<&mut RefusalRun>,
         entry: &AccessEntry,
-    ) -> Result<Option<Admission>, Error> {
+    ) -> Result<Option<AdmittedRequest>, Error> {
         match self.shard.admit_next(&self.client) {
             Ok(admission) => {
                 entry.note_client(&admission);
@@ -318,7 +318,7 @@ impl StreamInfer {
         &mut self,
         model: Rc<LocalModel>,
         id: String,
-        (message, memory, admission): (Bytes, ReceiveReservation, Admission),
+        (message, memory, admission): (Bytes, ReceiveReservation, AdmittedRequest),
         ahead: DecodedAhead,
         entry: AccessEntry,
     ) {

@@ -251,9 +251,6 @@ impl ClassSet {
     }
 }
 
-const fn assert_shared<T: Send + Sync + 'static>() {}
-const _: () = assert_shared::<KeyTable>();
-
 #[cfg(test)]
 mod tests {
     use super::*;
