@@ -86,9 +86,12 @@ fn class_of(category: &str, only_shows: bool) -> Option<&'static str> {
     }
 }
 
+/// A name and its value.
+type HeaderField = (&'static str, String);
+
 /// What a client sends to say who it is, in each of the forms, and the class of its key: none without one, `wrong` for one
 /// that nobody has.
-fn callers() -> Vec<(Option<&'static str>, Vec<(&'static str, String)>)> {
+fn callers() -> Vec<(Option<&'static str>, Vec<HeaderField>)> {
     let mut callers = vec![(None, vec![]), (None, vec![("authorization", "Basic eDp5".to_owned())])];
     for (class, key) in KEYS.into_iter().chain([("wrong", WRONG)]) {
         callers.push((Some(class), vec![("authorization", format!("Bearer {key}"))]));
@@ -130,7 +133,7 @@ fn difference(
     (!is_right).then(|| format!("{what}: {status} {body} {challenge:?}, and not {want:?}"))
 }
 
-fn borrowed<'a>(fields: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+fn borrowed<'a>(fields: &'a [HeaderField]) -> Vec<(&'a str, &'a str)> {
     fields.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 

@@ -58,7 +58,7 @@ impl KeyFile {
     /// # Errors
     /// `line N: …` for what is wrong first.
     pub fn read(text: &str) -> Result<Self, String> {
-        let read = toml::read(text).and_then(|document| document_of(document));
+        let read = toml::read(text).and_then(document_of);
         read.map_err(|PlacedError { offset, text: why }| {
             let before = text.get(..offset).unwrap_or(text);
             format!("line {}: {why}", before.matches('\n').count() + 1)
