@@ -142,13 +142,13 @@ pub fn lacks(client: &KeyClient, class: KeyClass) -> String {
 
 /// The refusal of a client that may have no more now.
 pub fn busy_refusal(client: &Arc<KeyClient>, busy: KeyBusy) -> AccessRefusal {
-    let name = client.name();
+    let who = client.title();
     let (reason, text) = if busy.is_rate {
         let wait = busy.wait.as_secs_f64();
-        (KeyRefusal::Rate, format!("the API key '{name}' asks more often than its rate: try again in {wait:.3} s"))
+        (KeyRefusal::Rate, format!("{who} asks more often than the rate allows: try again in {wait:.3} s"))
     } else {
         let most = client.concurrency_max().unwrap_or_default();
-        (KeyRefusal::Concurrency, format!("the API key '{name}' has {most} requests in flight, as many as it may have"))
+        (KeyRefusal::Concurrency, format!("{who} has {most} requests in flight, as many as there may be"))
     };
     let error = Error::new(Code::RateLimited, text).with_retry_after(busy.wait);
     AccessRefusal { reason, client: Some(Arc::clone(client)), error }

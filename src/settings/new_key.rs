@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches};
 
+use crate::limits::API_KEY_NAME_SIZE_MAX;
 use crate::policy::KeyClass;
 
 /// A key that is to be made.
@@ -28,8 +29,10 @@ impl NewKey {
     pub fn read(matches: &ArgMatches) -> Result<Self, String> {
         let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
-        if name.is_empty() || !name.bytes().all(plain) {
-            return Err(format!("'{name}' is no name: expected letters, digits, '-', '_', '.', ':' and '@'"));
+        if !(1..=API_KEY_NAME_SIZE_MAX).contains(&name.len()) || !name.bytes().all(plain) {
+            return Err(format!(
+                "'{name}' is no name: expected 1 to {API_KEY_NAME_SIZE_MAX} letters, digits, '-', '_', '.', ':' and '@'"
+            ));
         }
         let words = matches.get_many::<String>("class").into_iter().flatten().flat_map(|words| words.split(','));
         let mut classes = Vec::new();

@@ -123,11 +123,6 @@ impl KeyTable {
         self.anonymous.as_ref()
     }
 
-    /// The client of this name, where it is still there.
-    pub fn named(&self, name: &str) -> Option<&Arc<KeyClient>> {
-        self.clients().find(|client| client.name == name)
-    }
-
     /// All of them, in the order of the file; those without a key are the last.
     pub fn clients(&self) -> impl Iterator<Item = &Arc<KeyClient>> + Clone {
         self.clients.iter().chain(&self.anonymous)
@@ -145,6 +140,15 @@ pub struct KeyClient {
 }
 
 impl KeyClient {
+    /// What errors call it.
+    pub fn title(&self) -> String {
+        if self.name == file::ANONYMOUS {
+            "who sends no API key".to_owned()
+        } else {
+            format!("the API key '{}'", self.name)
+        }
+    }
+
     /// Its name, for logs and metrics.
     pub fn name(&self) -> &str {
         &self.name
@@ -335,7 +339,7 @@ mod tests {
         let held = first.find(b"k").unwrap().0.begin(Instant::ZERO).unwrap();
         let second = table(&(entry("b", &["g"], "") + &entry("a", &["new"], "concurrency = 1")), Some(&first));
         drop(first);
-        assert!(second.find(b"k").is_none() && second.named("gone").is_none());
+        assert!(second.find(b"k").is_none() && second.clients().all(|client| client.name() != "gone"));
         let client = second.find(b"new").unwrap().0;
         assert!(client.begin(Instant::ZERO).is_err(), "its request from before is in flight");
         drop(held);
