@@ -133,7 +133,7 @@ fn difference(
     (!is_right).then(|| format!("{what}: {status} {body} {challenge:?}, and not {want:?}"))
 }
 
-fn borrowed<'a>(fields: &'a [HeaderField]) -> Vec<(&'a str, &'a str)> {
+fn borrowed(fields: &[HeaderField]) -> Vec<(&str, &str)> {
     fields.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
