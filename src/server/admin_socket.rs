@@ -2,17 +2,23 @@
 //! is made when the shards listen, so that another server which starts meanwhile does not take a silent one for stale.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::control::hand_over::PassedSocket;
 use crate::control::local_claim::LocalClaim;
 use crate::error::Error;
+use crate::limits::BIND_RETRY_MAX;
 use crate::log;
+use crate::runtime::clock;
 use crate::settings::EndpointKind;
 use crate::shard::ListeningSocket;
+
+/// How often a socket in use is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Where it is, and the socket once there is one.
 pub struct AdminSocket {
@@ -28,7 +34,7 @@ impl AdminSocket {
     pub fn check(path: Option<&Path>, passed: &BTreeMap<(EndpointKind, bool), Vec<OwnedFd>>) -> Result<Self, Error> {
         let is_passed = passed.keys().any(|(endpoint, _)| *endpoint == EndpointKind::Admin);
         if let Some(path) = path.filter(|_| !is_passed) {
-            LocalClaim::check(path).map_err(|error| refused(path, &error))?;
+            patiently(|| LocalClaim::check(path)).map_err(|error| refused(path, &error))?;
         }
         Ok(Self { path: path.map(Path::to_owned), claim: None })
     }
@@ -57,10 +63,10 @@ impl AdminSocket {
     /// `Unavailable` where another server was faster, or the file cannot be made.
     pub fn listen(&mut self, copies: &mut Vec<PassedSocket>) -> Result<Option<ListeningSocket>, Error> {
         let Some(path) = &self.path else { return Ok(None) };
-        let failed = |error: std::io::Error| refused(path, &error);
+        let failed = |error: io::Error| refused(path, &error);
         let claim = match self.claim.take() {
             Some(claim) => claim,
-            None => LocalClaim::new(path).map_err(failed)?,
+            None => patiently(|| LocalClaim::new(path)).map_err(failed)?,
         };
         let is_lent = claim.is_lent();
         copies.push(PassedSocket { endpoint: EndpointKind::Admin, descriptor: claim.copy().map_err(failed)?, is_lent });
@@ -84,7 +90,21 @@ impl AdminSocket {
     }
 }
 
-fn refused(path: &Path, error: &std::io::Error) -> Error {
+/// Tries again for a while where the socket is in use: a process that was killed leaves it to a kernel that takes
+/// milliseconds to close it.
+fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let give_up_at = clock::now() + BIND_RETRY_MAX;
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && clock::now() < give_up_at => {
+                std::thread::park_timeout(RETRY_INTERVAL);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn refused(path: &Path, error: &io::Error) -> Error {
     let path = path.display();
     Error::unavailable(match error.kind() {
         ErrorKind::AddrInUse => format!("--admin-socket '{path}' is in use: another server listens there"),

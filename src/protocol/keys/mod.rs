@@ -58,7 +58,8 @@ impl KeyDigest {
 
     /// All ones where the two are equal, and zero otherwise, by the same steps wherever they differ.
     fn equal_mask(&self, other: &Self) -> usize {
-        let difference = self.0.iter().zip(&other.0).fold(0, |all, (one, two)| black_box(all | (one ^ two)));
+        // Hidden from the compiler, so that it cannot stop at the first difference.
+        let difference = black_box(self.0.iter().zip(&other.0).fold(0, |all, (one, two)| all | (one ^ two)));
         // The highest bit of `d | -d` is set unless d is zero.
         let is_different = (difference | difference.wrapping_neg()) >> 63;
         usize::from(is_different == 0).wrapping_neg()
