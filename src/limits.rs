@@ -228,7 +228,7 @@ pub const WATCHED_FILES_SETTLED: Duration = Duration::from_millis(500);
 /// Bytes of a file with certificates or a key; the bundles of all public authorities have a quarter of it.
 pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
 /// API keys in their file, with those that are being replaced. Every request is compared with all of them, in a
-/// few microseconds at this bound.
+/// microsecond at this bound.
 pub const API_KEYS_MAX: usize = 1_024;
 /// Bytes of the file of API keys: ten times what so many need.
 pub const API_KEYS_FILE_SIZE_MAX: u64 = 1024 * 1024;
