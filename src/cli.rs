@@ -27,6 +27,8 @@ pub enum Command {
     Health(settings::HealthQuestion),
     /// Write a Python model to begin with.
     InitPython(NewModel),
+    /// Make an API key and print it.
+    MakeKey(settings::NewKey),
     /// Print this.
     Print(String),
     /// Run the engine of one model, for a server that started this: no command for people, and not in the help.
@@ -107,6 +109,7 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             let (_, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
             init::read(matches).map(Command::InitPython)
         }
+        Some(("key", matches)) => settings::NewKey::read(matches).map(Command::MakeKey),
         Some(("completions", matches)) => Ok(Command::Print(document::completions(matches))),
         Some(("man", matches)) => Ok(Command::Print(document::man(matches))),
         Some(("sbom", _)) => Ok(Command::Print(sbom::document())),
@@ -198,6 +201,9 @@ fn commands() -> Vec<clap::Command> {
                 .override_usage("deuteron init python NAME [--path=DIRECTORY]")
                 .args(init::arguments()),
         ),
+        command("key", "Make an API key and print it, with its entry for --api-keys-file")
+            .override_usage("deuteron key NAME [--class=infer|read|metrics|admin]...")
+            .args(settings::key_arguments()),
         command("bench", "Measure any server of the Open Inference Protocol v2")
             .override_usage("deuteron bench -m MODEL [-u HOST:PORT] [-i http|grpc] [FLAGS]")
             .args(loadgen::flags::arguments()),

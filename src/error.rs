@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// The kinds of failure, as Triton and gRPC name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +19,8 @@ pub enum Code {
     DeadlineExceeded,
     /// Not now: there is no memory left for it.
     Exhausted,
+    /// The operator does not let this client do it, or nobody by this way.
+    Forbidden,
     /// The server's fault, or the model's.
     Internal,
     /// The client's mistake.
@@ -30,10 +34,14 @@ pub enum Code {
     NotFound,
     /// A model does not fit into the memory: the host may unload another and ask again.
     OutOfMemory,
+    /// More often, or more at a time, than the operator lets this client.
+    RateLimited,
     /// The operator lets only clients with a key do this.
     Restricted,
     /// Larger than a limit that the text names.
     TooLarge,
+    /// The client has not said who it is, or nobody knows it.
+    Unauthenticated,
     /// Not now: the queue is full, or the server or model is starting or stopping.
     Unavailable,
     /// No other code fits.
@@ -52,14 +60,17 @@ impl Code {
         Self::Conflict,
         Self::DeadlineExceeded,
         Self::Exhausted,
+        Self::Forbidden,
         Self::Internal,
         Self::InvalidArgument,
         Self::MalformedJson,
         Self::MethodNotAllowed,
         Self::NotFound,
         Self::OutOfMemory,
+        Self::RateLimited,
         Self::Restricted,
         Self::TooLarge,
+        Self::Unauthenticated,
         Self::Unavailable,
         Self::Unknown,
         Self::Unsupported,
@@ -84,14 +95,17 @@ impl Code {
             Self::Conflict => "conflict",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::Exhausted => "exhausted",
+            Self::Forbidden => "forbidden",
             Self::Internal => "internal",
             Self::InvalidArgument => "invalid_argument",
             Self::MalformedJson => "malformed_json",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NotFound => "not_found",
             Self::OutOfMemory => "out_of_memory",
+            Self::RateLimited => "rate_limited",
             Self::Restricted => "restricted",
             Self::TooLarge => "too_large",
+            Self::Unauthenticated => "unauthenticated",
             Self::Unavailable => "unavailable",
             Self::Unknown => "unknown",
             Self::Unsupported => "unsupported",
@@ -107,14 +121,17 @@ impl Code {
             Self::Conflict => (409, 6),
             Self::DeadlineExceeded => (504, 4),
             Self::Exhausted => (503, 8),
+            Self::Forbidden => (403, 7),
             Self::Internal => (500, 13),
             Self::InvalidArgument | Self::MalformedJson => (400, 3),
             Self::MethodNotAllowed => (405, 12),
             Self::NotFound => (404, 5),
             // SageMaker's contract of multi-model endpoints.
             Self::OutOfMemory => (507, 8),
+            Self::RateLimited => (429, 8),
             Self::Restricted => (403, 14),
             Self::TooLarge => (413, 8),
+            Self::Unauthenticated => (401, 16),
             Self::Unavailable => (503, 14),
             Self::Unknown => (400, 2),
             Self::Unsupported => (501, 12),
@@ -138,12 +155,13 @@ impl Code {
 pub struct Error {
     code: Code,
     text: Cow<'static, str>,
+    retry_after: Option<RetryAfter>,
 }
 
 impl Error {
     /// An error with this code and text.
     pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), retry_after: None }
     }
 
     /// The client's mistake (400, `INVALID_ARGUMENT`).
@@ -193,7 +211,46 @@ impl Error {
 
     /// Puts `prefix` before the text.
     pub fn with_prefix(self, prefix: &str) -> Self {
-        Self { code: self.code, text: Cow::Owned(format!("{prefix}{}", self.text)) }
+        Self { text: Cow::Owned(format!("{prefix}{}", self.text)), ..self }
+    }
+
+    /// The same, for a client that may try again after `wait`.
+    #[must_use]
+    pub fn with_retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(RetryAfter::new(wait)), ..self }
+    }
+
+    /// When the client may try again: after the wait that was named, or a second where the code says that it is not now.
+    pub const fn retry_after(&self) -> Option<RetryAfter> {
+        match self.code {
+            Code::Exhausted | Code::Unavailable if self.retry_after.is_none() => Some(RetryAfter::SECOND),
+            _ => self.retry_after,
+        }
+    }
+}
+
+/// How long a client waits before it tries again, in milliseconds, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryAfter(NonZeroU32);
+
+impl RetryAfter {
+    /// A second: where nobody knows better.
+    pub const SECOND: Self = Self(NonZeroU32::MIN.saturating_add(999));
+
+    /// Rounded up, so that nobody comes too early.
+    fn new(wait: Duration) -> Self {
+        let millis = u32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        Self(NonZeroU32::new(millis).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// In milliseconds, as gRPC's clients take it.
+    pub const fn millis(self) -> u32 {
+        self.0.get()
+    }
+
+    /// In seconds, rounded up, as those of HTTP do.
+    pub const fn seconds(self) -> u32 {
+        self.0.get().div_ceil(1_000)
     }
 }
 

@@ -224,14 +224,35 @@ pub const TLS_INPUT_SIZE_MAX: usize = 64 * 1024;
 pub const TLS_WRITE_SIZE: usize = 64 * 1024;
 /// Tickets that a client gets to resume its TLS 1.3 session: one for its next connection, which brings another.
 pub const TLS_TICKETS: usize = 1;
-/// How often the files of certificates are looked at: a new one is in use within seconds, and reading some kilobytes costs
-/// nothing.
-pub const TLS_FILES_INTERVAL: Duration = Duration::from_secs(5);
-/// How long changed files of certificates must stay the same until they are used: certificate and key are two files, and
+/// How often the files of certificates and keys are looked at: a new one is in use within seconds, and reading some
+/// kilobytes costs nothing.
+pub const WATCHED_FILES_INTERVAL: Duration = Duration::from_secs(5);
+/// How long changed files must stay the same until they are used: the certificate of TLS and its key are two files, and
 /// are written one after the other.
-pub const TLS_FILES_SETTLED: Duration = Duration::from_millis(500);
+pub const WATCHED_FILES_SETTLED: Duration = Duration::from_millis(500);
 /// Bytes of a file with certificates or a key; the bundles of all public authorities have a quarter of it.
 pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
+/// API keys in their file, with those that are being replaced. Every request is compared with all of them, in a
+/// microsecond at this bound.
+pub const API_KEYS_MAX: usize = 1_024;
+/// Bytes of the file of API keys: ten times what so many need.
+pub const API_KEYS_FILE_SIZE_MAX: u64 = 1024 * 1024;
+/// Bytes of an API key as a client sends it; those that `deuteron key` makes have 46. Hashing so many takes a microsecond.
+pub const API_KEY_SIZE_MAX: usize = 512;
+/// Bytes of the name of a client with a key: it stands in a label of each of its metrics.
+pub const API_KEY_NAME_SIZE_MAX: usize = 64;
+/// Requests a second that a client may be given: more than a machine serves.
+pub const API_KEY_RATE_MAX: u32 = 1_000_000;
+/// Time between two requests of a client with the lowest rate: a quarter of an hour; who may ask less often needs a queue.
+pub const API_KEY_INTERVAL_MAX: Duration = Duration::from_secs(1_000);
+/// Requests that a client may be given at once, beyond its rate.
+pub const API_KEY_BURST_MAX: u32 = 1_000_000;
+/// Requests in flight that a client may be given: more than the queues hold.
+pub const API_KEY_CONCURRENCY_MAX: u32 = 1_000_000;
+/// When a client that has too many requests in flight should try again: nobody knows when one of its own ends.
+pub const API_KEY_WAIT: Duration = Duration::from_secs(1);
+/// Connections to the Unix socket of `--admin-socket`: a few operators and their tools.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// How often a shard logs that TLS handshakes fail; those in between are counted in the next line.
 pub const TLS_FAILURES_PAUSE: Duration = Duration::from_secs(10);
 /// Time within which a body must make progress ([`BODY_STEP_SIZE`]) (`--http-body-timeout`).

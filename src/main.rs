@@ -45,6 +45,7 @@ fn main() -> ExitCode {
             Ok(text) => print(&text),
             Err(why) => fail(&why),
         },
+        Ok(Command::MakeKey(new)) => server::key::run(&new),
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::RunEngine) => server::run_engine(),
         Ok(Command::Serve(settings)) => {

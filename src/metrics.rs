@@ -12,6 +12,7 @@ mod ensemble;
 mod gpus;
 mod histogram;
 mod host;
+mod keys;
 mod latency;
 mod load;
 mod loads;
@@ -39,6 +40,7 @@ pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
 pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::host::{CpuTimes, HostCells, memory};
+pub use crate::metrics::keys::{KeyBoard, KeyCells, KeyRefusal, RefusalCells, encode_keys};
 pub use crate::metrics::latency::{FIRST_RESPONSE_BOUNDS, LatencyOptions, encode as encode_latencies};
 pub use crate::metrics::load::{LoadBoard, utilization};
 pub use crate::metrics::loads::LoadFigures;
@@ -265,6 +267,8 @@ pub struct ShardCells {
     pub compression: CompressionCells,
     /// TLS handshakes.
     pub tls: TlsCells,
+    /// Requests that the operator's policy has refused.
+    pub access_refused: RefusalCells,
     /// HTTP/2 streams that a client reset.
     pub client_resets: Counter,
     /// HTTP/2 streams that we reset.
@@ -411,6 +415,7 @@ pub fn own_names() -> Vec<String> {
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
+    let others = others.chain(keys::names());
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
@@ -716,6 +721,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     connections::encode(out, shards);
     compression::encode(out, shards);
     tls::encode(out, shards);
+    keys::encode(out, shards);
 }
 
 /// Appends the count of runs that the embedded engine refused.

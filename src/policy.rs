@@ -99,6 +99,54 @@ impl ApiCategory {
             Self::Logging => "logging",
         }
     }
+
+    /// The class of key that opens it, where clients have keys; health is open.
+    pub const fn class(self) -> Option<KeyClass> {
+        match self {
+            Self::Health => None,
+            Self::Inference => Some(KeyClass::Infer),
+            Self::Metadata | Self::ModelConfig | Self::Statistics => Some(KeyClass::Read),
+            Self::Logging | Self::ModelRepository | Self::SharedMemory | Self::Trace => Some(KeyClass::Admin),
+        }
+    }
+}
+
+/// What an API key is good for. Health needs none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyClass {
+    /// What changes the server: loads and unloads, traces, log settings, regions of shared memory.
+    Admin,
+    /// Inference.
+    Infer,
+    /// The metrics.
+    Metrics,
+    /// What describes the server and its models: metadata, configurations, statistics, the index, and the metrics.
+    Read,
+}
+
+impl KeyClass {
+    /// All of them, in their order.
+    pub const ALL: [Self; 4] = [Self::Admin, Self::Infer, Self::Metrics, Self::Read];
+
+    /// Its name in the file of keys.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Infer => "infer",
+            Self::Metrics => "metrics",
+            Self::Read => "read",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
+    /// All names, as errors list them.
+    pub fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
 }
 
 /// A protocol, which the flags of the policy are given for.

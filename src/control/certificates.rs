@@ -1,18 +1,14 @@
-//! The files of TLS: read at start, and again when they change or SIGHUP comes. What is wrong with them at start ends the
-//! server; later the files that were in use before stay, and the log tells. A thread of its own reads them, since a
-//! file system may be slow; shards get the new ones by their mailboxes, and connections keep those that they began with.
+//! The files of TLS. What is wrong with them at start ends the server; later the files that were in use before stay, and
+//! the log tells. Shards get the new ones by their mailboxes, and connections keep those that they began with.
 
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
 
 use crate::connection::tls::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem};
-use crate::control::spawn::spawn;
+use crate::control::watched_files::{WatchedFiles, read_file};
 use crate::error::Error;
-use crate::limits::{TLS_FILE_SIZE_MAX, TLS_FILES_INTERVAL, TLS_FILES_SETTLED};
+use crate::limits::TLS_FILE_SIZE_MAX;
 use crate::log;
 use crate::metrics::{PortExpiry, TlsBoard};
 use crate::runtime::clock;
@@ -20,16 +16,13 @@ use crate::settings::{PortTls, TlsSettings};
 use crate::shard::ServerContext;
 use crate::shard::tls_configs::TlsConfigs;
 
-/// What wakes the thread that reads the files, once it runs.
-pub type CertificateWaker = Arc<OnceLock<Thread>>;
-
 /// The certificates of a server.
 pub struct Certificates {
     settings: TlsSettings,
     configs: Arc<TlsConfigs>,
     board: Arc<TlsBoard>,
-    /// What the files had when they were read.
-    fingerprint: u64,
+    /// What was read last.
+    files: Result<Vec<Option<PortFiles>>, String>,
     hasher: RandomState,
 }
 
@@ -52,8 +45,8 @@ impl Certificates {
         let ports = settings.ports().into_iter().filter(|(_, port)| port.has_tls());
         let ports = ports.map(|(port, _)| PortExpiry { port, at: Default::default() }).collect();
         let board = Arc::new(TlsBoard { ports, ..TlsBoard::default() });
-        let fingerprint = fingerprint(&hasher, &files);
-        let certificates = Self { settings: settings.clone(), configs: Arc::new(configs), board, fingerprint, hasher };
+        let (settings, configs, files) = (settings.clone(), Arc::new(configs), Ok(files));
+        let certificates = Self { settings, configs, board, files, hasher };
         certificates.show();
         Ok(certificates)
     }
@@ -68,56 +61,9 @@ impl Certificates {
         &self.board
     }
 
-    /// Starts the thread that reads them again. It ends when the server does.
-    pub fn watch(mut self, server_context: &Arc<ServerContext>, waker: &CertificateWaker) {
-        if !self.settings.is_any_on() {
-            return;
-        }
-        let (waker, server_context) = (Arc::clone(waker), Arc::downgrade(server_context));
-        let started = spawn("certificates".to_owned(), move || {
-            let _ = waker.set(std::thread::current());
-            // What was seen last; it is used when it is seen again.
-            let mut seen = self.fingerprint;
-            loop {
-                std::thread::park_timeout(if seen == self.fingerprint {
-                    TLS_FILES_INTERVAL
-                } else {
-                    TLS_FILES_SETTLED
-                });
-                let Some(server_context) = server_context.upgrade() else { return };
-                let files = read(&self.settings);
-                let now = files.as_ref().map_or(UNREADABLE, |files| fingerprint(&self.hasher, files));
-                let is_settled = std::mem::replace(&mut seen, now) == now;
-                if is_settled && now != self.fingerprint {
-                    self.fingerprint = now;
-                    self.apply(files, &server_context);
-                }
-            }
-        });
-        if let Err(error) = started {
-            log::warning(&format!("certificates are not read again when they change: {error}"));
-        }
-    }
-
-    /// Uses changed files, if they are in order.
-    fn apply(&mut self, files: Result<Vec<Option<PortFiles>>, String>, server_context: &ServerContext) {
-        match files.and_then(|files| configs(&self.settings, &files)) {
-            Ok(configs) => {
-                self.configs = Arc::new(configs);
-                for mailbox in &server_context.control_link.mailboxes {
-                    mailbox.push_tls(Arc::clone(&self.configs));
-                }
-                self.board.reloaded.add(1);
-                log::info("the files of TLS have changed; new connections get the new certificates");
-                self.show();
-            }
-            Err(text) => {
-                self.board.reload_failed.add(1);
-                log::error(&format!(
-                    "the files of TLS have changed, and are not used: {text}; those before stay in use"
-                ));
-            }
-        }
+    /// Whether any port has TLS.
+    pub fn is_any(&self) -> bool {
+        self.settings.is_any_on()
     }
 
     /// Shows until when the certificates are valid, and warns of those that are not any more.
@@ -138,6 +84,36 @@ impl Certificates {
     }
 }
 
+impl WatchedFiles for Certificates {
+    fn read(&mut self) {
+        self.files = read(&self.settings);
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.files.as_ref().map_or(UNREADABLE, |files| fingerprint(&self.hasher, files))
+    }
+
+    fn apply(&mut self, server_context: &ServerContext) {
+        match self.files.as_deref().map_err(Clone::clone).and_then(|files| configs(&self.settings, files)) {
+            Ok(configs) => {
+                self.configs = Arc::new(configs);
+                for mailbox in &server_context.control_link.mailboxes {
+                    mailbox.push_tls(Arc::clone(&self.configs));
+                }
+                self.board.reloaded.add(1);
+                log::info("the files of TLS have changed; new connections get the new certificates");
+                self.show();
+            }
+            Err(text) => {
+                self.board.reload_failed.add(1);
+                log::error(&format!(
+                    "the files of TLS have changed, and are not used: {text}; those before stay in use"
+                ));
+            }
+        }
+    }
+}
+
 /// Of files that cannot be read, so that this is told once.
 const UNREADABLE: u64 = 0;
 
@@ -149,7 +125,7 @@ fn read(settings: &TlsSettings) -> Result<Vec<Option<PortFiles>>, String> {
         }
         let file = |flag: &str, path: &Option<PathBuf>| {
             let path = path.as_deref().unwrap_or(Path::new(""));
-            read_file(path).map_err(|why| format!("--{name}-{flag} '{}' {why}", path.display()))
+            read_file(path, TLS_FILE_SIZE_MAX).map_err(|why| format!("--{name}-{flag} '{}' {why}", path.display()))
         };
         Ok(Some(PortFiles {
             certificate: file("server-cert", &port.certificate)?,
@@ -158,18 +134,6 @@ fn read(settings: &TlsSettings) -> Result<Vec<Option<PortFiles>>, String> {
         }))
     };
     settings.ports().into_iter().map(of_port).collect()
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = File::open(path).map_err(cannot)?;
-    let mut contents = Vec::new();
-    // One byte beyond the limit tells that there is more.
-    file.take(TLS_FILE_SIZE_MAX + 1).read_to_end(&mut contents).map_err(cannot)?;
-    if contents.len() as u64 > TLS_FILE_SIZE_MAX {
-        return Err(format!("has more than {TLS_FILE_SIZE_MAX} bytes"));
-    }
-    Ok(contents)
 }
 
 fn configs(settings: &TlsSettings, files: &[Option<PortFiles>]) -> Result<TlsConfigs, String> {

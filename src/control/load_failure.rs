@@ -81,9 +81,14 @@ const fn kind(code: Code) -> &'static str {
         Code::Internal => "Internal",
         Code::InvalidArgument | Code::MalformedJson | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
         Code::NotFound => "Not found",
-        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted | Code::OutOfMemory | Code::Restricted => {
-            "Unavailable"
-        }
+        Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Exhausted
+        | Code::Forbidden
+        | Code::OutOfMemory
+        | Code::RateLimited
+        | Code::Restricted
+        | Code::Unauthenticated => "Unavailable",
         Code::Unknown => "Unknown",
         Code::Unsupported | Code::UnsupportedMedia => "Unsupported",
     }

@@ -7,6 +7,8 @@
 //! then the queue is stopped, its workers run what still waits and exit; when they have exited and every shard
 //! has dropped its handle after its last request, the version is freed.
 
+pub mod access_files;
+pub mod api_keys;
 pub mod beneath;
 pub mod certificates;
 pub mod checksum;
@@ -30,6 +32,7 @@ pub mod load_failure;
 pub mod load_job;
 pub mod load_trial;
 pub mod loaded_version;
+pub mod local_claim;
 pub mod model_identity;
 pub mod model_loader;
 pub mod model_record;
@@ -57,6 +60,7 @@ pub mod trial_process;
 pub mod uploaded_files;
 mod vetted_model;
 pub mod warm_up;
+pub mod watched_files;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -451,7 +451,7 @@ mod tests {
 
     use super::*;
     use crate::control::ProcessSurroundings;
-    use crate::control::certificates::Certificates;
+    use crate::control::access_files::AccessFiles;
     use crate::control::hand_over::Successor;
     use crate::control::load_job::LoadContext;
     use crate::control::model_loader::ModelLoader;
@@ -475,7 +475,7 @@ mod tests {
         let (messages, receiver) = channel();
         let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new()).unwrap());
         let ignored: ControlSender = Arc::new(|_| {});
-        let certificates = Certificates::load(&settings.tls).unwrap();
+        let certificates = AccessFiles::load(&settings).unwrap();
         let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &certificates);
         let ServerPlan { server_context, cores, .. } =
             ServerPlan::new(&settings, Vec::new(), &ignored, sources, (None, None)).unwrap();

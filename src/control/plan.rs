@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
+use crate::control::access_files::AccessFiles;
 use crate::control::certificates::Certificates;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::cpu_quota::{cores_for, cpu_quota};
@@ -41,8 +42,8 @@ use crate::shard::receive_budget::ProcessReceiveBudget;
 #[cfg(feature = "test-hooks")]
 use crate::shard::server_context::GrpcDelays;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
-    ServiceOptions, TlsOptions,
+    ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
+    ServerContext, ServiceOptions, TlsOptions,
 };
 use crate::shard::shared_memory::SharedMemoryClient;
 use crate::wire::compression::deflate::DeflateLevel;
@@ -100,7 +101,7 @@ impl ServerPlan {
         settings: &Settings,
         models: Vec<LoadedVersion>,
         control: &ControlSender,
-        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &Certificates),
+        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &AccessFiles),
         (shared_memory, redis): (Option<SharedMemoryClient>, Option<Arc<CacheLink>>),
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
@@ -225,12 +226,16 @@ pub fn server_context(
     settings: &Settings,
     shards: usize,
     control: &ControlSender,
-    (gpus, custom, run_memory, certificates): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &Certificates),
+    (gpus, custom, run_memory, files): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &AccessFiles),
 ) -> ServerContext {
     ServerContext {
         service: service(settings),
         front_ends: front_ends(settings),
-        policy: RequestPolicy { http: settings.http_policy.clone(), grpc: settings.grpc_policy.clone() },
+        policy: RequestPolicy {
+            http: settings.http_policy.clone(),
+            grpc: settings.grpc_policy.clone(),
+            is_admin_closed: settings.admin_socket.is_some(),
+        },
         connection_limits: connection_limits(settings),
         runtime: RuntimeOptions {
             io: match settings.io {
@@ -265,7 +270,11 @@ pub fn server_context(
         },
         shared_memory: None,
         redis: None,
-        tls: tls_options(settings, certificates),
+        tls: tls_options(settings, &files.certificates),
+        keys: KeyOptions {
+            initial: files.keys.as_ref().map(|keys| Arc::new(keys.table(shards))),
+            board: Arc::default(),
+        },
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.
         warn: |text| log::warning(text),
@@ -493,7 +502,7 @@ mod tests {
         let sources = (Arc::default(), CustomMetrics::new(Vec::new()), Arc::new(RunMemory::new(1)));
         let size_max = |compat, grpc_message_size_max| {
             let settings = Settings { compat, grpc_message_size_max, ..Settings::default() };
-            let certificates = Certificates::load(&settings.tls).unwrap();
+            let certificates = AccessFiles::load(&settings).unwrap();
             let sources = (&sources.0, &sources.1, &sources.2, &certificates);
             let context = server_context(&settings, 1, &control, sources);
             context.connection_limits.grpc_message_size_max

@@ -66,6 +66,8 @@ pub struct AccessLine {
     pub version: Option<u64>,
     /// The request's id; empty where it has none.
     pub id: String,
+    /// The name of the client's API key; empty where it has none.
+    pub client: String,
     /// The status of HTTP or of gRPC; 499 or 1 for a client that left before its answer.
     pub status: u16,
     /// From its last byte to its answer.
@@ -111,6 +113,9 @@ pub fn push_access(format: LogFormat, head: LineHead<'_>, line: &AccessLine, out
     }
     if !line.id.is_empty() {
         field("id", true, &line.id);
+    }
+    if !line.client.is_empty() {
+        field("key", true, &line.client);
     }
     field("status", false, &line.status);
     field("duration_us", false, &line.duration.as_micros());
@@ -248,6 +253,7 @@ mod tests {
             model: "m".to_owned(),
             version: Some(3),
             id: "a b".to_owned(),
+            client: "team-a".to_owned(),
             status: 200,
             duration: Duration::from_nanos(1_234_567),
             bytes_in: 10,
@@ -260,8 +266,8 @@ mod tests {
             push_access(LogFormat::Default, head, line, &mut out);
             push_access(LogFormat::Json, head, line, &mut out);
         }
-        let want = "I0520 20:03:25.829575 3355 access] request protocol=http request=\"POST /v2/models/m/infer\" model=\"m\" version=3 id=\"a b\" status=200 duration_us=1234 bytes_in=10 bytes_out=20 peer=127.0.0.1:5\n\
-            {\"time\":\"2024-05-20T20:03:25.829575Z\",\"level\":\"info\",\"process\":3355,\"source\":\"access\",\"message\":\"request\",\"protocol\":\"http\",\"request\":\"POST /v2/models/m/infer\",\"model\":\"m\",\"version\":3,\"id\":\"a b\",\"status\":200,\"duration_us\":1234,\"bytes_in\":10,\"bytes_out\":20,\"peer\":\"127.0.0.1:5\"}\n\
+        let want = "I0520 20:03:25.829575 3355 access] request protocol=http request=\"POST /v2/models/m/infer\" model=\"m\" version=3 id=\"a b\" key=\"team-a\" status=200 duration_us=1234 bytes_in=10 bytes_out=20 peer=127.0.0.1:5\n\
+            {\"time\":\"2024-05-20T20:03:25.829575Z\",\"level\":\"info\",\"process\":3355,\"source\":\"access\",\"message\":\"request\",\"protocol\":\"http\",\"request\":\"POST /v2/models/m/infer\",\"model\":\"m\",\"version\":3,\"id\":\"a b\",\"key\":\"team-a\",\"status\":200,\"duration_us\":1234,\"bytes_in\":10,\"bytes_out\":20,\"peer\":\"127.0.0.1:5\"}\n\
             I0520 20:03:25.829575 3355 access] request protocol=grpc request=\"/a/b\" status=1 duration_us=0 bytes_in=0 bytes_out=0\n\
             {\"time\":\"2024-05-20T20:03:25.829575Z\",\"level\":\"info\",\"process\":3355,\"source\":\"access\",\"message\":\"request\",\"protocol\":\"grpc\",\"request\":\"/a/b\",\"status\":1,\"duration_us\":0,\"bytes_in\":0,\"bytes_out\":0}\n";
         assert_eq!(out, want);

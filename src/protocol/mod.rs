@@ -7,6 +7,7 @@ pub mod classification;
 pub mod front_end;
 pub mod grpc;
 pub mod infer;
+pub mod keys;
 pub mod logging;
 pub mod orca;
 pub mod path;

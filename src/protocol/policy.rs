@@ -1,42 +1,181 @@
-//! The operator's policy, applied to requests: the table of what belongs to which category, the refusal of a request
-//! without the key that its category asks for, and the header fields that go on to models. Every request of every
-//! protocol comes by [`admit`] once, when its route is known and before anything else about it is looked at.
+//! The operator's policy, applied to requests: the table of what belongs to which category and class, the refusal of a
+//! request without the key that its class asks for or the header that its category asks for, and the header fields that go
+//! on to models. Every request of every protocol comes by [`admit`] once, when its route is known and before anything else
+//! about it is looked at.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::error::{Code, Error};
+use crate::metrics::KeyRefusal;
 use crate::model::ModelSpec;
 use crate::model::parameters::{ParameterValue, Parameters};
-use crate::policy::{ApiCategory, ApiRestrictions, ClientPolicy, PolicyProtocol};
+use crate::policy::{ApiCategory, ApiRestrictions, ClientPolicy, KeyClass, PolicyProtocol};
 use crate::protocol::grpc::Rpc;
+use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::service::ControlRpc;
 use crate::protocol::infer::InferRequest;
-use crate::protocol::route::{HostedAction, PathEndpoint, PathTarget, Route, RouteAction};
-use crate::wire::message::Fields;
+use crate::protocol::keys::{KeyBusy, KeyClient, KeyDigest, KeyTable};
+use crate::protocol::route::{HostedAction, PathEndpoint, PathTarget, RepositoryAction, Route, RouteAction};
+use crate::wire::message::{Fields, Method};
 
 /// The parameters that header fields come to, or the refusal of one that must not be forwarded.
 pub type ForwardedFields = Result<Parameters, Error>;
 
-/// Lets a request pass, whose header fields `field` looks up.
-///
-/// # Errors
-/// `Restricted` without the value that opens the category.
-pub fn admit<'a>(
-    restrictions: &ApiRestrictions,
-    protocol: PolicyProtocol,
-    category: ApiCategory,
-    field: impl FnOnce(&str) -> Option<&'a [u8]>,
-) -> Result<(), Error> {
-    let Some(key) = restrictions.key(category) else { return Ok(()) };
-    if field(key.header()).is_some_and(|value| key.is_opened_by(value)) {
-        return Ok(());
-    }
-    let (kind, header) = (protocol.restricted(), key.header());
-    Err(Error::new(Code::Restricted, format!("This {kind} is restricted, expecting header '{header}'")))
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiPart {
+    /// What header opens it, where that is restricted; none on the metrics port, which has no restrictions.
+    pub category: Option<ApiCategory>,
+    /// What key opens it, where clients have keys; none where it is open.
+    pub class: Option<KeyClass>,
 }
 
-/// The fields that go on to the model; `None` where none do.
+impl ApiPart {
+    /// The metrics, on their own port.
+    pub const METRICS: Self = Self { category: None, class: Some(KeyClass::Metrics) };
+}
+
+/// What the operator asks of the clients of one protocol.
+pub struct AccessRules<'p, 'k> {
+    /// The protocol.
+    pub protocol: PolicyProtocol,
+    /// The headers that open categories.
+    pub restrictions: &'p ApiRestrictions,
+    /// The clients with keys; none where nobody needs one.
+    pub keys: Option<&'k KeyTable>,
+    /// Whether what changes the server is served on the Unix socket of `--admin-socket` alone.
+    pub is_admin_closed: bool,
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub struct AccessRefusal {
+    /// The reason, for the counters.
+    pub reason: KeyRefusal,
+    /// The client, where it is known.
+    pub client: Option<Arc<KeyClient>>,
+    /// What it is told.
+    pub error: Error,
+}
+
+impl AccessRefusal {
+    fn new(reason: KeyRefusal, code: Code, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, client: None, error: Error::new(code, text) }
+    }
+}
+
+/// Whose a request is that was let in.
+#[derive(Clone, Copy)]
+pub struct AdmittedClient<'r> {
+    /// The client.
+    pub client: &'r Arc<KeyClient>,
+    /// Its key; none of those who are let in without one.
+    pub digest: Option<KeyDigest>,
+}
+
+/// Lets a request pass, whose header fields `field` looks up, and says whose it is where it has a key. The header fields of
+/// restrictions and the keys must both be right; how much the client asks for is counted by [`KeyClient::begin`].
+///
+/// # Errors
+/// `Forbidden` where it is served on another socket, or the key is not good for it; `Unauthenticated` without a key that
+/// is known; `Restricted` without the value that opens the category.
+pub fn admit<'k, 'a>(
+    rules: &AccessRules<'_, 'k>,
+    part: ApiPart,
+    field: impl Fn(&str) -> Option<&'a [u8]>,
+) -> Result<Option<AdmittedClient<'k>>, Box<AccessRefusal>> {
+    if rules.is_admin_closed && part.class == Some(KeyClass::Admin) {
+        return Err(Box::new(AccessRefusal::new(KeyRefusal::AdminSocket, Code::Forbidden, ADMIN_CLOSED)));
+    }
+    let client = match (rules.keys, part.class) {
+        (Some(keys), Some(class)) => Some(client_of(keys, class, &field)?),
+        _ => None,
+    };
+    if let Some(key) = part.category.and_then(|category| rules.restrictions.key(category))
+        && !field(key.header()).is_some_and(|value| key.is_opened_by(value))
+    {
+        let (kind, header) = (rules.protocol.restricted(), key.header());
+        let text = format!("This {kind} is restricted, expecting header '{header}'");
+        return Err(Box::new(AccessRefusal::new(KeyRefusal::Restricted, Code::Restricted, text)));
+    }
+    Ok(client)
+}
+
+const ADMIN_CLOSED: &str = "loads, unloads, traces, log settings and shared memory are served on the Unix socket of \
+                            --admin-socket alone";
+
+/// The client whose key a request has, good for a class.
+fn client_of<'r, 'a>(
+    keys: &'r KeyTable,
+    class: KeyClass,
+    field: &impl Fn(&str) -> Option<&'a [u8]>,
+) -> Result<AdmittedClient<'r>, Box<AccessRefusal>> {
+    let Some(key) = key_of(field) else {
+        let anonymous = keys.anonymous().filter(|client| client.has(class));
+        return anonymous.map(|client| AdmittedClient { client, digest: None }).ok_or_else(|| {
+            let text = format!(
+                "an API key of class '{}' is needed: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'",
+                class.name()
+            );
+            Box::new(AccessRefusal::new(KeyRefusal::Missing, Code::Unauthenticated, text))
+        });
+    };
+    // A key that is wrong is told so, also where one without a key would pass: its owner should know.
+    let (client, digest) = keys
+        .find(key)
+        .ok_or_else(|| Box::new(AccessRefusal::new(KeyRefusal::Unknown, Code::Unauthenticated, KEY_UNKNOWN)))?;
+    if client.has(class) {
+        return Ok(AdmittedClient { client, digest: Some(digest) });
+    }
+    let refusal = AccessRefusal::new(KeyRefusal::Class, Code::Forbidden, lacks(client, class));
+    Err(Box::new(AccessRefusal { client: Some(Arc::clone(client)), ..refusal }))
+}
+
+/// What a client is told whose key nobody has.
+pub const KEY_UNKNOWN: &str = "the API key is not known";
+
+/// What a client is told whose key is not good for a class.
+pub fn lacks(client: &KeyClient, class: KeyClass) -> String {
+    format!("the API key '{}' lacks the class '{}'", client.name(), class.name())
+}
+
+/// The refusal of a client that may have no more now.
+pub fn busy_refusal(client: &Arc<KeyClient>, busy: KeyBusy) -> AccessRefusal {
+    let who = client.title();
+    let (reason, text) = if busy.is_rate {
+        let wait = busy.wait.as_secs_f64();
+        (KeyRefusal::Rate, format!("{who} asks more often than the rate allows: try again in {wait:.3} s"))
+    } else {
+        let most = client.concurrency_max().unwrap_or_default();
+        (KeyRefusal::Concurrency, format!("{who} has {most} requests in flight, as many as there may be"))
+    };
+    let error = Error::new(Code::RateLimited, text).with_retry_after(busy.wait);
+    AccessRefusal { reason, client: Some(Arc::clone(client)), error }
+}
+
+/// The header fields that bring a key.
+const KEY_FIELDS: [&str; 2] = ["authorization", "x-api-key"];
+
+/// The key that a request brings. Other schemes of `Authorization` are of those in front of the server.
+fn key_of<'a>(field: &impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
+    let [authorization, api_key] = KEY_FIELDS;
+    field(authorization).and_then(bearer).or_else(|| field(api_key)).map(<[u8]>::trim_ascii)
+}
+
+/// The token of the scheme `Bearer`, in any case (RFC 6750 §2.1, RFC 9110 §11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(BEARER.len())?;
+    scheme.eq_ignore_ascii_case(BEARER).then_some(token)
+}
+
+const BEARER: &[u8] = b"Bearer ";
+
+/// The fields that go on to the model; `None` where none do. Where clients have keys, the fields that bring them never do.
 pub fn forwarded<'a>(
     policy: &ClientPolicy,
     protocol: PolicyProtocol,
+    has_keys: bool,
     fields: impl FnOnce() -> Option<&'a Fields>,
 ) -> Option<ForwardedFields> {
     let pattern = policy.forwarded.as_ref()?;
@@ -44,6 +183,9 @@ pub fn forwarded<'a>(
     for (name, value) in fields()?.iter() {
         let Ok(name) = str::from_utf8(name) else { continue };
         if !pattern.is_in(name) || protocol == PolicyProtocol::Grpc && is_of_grpc(name) {
+            continue;
+        }
+        if has_keys && KEY_FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name)) {
             continue;
         }
         if is_reserved(name) {
@@ -83,6 +225,25 @@ fn is_of_grpc(name: &str) -> bool {
 }
 
 impl PathEndpoint<'_> {
+    /// What the endpoint belongs to, and what a request by this method does there.
+    pub const fn part(&self, method: Method) -> ApiPart {
+        let category = self.category();
+        ApiPart { category: Some(category), class: self.class(category, method) }
+    }
+
+    /// What key opens it: that of its category, but for what only shows.
+    const fn class(&self, category: ApiCategory, method: Method) -> Option<KeyClass> {
+        match &self.target {
+            PathTarget::Server(Route::Metrics) => Some(KeyClass::Metrics),
+            PathTarget::Server(Route::Repository(RepositoryAction::Index)) => Some(KeyClass::Read),
+            PathTarget::HostedModels | PathTarget::HostedModel(_) => match method {
+                Method::Get | Method::Head => Some(KeyClass::Read),
+                Method::Delete | Method::Other | Method::Post => Some(KeyClass::Admin),
+            },
+            PathTarget::Server(_) | PathTarget::Model(..) | PathTarget::NamedRepository => category.class(),
+        }
+    }
+
     /// What the endpoint belongs to.
     pub const fn category(&self) -> ApiCategory {
         match &self.target {
@@ -130,6 +291,14 @@ impl RouteAction {
 }
 
 impl Rpc {
+    /// What the RPC belongs to, and what it does there.
+    pub fn part(self) -> ApiPart {
+        let category = self.category();
+        let class =
+            if self == Self::Repository(RepositoryRpc::Index) { Some(KeyClass::Read) } else { category.class() };
+        ApiPart { category: Some(category), class }
+    }
+
     /// What the RPC belongs to. A new one must say so here. Reflection describes the interface, which tritonserver does
     /// not do: it is metadata.
     pub fn category(self) -> ApiCategory {
@@ -227,8 +396,11 @@ mod tests {
     fn a_category_asks_for_its_key() {
         let mut restrictions = ApiRestrictions::default();
         restrictions.restrict(PolicyProtocol::Http, "inference:admin-key=v").unwrap();
-        let ask = |protocol, category, value: Option<&'static [u8]>| {
-            admit(&restrictions, protocol, category, |name| value.filter(|_| name == "admin-key"))
+        let ask = |protocol, category: ApiCategory, value: Option<&'static [u8]>| {
+            let rules = AccessRules { protocol, restrictions: &restrictions, keys: None, is_admin_closed: false };
+            let part = ApiPart { category: Some(category), class: category.class() };
+            let admitted = admit(&rules, part, |name| value.filter(|_| name == "admin-key"));
+            admitted.map(|client| assert!(client.is_none())).map_err(|refusal| refusal.error)
         };
         let (http, inference) = (PolicyProtocol::Http, ApiCategory::Inference);
         assert_eq!(ask(http, ApiCategory::Health, None), Ok(()));
@@ -242,11 +414,83 @@ mod tests {
         assert_eq!(error.text(), "This protocol is restricted, expecting header 'admin-key'");
     }
 
+    /// Asks with header fields, `name: value` in a line each; what is said, or the name of the client.
+    fn asked(file: &str, class: &str, closed: bool, fields: &str) -> String {
+        let file = crate::protocol::keys::file::KeyFile::read(file).unwrap();
+        let (keys, mut restrictions) = (KeyTable::new(&file, None, 1), ApiRestrictions::default());
+        restrictions.restrict(PolicyProtocol::Http, "trace:admin-key=v").unwrap();
+        let protocol = PolicyProtocol::Http;
+        let rules = AccessRules { protocol, restrictions: &restrictions, keys: Some(&keys), is_admin_closed: closed };
+        let category = (class == "admin").then_some(ApiCategory::Trace);
+        let field = |wanted: &str| {
+            let all = fields.lines().filter_map(|line| line.split_once(": "));
+            all.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.as_bytes()).next()
+        };
+        match admit(&rules, ApiPart { category, class: KeyClass::from_name(class) }, field) {
+            Ok(None) => "open".to_owned(),
+            Ok(Some(admitted)) => admitted.client.name().to_owned(),
+            Err(refusal) => format!("{:?} {}", refusal.error.code().on_wire(), refusal.error),
+        }
+    }
+
+    #[test]
+    fn a_class_asks_for_a_key_that_is_good_for_it() {
+        let hex = |key: &str| KeyDigest::of_key(key.as_bytes()).hex();
+        let (one, two) = (hex("one"), hex("two"));
+        let file = format!(
+            "[[key]]\nname='a'\nsha256='{one}'\nclasses=['infer','admin']\n[[key]]\nname='b'\nsha256='{two}'\nclasses='read'"
+        );
+        let check = |class: &str, fields: &str, want: &str| {
+            let got = asked(&file, class, false, fields);
+            assert!(got.starts_with(want), "{class} {fields:?}: {got}, and not {want}");
+        };
+        check("", "", "open"); // health
+        check("infer", "authorization: Bearer one", "a");
+        check("infer", "Authorization: bEARER  one ", "a");
+        check("infer", "x-api-key: one", "a");
+        check("infer", "authorization: Basic eDp5\nx-api-key: one", "a"); // a scheme of somebody else
+        check("infer", "authorization: Bearer two\nx-api-key: one", "(403, 7) the API key 'b' lacks the class 'infer'");
+        check("infer", "", "(401, 16) an API key of class 'infer' is needed: send 'Authorization: Bearer KEY'");
+        check("infer", "authorization: Basic eDp5", "(401, 16) an API key");
+        check("infer", "authorization: one", "(401, 16) an API key");
+        check("infer", "authorization: Bearer ", "(401, 16) the API key is not known");
+        check("infer", "authorization: Bearer One", "(401, 16) the API key is not known");
+        check("infer", "x-api-key: \u{ff}", "(401, 16) the API key is not known");
+        check("metrics", "x-api-key: two", "b"); // whoever may read
+        check("metrics", "x-api-key: one", "(403, 7) the API key 'a' lacks the class 'metrics'");
+        check("admin", "x-api-key: one", "(403, 14) This API is restricted"); // both must be right
+        check("admin", "x-api-key: one\nadmin-key: v", "a");
+        check("admin", "admin-key: v", "(401, 16) ");
+        let closed = asked(&file, "admin", true, "x-api-key: one\nadmin-key: v");
+        assert!(closed.starts_with("(403, 7)") && closed.contains("--admin-socket"), "{closed}");
+        let anonymous = format!("{file}\n[anonymous]\nclasses='read'");
+        assert_eq!(asked(&anonymous, "read", false, ""), "anonymous");
+        assert!(asked(&anonymous, "infer", false, "").starts_with("(401, 16) an API key"));
+        assert!(asked(&anonymous, "read", false, "x-api-key: x").starts_with("(401, 16) the API key is not known"));
+    }
+
+    #[test]
+    fn what_only_shows_is_for_those_who_may_read() {
+        use crate::protocol::route::find;
+        let check = |method: Method, path: &str, want: Option<KeyClass>| {
+            assert_eq!(find(path.as_bytes()).unwrap().part(method).class, want, "{path}");
+        };
+        check(Method::Post, "/v2/repository/index", Some(KeyClass::Read));
+        check(Method::Post, "/v2/repository/r/index", Some(KeyClass::Read));
+        check(Method::Post, "/v2/repository/models/m/load", Some(KeyClass::Admin));
+        check(Method::Post, "/v2/repository/r/models/m/unload", Some(KeyClass::Admin));
+        check(Method::Get, "/v2/systemsharedmemory/status", Some(KeyClass::Admin));
+        check(Method::Get, "/v2/logging", Some(KeyClass::Admin));
+        check(Method::Get, "/v2/health/ready", None);
+        assert_eq!(Rpc::Repository(RepositoryRpc::Index).part().class, Some(KeyClass::Read));
+        assert_eq!(Rpc::Repository(RepositoryRpc::Load).part().class, Some(KeyClass::Admin));
+    }
+
     fn forwarded_of(pattern: &str, protocol: PolicyProtocol, fields: &[(&str, &[u8])]) -> String {
         let policy = ClientPolicy { forwarded: Some(HeaderPattern::new(pattern).unwrap()), ..ClientPolicy::default() };
         let mut all = Fields::new();
         fields.iter().for_each(|(name, value)| all.push(name, value));
-        match forwarded(&policy, protocol, || Some(&all)).unwrap() {
+        match forwarded(&policy, protocol, pattern.contains("(?:keys)"), || Some(&all)).unwrap() {
             Ok(Parameters(list)) => {
                 let text = |(name, value): &(String, ParameterValue)| match value {
                     ParameterValue::Text(value) => format!("{name}={value}"),
@@ -265,7 +509,12 @@ mod tests {
         let fields = [("grpc-timeout", &b"1S"[..]), ("te", b"trailers"), ("user-agent", b"u"), ("content-type", b"c")];
         assert_eq!(forwarded_of(".*", PolicyProtocol::Grpc, &fields), "user-agent=u");
         assert_eq!(forwarded_of("^te", PolicyProtocol::Http, &fields), "te=trailers");
-        assert!(forwarded(&ClientPolicy::default(), PolicyProtocol::Http, || panic!("nobody asks")).is_none());
+        let fields = [("Authorization", &b"Bearer k"[..]), ("X-API-Key", b"k"), ("x-own", b"1")];
+        assert_eq!(forwarded_of(".*", PolicyProtocol::Http, &fields), "Authorization=Bearer k X-API-Key=k x-own=1");
+        for protocol in [PolicyProtocol::Http, PolicyProtocol::Grpc] {
+            assert_eq!(forwarded_of(".*|(?:keys)", protocol, &fields), "x-own=1", "no key reaches a model");
+        }
+        assert!(forwarded(&ClientPolicy::default(), PolicyProtocol::Http, false, || panic!("nobody asks")).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The sockets of a shard, on our own ring or on glommio, behind one set of functions. Stays on its shard.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
-use socket2::{SockRef, Socket as RawSocket, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive};
 
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
 
@@ -34,6 +34,9 @@ pub struct Listener {
     is_lent: bool,
     /// The sockets of all shards on the same address.
     group: Arc<[OwnedFd]>,
+    /// Whether it is a Unix socket.
+    is_local: bool,
+    is_stopped: Cell<bool>,
 }
 
 enum AcceptFuture {
@@ -51,19 +54,17 @@ impl Listener {
     pub fn new(socket: OwnedFd, is_lent: bool, write_timeout: Duration) -> io::Result<Self> {
         let socket = RawSocket::from(socket);
         socket.set_nonblocking(true)?;
-        // Accepted sockets inherit all three options on Linux.
-        socket.set_tcp_nodelay(true)?;
-        // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
-        // does not show that the peer reads (RFC 5482, "User Timeout").
-        socket.set_tcp_user_timeout(Some(write_timeout))?;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
+        let is_local = socket.domain()? == Domain::UNIX;
+        if !is_local {
+            set_options(&socket, write_timeout)?;
+        }
         let raw = socket.try_clone()?;
         let accepting = match ring::current() {
             Some(ring) => AcceptFuture::Ring(RefCell::new(RingAcceptor::new(ring, OwnedFd::from(socket)))),
             // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
             None => AcceptFuture::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
         };
-        Ok(Self { accepting, raw, is_lent, group: Arc::new([]) })
+        Ok(Self { accepting, raw, is_lent, group: Arc::new([]), is_local, is_stopped: Cell::new(false) })
     }
 
     /// The same among these, the sockets of all shards on its address: they stop handshakes together.
@@ -101,8 +102,13 @@ impl Listener {
     /// Stops listening at once, and ends [`Self::accept`] with an error. Dropping the listener alone would leave the
     /// socket open as long as the ring still polls it.
     pub fn stop(&self) {
+        self.is_stopped.set(true);
         // It fails only on a socket that does not listen any more.
         let _ = self.raw.shutdown(Shutdown::Both);
+        // An accept of TCP fails then; one of a Unix socket that does not block says that there is nothing yet, for ever.
+        if let (true, AcceptFuture::Ring(acceptor)) = (self.is_local, &self.accepting) {
+            acceptor.borrow_mut().stop();
+        }
     }
 
     /// The next connection.
@@ -111,12 +117,24 @@ impl Listener {
     /// Where the listener was stopped, or the kernel has no descriptor or memory for the connection.
     pub async fn accept(&self) -> io::Result<Socket> {
         Ok(match &self.accepting {
-            AcceptFuture::Glommio(listener) => Socket::Glommio(listener.accept().await.map_err(io::Error::from)?),
+            AcceptFuture::Glommio(listener) => match listener.accept().await {
+                Err(_) if self.is_stopped.get() => return Err(ErrorKind::InvalidInput.into()),
+                accepted => Socket::Glommio(accepted.map_err(io::Error::from)?),
+            },
             AcceptFuture::Ring(acceptor) => {
                 Socket::Ring(poll_fn(|context| acceptor.borrow_mut().poll_accept(context)).await?)
             }
         })
     }
+}
+
+/// What TCP is asked for. Accepted sockets inherit all three options on Linux.
+fn set_options(socket: &RawSocket, write_timeout: Duration) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
+    // does not show that the peer reads (RFC 5482, "User Timeout").
+    socket.set_tcp_user_timeout(Some(write_timeout))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))
 }
 
 #[expect(unsafe_code, reason = "socket2 binds a socket to a device by its number only on other systems")]
@@ -376,7 +394,8 @@ fn rest_of<'a>(head: &'a [u8], body: &'a [Bytes], sent: usize) -> Vec<IoSlice<'a
 mod tests {
     use super::*;
     use crate::runtime::clock;
-    use crate::runtime::executor::{IoPath, Runtime};
+    use crate::runtime::executor::{self, IoPath, Runtime};
+    use std::rc::Rc;
 
     #[test]
     fn what_is_left_follows_what_was_sent() {
@@ -407,6 +426,31 @@ mod tests {
         let (refused, took, stopped) = outcome.unwrap();
         assert_eq!((refused, stopped), (ErrorKind::ConnectionRefused, Some(ErrorKind::InvalidInput)));
         assert!(took < Duration::from_millis(500), "a dropped handshake is tried again after a second: {took:?}");
+    }
+
+    #[test]
+    fn a_unix_socket_that_stops_has_served_those_who_came_and_ends_its_accept() {
+        let path = std::env::temp_dir().join(format!("deuteron-listener-{}", std::process::id()));
+        for kind in [IoPath::Auto, IoPath::Epoll, IoPath::Glommio] {
+            let Ok(runtime) = Runtime::new(kind, Duration::ZERO) else { continue };
+            let path = path.clone();
+            let outcome = runtime.run(async move {
+                let _ = std::fs::remove_file(&path);
+                let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+                let listener = Rc::new(Listener::new(OwnedFd::from(socket), false, Duration::from_secs(30)).unwrap());
+                let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+                let accepted = listener.accept().await.unwrap().peer();
+                let own = Rc::clone(&listener);
+                let waiting = executor::spawn(async move { own.accept().await.err().map(|error| error.kind()) });
+                executor::sleep(Duration::from_millis(20)).await;
+                listener.stop();
+                let refused = std::os::unix::net::UnixStream::connect(&path).unwrap_err().kind();
+                std::fs::remove_file(&path).unwrap();
+                (accepted, refused, waiting.await)
+            });
+            let want = (None, ErrorKind::ConnectionRefused, Some(ErrorKind::InvalidInput));
+            assert_eq!(outcome.unwrap(), want, "{kind:?}");
+        }
     }
 
     #[test]

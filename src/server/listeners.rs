@@ -14,6 +14,7 @@ use crate::limits::BIND_RETRY_MAX;
 use crate::log;
 use crate::runtime::claim::AddressClaim;
 use crate::runtime::{clock, socket};
+use crate::server::admin_socket::AdminSocket;
 use crate::settings::{EndpointKind, Io, Settings, Supervision};
 use crate::shard::{ListeningSocket, ListeningSockets};
 
@@ -25,6 +26,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// The addresses of the server, and the server that it takes over from, where there is one.
 pub struct Listeners {
     claims: BTreeMap<EndpointKind, AddressClaim>,
+    admin: AdminSocket,
     /// Copies of what the shards listen on.
     copies: Vec<PassedSocket>,
     predecessor: Option<Predecessor>,
@@ -59,7 +61,12 @@ impl Listeners {
             passed.entry((socket.endpoint, socket.is_lent)).or_default().push(socket.descriptor);
         }
         let mut claims = BTreeMap::new();
+        let mut admin = AdminSocket::check(settings.admin_socket.as_deref(), &passed)?;
         for ((endpoint, is_lent), descriptors) in passed {
+            if endpoint == EndpointKind::Admin {
+                admin.take(descriptors, is_lent)?;
+                continue;
+            }
             if address_of(settings, endpoint).is_none() {
                 log::warning(&format!("a socket was passed for {}, which the flags disable", endpoint.name()));
                 continue;
@@ -80,7 +87,7 @@ impl Listeners {
                 claims.insert(endpoint, patiently(address, || AddressClaim::new(address))?);
             }
         }
-        Ok(Self { claims, copies: Vec::new(), predecessor })
+        Ok(Self { claims, admin, copies: Vec::new(), predecessor })
     }
 
     /// The sockets of what listens until the shards do, and leaves them as they are then: who connects in that moment
@@ -89,9 +96,9 @@ impl Listeners {
     /// # Errors
     /// `Unavailable` where another process was faster.
     pub fn listen_first(&mut self) -> Result<ListeningSockets, Error> {
-        let mut sockets = self.listen(1)?.pop().unwrap_or_default();
-        let ListeningSockets { http, grpc, metrics, sagemaker, vertex_ai } = &mut sockets;
-        let all = [http, grpc, metrics, sagemaker, vertex_ai].into_iter().flatten();
+        let mut sockets = self.listen_on_ports(1)?.pop().unwrap_or_default();
+        let ListeningSockets { http, grpc, metrics, admin, sagemaker, vertex_ai } = &mut sockets;
+        let all = [http, grpc, metrics, admin, sagemaker, vertex_ai].into_iter().flatten();
         all.for_each(|socket| socket.is_lent = true);
         Ok(sockets)
     }
@@ -101,6 +108,14 @@ impl Listeners {
     /// # Errors
     /// `Unavailable` where another process was faster.
     pub fn listen(&mut self, count: usize) -> Result<Vec<ListeningSockets>, Error> {
+        let mut shards = self.listen_on_ports(count)?;
+        if let (Some(socket), Some(shard)) = (self.admin.listen(&mut self.copies)?, shards.first_mut()) {
+            shard.admin.push(socket);
+        }
+        Ok(shards)
+    }
+
+    fn listen_on_ports(&mut self, count: usize) -> Result<Vec<ListeningSockets>, Error> {
         let mut shards: Vec<_> = (0..count).map(|_| ListeningSockets::default()).collect();
         self.copies.clear();
         for (endpoint, claim) in &mut self.claims {
@@ -125,6 +140,7 @@ impl Listeners {
                     EndpointKind::Http => shard.http.extend(sockets),
                     EndpointKind::SageMaker => shard.sagemaker.extend(sockets),
                     EndpointKind::VertexAi => shard.vertex_ai.extend(sockets),
+                    EndpointKind::Admin => shard.admin.extend(sockets),
                 }
             }
         }
@@ -134,6 +150,11 @@ impl Listeners {
     /// Copies of the sockets that the shards listen on, for a server that takes over from this one.
     pub fn take_copies(&mut self) -> Vec<PassedSocket> {
         std::mem::take(&mut self.copies)
+    }
+
+    /// Removes the file of the admin socket, unless another server has it.
+    pub fn end(self, is_handed_over: bool) {
+        self.admin.end(is_handed_over);
     }
 
     /// Tells the server that this one takes over from, if there is one, that this one serves.
@@ -154,6 +175,7 @@ impl Listeners {
                 log::info(&format!("Started {service} at {}", claim.address()));
             }
         }
+        self.admin.log();
     }
 }
 
@@ -164,6 +186,7 @@ fn address_of(settings: &Settings, endpoint: EndpointKind) -> Option<(IpAddr, u1
         EndpointKind::Metrics => settings.metrics,
         EndpointKind::SageMaker => settings.foreign.sagemaker.endpoint(),
         EndpointKind::VertexAi => settings.foreign.vertex_ai.endpoint(),
+        EndpointKind::Admin => None,
     }
 }
 

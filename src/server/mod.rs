@@ -1,8 +1,10 @@
 //! The server: loads the models, starts workers and shards, and turns the main thread into the control thread until a
 //! signal ends the server. No inference request passes through here.
 
+mod admin_socket;
 pub mod doctor;
 pub mod health;
+pub mod key;
 mod listeners;
 pub mod show;
 mod stand_in;
@@ -21,7 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
-use crate::control::certificates::{CertificateWaker, Certificates};
+use crate::control::access_files::AccessFiles;
 use crate::control::hand_over::Successor;
 use crate::control::initial_load::{InitialLoad, StartWatch};
 use crate::control::load_job::LoadContext;
@@ -37,6 +39,7 @@ use crate::control::shared_memory::SharedMemoryReceivers;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::trace::TraceThread;
+use crate::control::watched_files::FileWaker;
 use crate::control::{
     ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine,
     process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,
@@ -106,19 +109,19 @@ fn serve(
     let are_loaded = Arc::new(AtomicBool::new(false));
     let deadline = EndDeadline::new(settings.exit_timeout);
     // First of all: until the handlers are in place, a signal kills the process.
-    let waker = CertificateWaker::default();
+    let waker = FileWaker::default();
     forward_signals(settings, &messages, (&are_loaded, &waker), deadline.clone())?;
     let program = std::env::current_exe();
     let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
     notifier.tell("STATUS=Loading models");
     let began = clock::now();
-    let (mut listeners, certificates, redis) = claim(settings, supervision, inherited)?;
+    let (mut listeners, files, redis) = claim(settings, supervision, inherited)?;
     let mut settings = Arc::new(settings.clone());
     let loader = Arc::new(model_loader(&settings, &messages)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
-    let (owners, failure) = ((&*loader, &certificates), end_on_failure(&messages, &deadline));
+    let (owners, failure) = ((&*loader, &files), end_on_failure(&messages, &deadline));
     let mut stand_in = || StandIn::start(&settings, owners, listeners.listen_first()?, &start, &failure);
     let stand_in = settings.listens_first.then(&mut stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
@@ -130,11 +133,11 @@ fn serve(
     handle_loaded(&loader, &deadline, &are_loaded);
     let control = control_sender(&messages);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
-    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &certificates);
+    let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &files);
     let plan = ServerPlan::new(&settings, loaded, &control, sources, (shared_memory_client, redis))?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
-    certificates.watch(&server_context, &waker);
+    files.watch(&server_context, &waker);
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
@@ -162,6 +165,7 @@ fn serve(
     shards.into_iter().for_each(|shard| drop(shard.join()));
     traces.into_iter().for_each(TraceThread::end);
     server_context.redis.iter().for_each(|link| link.end());
+    listeners.end(server_context.lifecycle.is_handed_over());
     end_workers(&ended, &loader, has_failed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -172,14 +176,14 @@ fn claim(
     settings: &Settings,
     supervision: &Supervision,
     inherited: std::io::Result<Vec<OwnedFd>>,
-) -> Result<(Listeners, Certificates, Option<RedisLink>), Error> {
+) -> Result<(Listeners, AccessFiles, Option<RedisLink>), Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
     let no_paths = |why| Error::invalid(format!("failed to start Vertex AI service: {why}"));
     settings.foreign.vertex_ai.check().map_err(no_paths)?;
     let listeners = Listeners::claim(settings, supervision, inherited)?;
-    let certificates = Certificates::load(&settings.tls)?;
+    let files = AccessFiles::load(settings)?;
     let redis = redis::start(settings)?;
-    Ok((listeners, certificates, redis))
+    Ok((listeners, files, redis))
 }
 
 /// The first models are loaded: from now on a signal drains the server.
@@ -338,7 +342,7 @@ impl EndDeadline {
 fn forward_signals(
     settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,
-    (are_loaded, waker): (&Arc<AtomicBool>, &CertificateWaker),
+    (are_loaded, waker): (&Arc<AtomicBool>, &FileWaker),
     deadline: EndDeadline,
 ) -> Result<(), Error> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::control::certificates::Certificates;
+use crate::control::access_files::AccessFiles;
 use crate::control::model_loader::ModelLoader;
 use crate::control::plan::server_context;
 use crate::control::threads::{FatalHook, start_shards};
@@ -30,7 +30,7 @@ impl StandIn {
     /// `Unavailable` when it cannot listen.
     pub fn start(
         settings: &Settings,
-        (loader, certificates): (&ModelLoader, &Certificates),
+        (loader, files): (&ModelLoader, &AccessFiles),
         sockets: ListeningSockets,
         start: &Arc<StartProgress>,
         failure: &FatalHook,
@@ -45,7 +45,7 @@ impl StandIn {
         let io = if settings.io == Io::Glommio { Io::Epoll } else { settings.io };
         let exit_timeout = settings.exit_timeout.min(STAND_IN_EXIT_TIMEOUT);
         let settings = Settings { exit_timeout, io, ..settings.clone() };
-        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), certificates);
+        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), files);
         let server_context = Arc::new(server_context(&settings, 1, &control, sources));
         let overview = RepositoryOverview { models: Vec::new(), start: Some(Arc::clone(start)) };
         let parts = ShardParts {

@@ -7,6 +7,7 @@ pub mod environment;
 mod front_end;
 mod health;
 mod metrics;
+mod new_key;
 mod supervision;
 mod table;
 #[cfg(feature = "test-hooks")]
@@ -21,6 +22,7 @@ pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::settings::health::{HealthQuestion, health_arguments};
 pub use crate::settings::metrics::MetricsConfig;
+pub use crate::settings::new_key::{NewKey, key_arguments};
 pub use crate::settings::supervision::{EndpointKind, PREDECESSOR, Supervision};
 #[cfg(feature = "test-hooks")]
 pub use crate::settings::test_hooks::TestHooks;
@@ -125,10 +127,17 @@ const STRICT_DEPRECATED: &str =
 const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effect here: memory of a GPU is taken when an instance is made, and \
      --gpu-memory-bytes-max bounds it";
 
+/// SageMaker loads the models of multi-model endpoints over its own port.
+const HOST_CANNOT_LOAD: &str =
+    "with --admin-socket SageMaker cannot load and unload models: its multi-model endpoints need the port for that";
+
 fn check(mut settings: Settings) -> Result<Settings, String> {
     let warnings = trace::check(&mut settings.trace)?;
     settings.warnings.extend(warnings);
     settings.warnings.extend(tls::check(&settings.tls)?);
+    if settings.admin_socket.is_some() && settings.foreign.sagemaker.endpoint().is_some() {
+        settings.warnings.push(HOST_CANNOT_LOAD.to_owned());
+    }
     if settings.foreign.auto_complete_disabled {
         if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(

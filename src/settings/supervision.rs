@@ -36,11 +36,13 @@ pub enum EndpointKind {
     SageMaker,
     /// The paths of Vertex AI.
     VertexAi,
+    /// What changes the server, on a Unix socket.
+    Admin,
 }
 
 impl EndpointKind {
     /// All; descriptors without names are the first three, in this order.
-    pub const ALL: [Self; 5] = [Self::Http, Self::Grpc, Self::Metrics, Self::SageMaker, Self::VertexAi];
+    pub const ALL: [Self; 6] = [Self::Http, Self::Grpc, Self::Metrics, Self::SageMaker, Self::VertexAi, Self::Admin];
 
     /// Its name in `LISTEN_FDNAMES`.
     pub const fn name(self) -> &'static str {
@@ -50,6 +52,7 @@ impl EndpointKind {
             Self::Metrics => "metrics",
             Self::SageMaker => "sagemaker",
             Self::VertexAi => "vertex-ai",
+            Self::Admin => "admin",
         }
     }
 
@@ -94,7 +97,7 @@ fn endpoints(count: u64, names: Option<String>) -> Result<Vec<EndpointKind>, Str
     };
     let all = names.split(':').map(|name| {
         EndpointKind::from_name(name).ok_or_else(|| {
-            format!("a passed socket has the name '{name}' (LISTEN_FDNAMES, FileDescriptorName=): expected http, grpc, metrics, sagemaker or vertex-ai")
+            format!("a passed socket has the name '{name}' (LISTEN_FDNAMES, FileDescriptorName=): expected http, grpc, metrics, sagemaker, vertex-ai or admin")
         })
     });
     let all = all.collect::<Result<Vec<_>, _>>()?;

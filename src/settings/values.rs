@@ -130,6 +130,10 @@ pub struct Settings {
     pub grpc_keep_alive: KeepAlivePolicy,
     /// Which ports have TLS.
     pub tls: TlsSettings,
+    /// The file of API keys, where clients need one.
+    pub api_keys_file: Option<PathBuf>,
+    /// The path of the Unix socket that alone serves what changes the server.
+    pub admin_socket: Option<PathBuf>,
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
@@ -406,6 +410,8 @@ impl Default for Settings {
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             grpc_keep_alive: KeepAlivePolicy::default(),
             tls: TlsSettings::default(),
+            api_keys_file: None,
+            admin_socket: None,
             io: Io::Auto,
             spin: Duration::ZERO,
             tells_timing: false,

@@ -10,6 +10,7 @@ use crate::log::{self, AccessLine, Severity};
 use crate::runtime::clock;
 use crate::runtime::socket::ByteStream;
 use crate::shard::Shard;
+use crate::shard::keys::AdmittedRequest;
 use crate::shard::model_table::LocalModel;
 use crate::time::Instant;
 use crate::wire::message::{Message, Method, Reply};
@@ -139,6 +140,13 @@ impl AccessEntry {
     pub fn note_model(&self, model: &LocalModel, id: &str) {
         let served = model.served();
         self.note_asked(&served.spec.name, Some(served.version), id);
+    }
+
+    /// Whose the request is, where clients have keys.
+    pub fn note_client(&self, admission: &AdmittedRequest) {
+        if let (Some(open), Some(name)) = (&self.0, admission.client_name()) {
+            name.clone_into(&mut open.borrow_mut().line.client);
+        }
     }
 
     /// A response of so many bytes was sent.

@@ -15,9 +15,10 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::limits::{
-    CONNECTION_NOTICE_PAUSE, CONNECTIONS_LEAVING_MAX, CONNECTIONS_RESERVED, DRAIN_GRACE, EVICTION_CANDIDATES_MAX,
-    METRICS_CONNECTIONS_MAX,
+    ADMIN_CONNECTIONS_MAX, CONNECTION_NOTICE_PAUSE, CONNECTIONS_LEAVING_MAX, CONNECTIONS_RESERVED, DRAIN_GRACE,
+    EVICTION_CANDIDATES_MAX, METRICS_CONNECTIONS_MAX,
 };
+use crate::shard::keys::ConnectionRights;
 use crate::time::Instant;
 
 /// Why a connection was woken although its socket has no event.
@@ -34,6 +35,8 @@ pub enum WakeReason {
 /// Who asks for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotKind {
+    /// A client of the Unix socket of `--admin-socket`, which has slots of its own.
+    Admin,
     /// A client of the HTTP or gRPC port.
     Client,
     /// A client of the metrics port, which has slots of its own.
@@ -43,6 +46,8 @@ pub enum SlotKind {
 /// The slot of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
+    /// One of the admin socket.
+    Admin,
     /// One of the metrics port.
     Metrics,
     /// One that is for any request.
@@ -142,6 +147,11 @@ impl ConnectionWatch {
         self.slot == Slot::Reserved
     }
 
+    /// What it may do by itself.
+    pub fn rights(&self) -> ConnectionRights {
+        ConnectionRights { is_reserved: self.is_reserved(), is_admin: self.slot == Slot::Admin }
+    }
+
     /// Whether it ends with its next answer: it has a reserved slot, or another waits for its place.
     pub fn is_last_answer(&self) -> bool {
         self.is_reserved() || self.evicted_at.get().is_some()
@@ -190,14 +200,14 @@ pub struct Connections {
     watches: RefCell<Slab<Rc<ConnectionWatch>>>,
     bounds: ConnectionBounds,
     /// Connections by slot that were not told to give it up, and those that were.
-    taken: [Cell<usize>; 3],
+    taken: [Cell<usize>; 4],
     leaving: Cell<usize>,
     /// The longest idle, by a scan: when each began to be idle, and its key. One that has had a request meanwhile is
     /// known by the other instant.
     candidates: RefCell<VecDeque<(Instant, usize)>>,
     /// When a scan found fewer than it looks for: the next one waits a little.
     scanned_at: Cell<Option<Instant>>,
-    /// The keys of reserved and metrics slots, the oldest first.
+    /// The keys of reserved, metrics and admin slots, the oldest first.
     few: RefCell<VecDeque<usize>>,
     /// Connections by client address, where they are bounded.
     addresses: RefCell<HashMap<IpAddr, usize>>,
@@ -316,10 +326,15 @@ impl Connections {
     }
 
     fn find_slot(&self, kind: SlotKind, now: Instant) -> Option<(Slot, SlotGrant)> {
-        if kind == SlotKind::Metrics {
-            let has_room = self.taken_of(Slot::Metrics) < METRICS_CONNECTIONS_MAX;
-            let evicted = if has_room { None } else { Some(self.evict_oldest(Slot::Metrics, now)?) };
-            return Some((Slot::Metrics, evicted.map_or(SlotGrant::Free, SlotGrant::Evicted)));
+        let own = match kind {
+            SlotKind::Admin => Some((Slot::Admin, ADMIN_CONNECTIONS_MAX)),
+            SlotKind::Client => None,
+            SlotKind::Metrics => Some((Slot::Metrics, METRICS_CONNECTIONS_MAX)),
+        };
+        if let Some((slot, most)) = own {
+            let has_room = self.taken_of(slot) < most;
+            let evicted = if has_room { None } else { Some(self.evict_oldest(slot, now)?) };
+            return Some((slot, evicted.map_or(SlotGrant::Free, SlotGrant::Evicted)));
         }
         if self.taken_of(Slot::Open) < self.bounds.count_max {
             return Some((Slot::Open, SlotGrant::Free));

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, RetryAfter};
 use crate::limits::TYPED_INLINE_MAX;
 use crate::metrics::Departure;
 use crate::policy::PolicyProtocol;
@@ -31,9 +31,10 @@ use crate::runtime::{clock, executor};
 use crate::shard::Shard;
 use crate::shard::access::AccessEntry;
 use crate::shard::compression;
-use crate::shard::http2_link::Http2Link;
+use crate::shard::http2_link::{AdmittedCall, Http2Link};
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::keys::{AdmittedRequest, StreamClient};
 use crate::shard::offload::{DecodedAhead, decode_typed_ahead};
 use crate::shard::stream::{self, StreamFault};
 use crate::shard::tracing::FrontTrace;
@@ -52,9 +53,18 @@ pub enum MessageConsumer {
         deadline: Option<Instant>,
         /// The header fields that go on to the models.
         forwarded: Option<ForwardedFields>,
+        /// Whose its requests are.
+        client: StreamClient,
     },
     /// [`reflection`].
-    Reflection,
+    Reflection(AdmittedRequest),
+}
+
+/// A call that was let in, by the way its messages come.
+enum BeginningCall {
+    Infer(StreamClient),
+    Reflection(AdmittedRequest),
+    Unary(AdmittedCall),
 }
 
 /// A call begins: accepts it with the way its messages are delivered, or refuses it. Returns the consumer of a
@@ -66,16 +76,18 @@ pub fn begin(
     is_post: bool,
     deadline: CallDeadline,
 ) -> Option<MessageConsumer> {
-    let restrictions = &shard.server_context.policy.grpc.restrictions;
     let rpc = link.with(|connection| {
         if !is_post {
             return Err(Error::unsupported("gRPC calls are made with POST"));
         }
         let rpc = Rpc::from_path(connection.path(stream))?;
         let field = |name: &str| connection.field(stream, name);
-        policy::admit(restrictions, PolicyProtocol::Grpc, rpc.category(), field)?;
-        shard.check_slot(link.is_reserved, rpc.category())?;
-        Ok(rpc)
+        let (protocol, part, rights) = (PolicyProtocol::Grpc, rpc.part(), link.rights);
+        Ok(match rpc {
+            Rpc::ModelStreamInfer => BeginningCall::Infer(shard.admit_stream(protocol, part, rights, field)?),
+            Rpc::ServerReflectionInfo => BeginningCall::Reflection(shard.admit(protocol, part, rights, field)?),
+            rpc => BeginningCall::Unary(AdmittedCall { rpc, admission: shard.admit(protocol, part, rights, field)? }),
+        })
     });
     let has_known_coding = link.connection.borrow().message_coding(stream) != ContentCoding::Unknown;
     let rpc = rpc.and_then(|rpc| match (deadline, rpc) {
@@ -88,22 +100,27 @@ pub fn begin(
         }
         (_, rpc) => Ok(rpc),
     });
+    let infer = Rpc::ModelInfer;
+    let is_infer = rpc.as_ref().is_ok_and(|call| matches!(call, BeginningCall::Unary(call) if call.rpc == infer));
     let (plan, each) = match rpc {
-        Ok(Rpc::ModelStreamInfer) => (
+        Ok(BeginningCall::Infer(client)) => (
             MessageDelivery::Each,
             Some(MessageConsumer::Infer {
                 deadline: if let CallDeadline::At(at) = deadline { Some(at) } else { None },
                 forwarded: forwarded(shard, link, stream),
+                client,
             }),
         ),
-        Ok(Rpc::ServerReflectionInfo) => (MessageDelivery::Each, Some(MessageConsumer::Reflection)),
-        Ok(rpc) => (MessageDelivery::One(rpc), None),
+        Ok(BeginningCall::Reflection(admission)) => {
+            (MessageDelivery::Each, Some(MessageConsumer::Reflection(admission)))
+        }
+        Ok(BeginningCall::Unary(call)) => (MessageDelivery::One(call), None),
         Err(ref error) => {
             end(link, stream, Some(error));
             return None;
         }
     };
-    let keeps_fields = shard.server_context.policy.grpc.forwarded.is_some() && matches!(rpc, Ok(Rpc::ModelInfer));
+    let keeps_fields = shard.server_context.policy.grpc.forwarded.is_some() && is_infer;
     link.with(|connection| {
         if !keeps_fields {
             // Nobody reads them any more, and the call may last.
@@ -119,7 +136,7 @@ fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<Forwar
     let policy = &shard.server_context.policy.grpc;
     policy.forwarded.as_ref()?;
     let fields = link.with(|connection| connection.take_fields(stream));
-    policy::forwarded(policy, PolicyProtocol::Grpc, || fields.as_deref())
+    policy::forwarded(policy, PolicyProtocol::Grpc, shard.keys.is_on(), || fields.as_deref())
 }
 
 /// Answers the requests of a stream. Where the future is dropped before its end, `departure` holds how the client left.
@@ -127,11 +144,11 @@ pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    (deadline, forwarded): (Option<Instant>, Option<ForwardedFields>),
+    (deadline, forwarded, client): (Option<Instant>, Option<ForwardedFields>, StreamClient),
     departure: Rc<Cell<Departure>>,
 ) {
     let reports_load = shard.server_context.service.tells_load || link.with(|connection| connection.asked(stream)).load;
-    let served = stream::run(Rc::clone(&shard), &link, stream, (deadline, forwarded), departure, reports_load);
+    let served = stream::run(Rc::clone(&shard), &link, stream, (deadline, forwarded, client), departure, reports_load);
     let outcome = served.await;
     if outcome.is_ok()
         && reports_load
@@ -169,7 +186,7 @@ pub struct UnaryCall {
     /// Its stream.
     pub stream: StreamId,
     /// What it asks for.
-    pub rpc: Rpc,
+    pub call: AdmittedCall,
     /// The message.
     pub message: Bytes,
     /// How it is encoded; none where it is plain.
@@ -182,9 +199,10 @@ pub struct UnaryCall {
 
 /// Answers a unary call. Where the future is dropped before its end, `departure` holds how the client left.
 pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
-    let UnaryCall { stream, rpc, mut message, coding, mut memory, deadline } = call;
+    let UnaryCall { stream, call: AdmittedCall { rpc, admission }, mut message, coding, mut memory, deadline } = call;
     let path = || link.with(|connection| connection.path(stream).to_vec());
     let entry = AccessEntry::of_grpc(&shard, path, message.len(), clock::now(), link.peer);
+    entry.note_client(&admission);
     if coding.is_some() && rpc != Rpc::ModelInfer {
         message = match compression::plain_message(&shard, coding, message, &mut memory).await {
             Ok(message) => message,
@@ -286,7 +304,8 @@ async fn regions(
 }
 
 /// Answers the messages of a reflection call one by one.
-pub async fn reflection(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId) {
+/// The admission is held to its end.
+pub async fn reflection(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId, _admission: AdmittedRequest) {
     let outcome = loop {
         let answer = match link.next(stream).await {
             Ok(NextMessage::End | NextMessage::Nothing) => break Ok(()),
@@ -329,10 +348,11 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
         let (code, text) = status::trailers(error);
         let fields = match error.code() {
             // When a client that retries by itself should do so (gRPC proposal A6, "Pushback").
-            Code::Exhausted => Some(("grpc-retry-pushback-ms", Cow::Borrowed("1000"))),
+            Code::Exhausted | Code::RateLimited => error.retry_after(),
             _ => None,
         };
-        CallStatus { code, text: text.into_owned(), fields: SmallVec::from_iter(fields) }
+        let pushback = |wait: RetryAfter| ("grpc-retry-pushback-ms", Cow::Owned(wait.millis().to_string()));
+        CallStatus { code, text: text.into_owned(), fields: SmallVec::from_iter(fields.map(pushback)) }
     });
     link.with(|connection| connection.end_call(stream, status, clock::now()));
 }

@@ -53,7 +53,7 @@ pub async fn run<S: ByteStream>(
     let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
     let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
     let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
-    let is_reserved = connection_guard.watch().is_reserved();
+    let rights = connection_guard.watch().rights();
     let answer = move |message: Message, memory: ReceiveReservation| {
         let (shard, stream) = (Rc::clone(&answering), ReplyStream::Http1(Rc::clone(&written)));
         let http_trace = Rc::clone(&of_answer);
@@ -61,7 +61,7 @@ pub async fn run<S: ByteStream>(
             let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
             let entry = AccessEntry::of_http(&shard, &message, received, peer);
             let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
-            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, is_reserved, front_end };
+            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, rights, front_end };
             let reply = rest::handle_message(&shard, message, memory, arrival).await;
             entry.settle_http(reply.as_ref());
             reply

@@ -52,7 +52,7 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
         aligned_field: RAW_INPUT_CONTENTS,
         follows_triton: shard.server_context.service.follows_triton,
         reads_trace_context: shard.server_context.traces.queue.is_some(),
-        keeps_call_fields: shard.server_context.policy.grpc.reads_fields(),
+        keeps_call_fields: shard.server_context.policy.grpc.reads_fields() || shard.keys.is_on(),
         head_timeout: limits.timeouts.head,
         body_timeout: limits.timeouts.body,
         write_timeout: limits.timeouts.write,
@@ -64,7 +64,7 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
         waker: RefCell::default(),
         is_running: Cell::new(false),
         peer: shard.access_peer(&socket),
-        is_reserved: connection_guard.watch().is_reserved(),
+        rights: connection_guard.watch().rights(),
         stream_work: RefCell::default(),
     });
     let delivery = DeliveryWatch::default();
@@ -187,7 +187,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
 
     /// In a reserved slot what was asked first is all that is answered.
     fn end_reserved(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if !self.link.is_reserved {
+        if !self.link.rights.is_reserved {
             return Ok(());
         }
         let mut connection = self.link.connection.borrow_mut();
@@ -327,16 +327,16 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
             Some(ConnectionEvent::Call { stream, is_post, deadline }) => {
                 let link = Rc::clone(link);
                 match grpc::begin(shard, &link, stream, is_post, deadline) {
-                    Some(MessageConsumer::Infer { deadline, forwarded }) => {
+                    Some(MessageConsumer::Infer { deadline, forwarded, client }) => {
                         let shard = Rc::clone(shard);
                         begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
-                            grpc::stream_infer(shard, link, stream, (deadline, forwarded), departure)
+                            grpc::stream_infer(shard, link, stream, (deadline, forwarded, client), departure)
                         });
                     }
-                    Some(MessageConsumer::Reflection) => {
+                    Some(MessageConsumer::Reflection(admission)) => {
                         let shard = Rc::clone(shard);
                         begin_work(owner, stream, Departure::CallCancelled, context, |_| {
-                            grpc::reflection(shard, link, stream)
+                            grpc::reflection(shard, link, stream, admission)
                         });
                     }
                     None => {}
@@ -345,7 +345,7 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
             Some(ConnectionEvent::Whole { stream, token, message, deadline }) => {
                 let (shard, link) = (Rc::clone(shard), Rc::clone(link));
                 let (coding, memory) = (link.coding(stream), link.take_memory(stream));
-                let call = grpc::UnaryCall { stream, rpc: token, message, coding, memory, deadline };
+                let call = grpc::UnaryCall { stream, call: token, message, coding, memory, deadline };
                 begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
                     grpc::answer(shard, link, call, departure)
                 });
@@ -427,7 +427,7 @@ async fn answer(
         entry: &entry,
         stream: parts,
         http_trace,
-        is_reserved: link.is_reserved,
+        rights: link.rights,
         front_end: FrontEnd::Kserve,
     };
     let reply = rest::handle_message(&shard, message, memory, arrival).await;

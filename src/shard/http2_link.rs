@@ -10,13 +10,22 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, Http2Connection, NextMessage};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
+use crate::shard::keys::{AdmittedRequest, ConnectionRights};
 use crate::tensor::AlignedBuffer;
 use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
 use crate::wire::http2::error::ErrorCode;
 
 /// The state machine of a shard's connections.
-pub type Http2Machine = Http2Connection<AlignedBuffer, Rpc>;
+pub type Http2Machine = Http2Connection<AlignedBuffer, AdmittedCall>;
+
+/// A unary call that was let in, until its message is here.
+pub struct AdmittedCall {
+    /// What it asks for.
+    pub rpc: Rpc,
+    /// Held until it is answered.
+    pub admission: AdmittedRequest,
+}
 
 /// The state that a connection's task shares with the tasks of its streams. All run on one shard, so nothing is locked;
 /// no borrow is held across an await.
@@ -28,8 +37,8 @@ pub struct Http2Link {
     pub(super) is_running: Cell<bool>,
     /// The client, for the access log.
     pub(super) peer: Option<SocketAddr>,
-    /// Whether the connection has a reserved slot, in which there is no inference.
-    pub(super) is_reserved: bool,
+    /// What the connection may do by itself.
+    pub(super) rights: ConnectionRights,
     /// The streams that a task of their own works on.
     pub(super) stream_work: RefCell<Vec<StreamWork>>,
 }

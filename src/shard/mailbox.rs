@@ -11,6 +11,7 @@ use std::task::Waker;
 
 use crate::backend::{Instance, Threads};
 use crate::model::repository::index::RepositoryOverview;
+use crate::protocol::keys::KeyTable;
 use crate::protocol::repository::RepositoryOrder;
 use crate::protocol::trace::TraceOrder;
 use crate::queue::model_queue::queue_producer::QueueProducer;
@@ -69,13 +70,15 @@ pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
 /// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread
 /// pushes at most one change per control request, load and repository scan, one set of regions per region request, one
-/// table per change of trace settings, and one set of certificates per change of their files; the number of those in flight is limited.
+/// table per change of trace settings, and one set of certificates or keys per change of their files; the number of those
+/// in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
     changes: SegQueue<ModelChange>,
     regions: SegQueue<Arc<PublishedRegions>>,
     traces: SegQueue<Arc<PublishedTraces>>,
     tls: SegQueue<Arc<TlsConfigs>>,
+    keys: SegQueue<Arc<KeyTable>>,
     nested: NestedQueue,
     waker: AtomicWaker,
     threads: OnceLock<Threads>,
@@ -106,6 +109,12 @@ impl ShardMailbox {
         self.waker.wake();
     }
 
+    /// Pushes the clients with keys from now on, and wakes the shard.
+    pub fn push_keys(&self, table: Arc<KeyTable>) {
+        self.keys.push(table);
+        self.waker.wake();
+    }
+
     /// Pushes a call or an order of a model, and wakes the shard.
     pub fn push_nested(&self, work: NestedWork) -> PushOutcome {
         let outcome = self.nested.push(work);
@@ -131,6 +140,11 @@ impl ShardMailbox {
     /// The next certificates.
     pub fn poll_tls(&self) -> Option<Arc<TlsConfigs>> {
         self.tls.pop()
+    }
+
+    /// The next clients with keys.
+    pub fn poll_keys(&self) -> Option<Arc<KeyTable>> {
+        self.keys.pop()
     }
 
     /// The next change.

@@ -5,9 +5,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::error::{Code, Error};
+use crate::policy::PolicyProtocol;
+use crate::protocol::policy::ApiPart;
 use crate::protocol::rest;
 use crate::runtime::socket::ByteStream;
 use crate::shard::connections::ConnectionGuard;
+use crate::shard::keys::ConnectionRights;
 use crate::shard::metrics_text;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
@@ -25,6 +28,10 @@ pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &
 }
 
 async fn reply(shard: &Shard, message: &Message) -> Reply {
+    let (part, rights) = (ApiPart::METRICS, ConnectionRights::default());
+    if let Err(error) = shard.admit(PolicyProtocol::Http, part, rights, |name| message.fields.get(name)) {
+        return rest::error_reply(&error);
+    }
     if !matches!(message.method, Method::Get | Method::Head) {
         let mut reply = rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
         reply.fields.push(("Allow", Bytes::from_static(b"GET, HEAD")));

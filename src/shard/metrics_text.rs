@@ -47,6 +47,10 @@ async fn text(shard: &Shard) -> String {
     }
     sources.host.encode(&mut text);
     shard.server_context.tls.board.encode(&mut text);
+    if let Some(keys) = shard.keys.table() {
+        let clients = keys.clients().map(|client| (client.name(), client.all_cells()));
+        metrics::encode_keys(&mut text, clients, &shard.server_context.keys.board);
+    }
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());
     if let Some(queue) = &shard.server_context.traces.queue {

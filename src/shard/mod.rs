@@ -21,6 +21,7 @@ pub mod http2;
 pub mod http2_link;
 pub mod infer;
 pub mod infer_pipeline;
+pub mod keys;
 pub mod lifecycle;
 pub mod linger;
 pub mod load_watch;
@@ -83,6 +84,7 @@ use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::{ConnectionGuard, Connections, Notice, SlotGrant, SlotKind, SlotRefusal};
 use crate::shard::deferred_wakes::DeferredWakes;
+use crate::shard::keys::ShardKeys;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
@@ -112,6 +114,8 @@ pub struct ListeningSockets {
     pub grpc: Vec<ListeningSocket>,
     /// For metrics: on one shard only.
     pub metrics: Vec<ListeningSocket>,
+    /// The Unix socket of `--admin-socket`: on one shard only.
+    pub admin: Vec<ListeningSocket>,
     /// For the paths of SageMaker, over HTTP/1.1.
     pub sagemaker: Vec<ListeningSocket>,
     /// For the paths of Vertex AI, over HTTP/1.1.
@@ -165,6 +169,8 @@ pub struct Shard {
     pub traces: ShardTraces,
     /// TLS of connections that begin.
     pub tls: Rc<ShardTls>,
+    /// The clients with keys.
+    pub keys: ShardKeys,
 }
 
 impl Shard {
@@ -227,8 +233,8 @@ impl Shard {
     }
 
     /// Refuses inference on a connection in a reserved slot.
-    fn check_slot(&self, is_reserved: bool, category: ApiCategory) -> Result<(), Error> {
-        let is_work = matches!(category, ApiCategory::Inference | ApiCategory::SharedMemory);
+    fn check_slot(&self, is_reserved: bool, category: Option<ApiCategory>) -> Result<(), Error> {
+        let is_work = matches!(category, Some(ApiCategory::Inference | ApiCategory::SharedMemory));
         if !is_reserved || !is_work {
             return Ok(());
         }
@@ -260,6 +266,9 @@ impl Shard {
         }
         while let Some(configs) = mailbox.poll_tls() {
             self.tls.set(&configs);
+        }
+        while let Some(table) = mailbox.poll_keys() {
+            self.keys.set(&table);
         }
     }
 
@@ -325,6 +334,7 @@ impl Shard {
 /// What a listener serves.
 #[derive(Clone, Copy)]
 enum ListenerKind {
+    Admin,
     Http,
     Grpc,
     Metrics,
@@ -333,24 +343,25 @@ enum ListenerKind {
 }
 
 impl ListenerKind {
-    /// The TLS of its port; hosting services speak without it, to what is in front of them.
+    /// The TLS of its port; hosting services speak without it, to what is in front of them, and a Unix socket needs none.
     const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
         match self {
             Self::Http => &configs.http,
             Self::Grpc => &configs.grpc,
             Self::Metrics => &configs.metrics,
-            Self::Hosting(_) => &None,
+            Self::Admin | Self::Hosting(_) => &None,
         }
     }
 }
 
 fn listen(sockets: ListeningSockets, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
-    let ListeningSockets { http, grpc, metrics, sagemaker, vertex_ai } = sockets;
+    let ListeningSockets { http, grpc, metrics, admin, sagemaker, vertex_ai } = sockets;
     let of_kind = |sockets: Vec<ListeningSocket>, kind| sockets.into_iter().map(move |socket| (socket, kind));
     let hosting = of_kind(sagemaker, ListenerKind::Hosting(FrontEnd::SageMaker));
     let hosting = hosting.chain(of_kind(vertex_ai, ListenerKind::Hosting(FrontEnd::VertexAi)));
     let all = of_kind(http, ListenerKind::Http).chain(of_kind(grpc, ListenerKind::Grpc));
-    let all = all.chain(of_kind(metrics, ListenerKind::Metrics)).chain(hosting);
+    let all =
+        all.chain(of_kind(metrics, ListenerKind::Metrics)).chain(of_kind(admin, ListenerKind::Admin)).chain(hosting);
     all.map(|(socket, kind)| {
         let listener = Listener::new(socket.descriptor, socket.is_lent, write_timeout)?.in_group(socket.group);
         Ok((Rc::new(listener), kind))
@@ -437,7 +448,9 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
 
 async fn serve<S: ByteStream>(shard: &Rc<Shard>, socket: S, kind: ListenerKind, connection_guard: &ConnectionGuard) {
     match kind {
-        ListenerKind::Http | ListenerKind::Grpc => session::run(shard, socket, connection_guard).await,
+        ListenerKind::Admin | ListenerKind::Http | ListenerKind::Grpc => {
+            session::run(shard, socket, connection_guard).await
+        }
         // Boxed: all tasks of connections are as large as the largest of the two.
         ListenerKind::Metrics => Box::pin(metrics_endpoint::run(shard, socket, connection_guard)).await,
         ListenerKind::Hosting(front_end) => session::run_hosting(shard, socket, connection_guard, front_end).await,
@@ -467,6 +480,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
         }
     };
     let slot = match kind {
+        ListenerKind::Admin => SlotKind::Admin,
         ListenerKind::Grpc | ListenerKind::Hosting(_) | ListenerKind::Http => SlotKind::Client,
         ListenerKind::Metrics => SlotKind::Metrics,
     };

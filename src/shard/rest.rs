@@ -41,6 +41,7 @@ use crate::shard::generate::{self, GenerateMessage};
 use crate::shard::hosted;
 use crate::shard::infer::{Arrival, RequestMetrics};
 use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::keys::{AdmittedRequest, ConnectionRights};
 use crate::shard::logging;
 use crate::shard::mailbox::ControlEvent;
 use crate::shard::metrics_text;
@@ -64,8 +65,8 @@ pub struct HttpArrival<'a> {
     pub stream: ReplyStream,
     /// What is left of its trace until the reply is sent.
     pub http_trace: &'a HttpTrace,
-    /// Whether its connection has a reserved slot, in which there is no inference.
-    pub is_reserved: bool,
+    /// What its connection may do by itself.
+    pub rights: ConnectionRights,
     /// The paths that its port serves.
     pub front_end: FrontEnd,
 }
@@ -78,12 +79,15 @@ pub async fn handle_message(
     memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
-    let HttpArrival { received, departure, entry, stream, http_trace, is_reserved, front_end } = arrival;
+    let HttpArrival { received, departure, entry, stream, http_trace, rights, front_end } = arrival;
     let Message { method, path, fields, mut body } = message;
     let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
-    let (mut route, mut memory) = (admitted(shard, method, find(), &fields, is_reserved), memory);
+    // Held until the reply is there.
+    let (mut route, admission) = admitted(shard, method, find(), &fields, rights);
+    entry.note_client(&admission);
+    let mut memory = memory;
     let hosted_model = hosted::invoked_model(shard, &route);
     route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(&fields, front_end);
@@ -149,7 +153,7 @@ async fn run_generate(
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
     let trace = open_trace(shard, http_trace, received, fields);
     let policy = &shard.server_context.policy.http;
-    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
+    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields));
     let message =
         GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded, load_format };
     let outcome = generate::run(shard, message, stream, departure).await;
@@ -188,19 +192,23 @@ fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: 
     })
 }
 
-/// The route of a message that the operator's policy lets pass. A category that is restricted is so by any method.
+/// The route of a message that the operator's policy lets pass, and what it holds meanwhile. A category that is restricted
+/// is so by any method.
 fn admitted<'a>(
     shard: &Shard,
     method: Method,
     found: Result<PathEndpoint<'a>, Error>,
     fields: &Fields,
-    is_reserved: bool,
-) -> Result<Route<'a>, Error> {
-    let endpoint = found?;
-    let restrictions = &shard.server_context.policy.http.restrictions;
-    policy::admit(restrictions, PolicyProtocol::Http, endpoint.category(), |name| fields.get(name))?;
-    shard.check_slot(is_reserved, endpoint.category())?;
-    endpoint.route(method)
+    rights: ConnectionRights,
+) -> (Result<Route<'a>, Error>, AdmittedRequest) {
+    let endpoint = match found {
+        Ok(endpoint) => endpoint,
+        Err(error) => return (Err(error), AdmittedRequest::default()),
+    };
+    match shard.admit(PolicyProtocol::Http, endpoint.part(method), rights, |name| fields.get(name)) {
+        Ok(admission) => (endpoint.route(method), admission),
+        Err(error) => (Err(error), AdmittedRequest::default()),
+    }
 }
 
 /// What the header fields of a request ask for, read in one pass.
@@ -325,7 +333,7 @@ async fn infer(
     let load_format = asked.load_format_of(shard);
     let accepted = AcceptedCoding::from_fields(asked.accepts);
     let policy = &shard.server_context.policy.http;
-    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, || Some(fields));
+    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields));
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX
         && let Ok(length) = front_end.header_length(asked.header_length, body.len())

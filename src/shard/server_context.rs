@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
+use crate::metrics::{GpuBoard, HostCells, KeyBoard, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
 use crate::protocol::front_end::FrontEnds;
+use crate::protocol::keys::KeyTable;
 use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::runtime::executor::IoPath;
@@ -49,6 +50,8 @@ pub struct ServerContext {
     pub redis: Option<Arc<CacheLink>>,
     /// The TLS of the ports that have it.
     pub tls: TlsOptions,
+    /// The clients with API keys.
+    pub keys: KeyOptions,
     /// The trace settings, and the queue to the thread that writes traces.
     pub traces: TraceLink,
     /// Logs a warning.
@@ -100,6 +103,8 @@ pub struct RequestPolicy {
     pub http: ClientPolicy,
     /// gRPC.
     pub grpc: ClientPolicy,
+    /// Whether what changes the server is served on the Unix socket of `--admin-socket` alone.
+    pub is_admin_closed: bool,
 }
 
 /// Limits of connections and of the messages on them.
@@ -135,6 +140,15 @@ pub struct TlsOptions {
     pub handshakes_max: usize,
     /// What the metrics show of the certificates.
     pub board: Arc<TlsBoard>,
+}
+
+/// The clients with API keys.
+#[derive(Default)]
+pub struct KeyOptions {
+    /// Those at start, where clients need keys; later ones come by the mailboxes.
+    pub initial: Option<Arc<KeyTable>>,
+    /// What the metrics show of their file.
+    pub board: Arc<KeyBoard>,
 }
 
 /// How each shard runs.

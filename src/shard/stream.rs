@@ -35,6 +35,7 @@ use crate::shard::compression::{self, AnswerCompression};
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
+use crate::shard::keys::{AdmittedRequest, StreamClient};
 use crate::shard::model_table::LocalModel;
 use crate::shard::offload::{DecodedAhead, decode_typed_ahead, large_typed};
 use crate::shard::refusal_run::RefusalRun;
@@ -53,7 +54,7 @@ pub async fn run(
     shard: Rc<Shard>,
     link: &Rc<Http2Link>,
     stream: StreamId,
-    (deadline, forwarded): (Option<Instant>, Option<ForwardedFields>),
+    (deadline, forwarded, client): (Option<Instant>, Option<ForwardedFields>, StreamClient),
     departure: Rc<Cell<Departure>>,
     reports_load: bool,
 ) -> Result<(), StreamFault> {
@@ -65,6 +66,7 @@ pub async fn run(
         stream,
         deadline,
         forwarded: forwarded.map(Rc::new),
+        client,
         departure,
         begun,
         compression,
@@ -94,6 +96,8 @@ struct StreamInfer {
     deadline: Option<Instant>,
     /// The header fields of the stream that go on to the model of each request.
     forwarded: Option<Rc<ForwardedFields>>,
+    /// Whose its requests are.
+    client: StreamClient,
     departure: Rc<Cell<Departure>>,
     begun: Rc<BegunSequences>,
     /// How its responses are compressed; none where they are not.
@@ -230,13 +234,14 @@ impl StreamInfer {
             self.shard.server_context.metrics.load.ask();
         }
         let entry = self.access_entry(&message);
+        let Some(admission) = self.admit(&message, refused.as_mut(), &entry)? else { return Ok(()) };
         match ahead {
             Ok(None) => {}
             Ok(Some(decoded)) => {
                 self.send_refusals(refused.as_mut());
                 let (model, id) = (Rc::clone(&decoded.0), decoded.1.plan.id.clone());
                 entry.note_model(&model, &id);
-                self.start(model, id, (message, memory), Some(decoded), entry);
+                self.start(model, id, (message, memory, admission), Some(decoded), entry);
                 return Ok(());
             }
             Err(error) if error.code() == Code::Internal => {
@@ -274,8 +279,38 @@ impl StreamInfer {
         let id = request.id.to_owned();
         drop(request);
         entry.note_model(&model, &id);
-        self.start(model, id, (message, memory), None, entry);
+        self.start(model, id, (message, memory, admission), None, entry);
         Ok(())
+    }
+
+    /// Lets a request of the stream's client in. One beyond its bounds is refused like any other; a client whose key is
+    /// gone loses the stream.
+    fn admit(
+        &mut self,
+        message: &Bytes,
+        refused: Option<&mut RefusalRun>,
+        entry: &AccessEntry,
+    ) -> Result<Option<AdmittedRequest>, Error> {
+        match self.shard.admit_next(&self.client) {
+            Ok(admission) => {
+                entry.note_client(&admission);
+                Ok(Some(admission))
+            }
+            Err(error) if error.code() == Code::RateLimited => {
+                self.send_refusals(refused.map(|run| &mut *run));
+                let id = InferOutline::read(message).unwrap_or_default().id;
+                let answer = encode::encode_failure(id, error.text()).unwrap_or_default();
+                // Alone: the next one that is alike may pass.
+                let mut run = RefusalRun::new(message.clone(), error.code(), &answer);
+                self.refuse(&mut run, entry);
+                self.send_refusals(Some(&mut run));
+                Ok(None)
+            }
+            Err(error) => {
+                entry.settle(error.code().on_wire().1.into());
+                Err(error)
+            }
+        }
     }
 
     /// Starts a request of a model that is served.
@@ -283,7 +318,7 @@ impl StreamInfer {
         &mut self,
         model: Rc<LocalModel>,
         id: String,
-        (message, memory): (Bytes, ReceiveReservation),
+        (message, memory, admission): (Bytes, ReceiveReservation, AdmittedRequest),
         ahead: DecodedAhead,
         entry: AccessEntry,
     ) {
@@ -309,6 +344,7 @@ impl StreamInfer {
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let forwarded = self.forwarded.clone();
         let work = async move {
+            let _admission = admission;
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
             let mut hooks = StreamHooks {
                 shard: Rc::clone(&shard),

@@ -31,14 +31,15 @@ use crate::shard::compression::CompressionShare;
 use crate::shard::connections::ConnectionBounds;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::infer::Arrival;
+use crate::shard::keys::{ConnectionRights, ShardKeys};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::model_table::LocalModel;
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServiceOptions,
-    TlsOptions,
+    ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
+    ServiceOptions, TlsOptions,
 };
 use crate::shard::trace_settings::{ShardTraces, TraceLink};
 use crate::shard::tracing::HttpTrace;
@@ -157,6 +158,7 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
         },
         shared_memory: None,
         redis: None,
+        keys: KeyOptions::default(),
         tls: TlsOptions::default(),
         traces: TraceLink::default(),
         warn: |_| (),
@@ -185,6 +187,7 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         buffers: RefCell::default(),
         access: AccessSampler::default(),
         traces: ShardTraces::new(&context.traces.initial),
+        keys: ShardKeys::default(),
         tls: Rc::new(ShardTls::new(&context.tls.initial)),
         cells,
         server_context: context,
@@ -225,7 +228,7 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
         entry: &entry,
         stream,
         http_trace,
-        is_reserved: false,
+        rights: ConnectionRights::default(),
         front_end: FrontEnd::Kserve,
     };
     let Reply { body, .. } = rest::handle_message(shard, message, memory, arrival).await.unwrap();

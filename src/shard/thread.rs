@@ -16,6 +16,7 @@ use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::{ConnectionBounds, Connections};
 use crate::shard::deferred_wakes::DeferredWakes;
+use crate::shard::keys::ShardKeys;
 use crate::shard::model_table::{LocalModel, ModelTable};
 use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
@@ -125,6 +126,7 @@ impl Shard {
             access: AccessSampler::new(server_context.service.access_log_per_million, index),
             traces: ShardTraces::new(&server_context.traces.initial),
             tls: Rc::new(ShardTls::new(&server_context.tls.initial)),
+            keys: ShardKeys::new(server_context.keys.initial.as_ref()),
             server_context,
         })
     }

@@ -16,14 +16,14 @@ use crate::support::server::{Ports, Server};
 
 const SAGEMAKER_BINARY: &str = "application/vnd.sagemaker-triton.binary+json;json-header-size=";
 const VERTEX_BINARY: &str = "application/vnd.vertex-ai-triton.binary+json;json-header-size=";
-const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
+pub(crate) const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
 const MODEL: &str = "identity_fp32";
 
 /// A server with both front ends.
-struct Hosted {
-    server: Server,
-    sagemaker: SocketAddr,
-    vertex_ai: SocketAddr,
+pub(crate) struct Hosted {
+    pub(crate) server: Server,
+    pub(crate) sagemaker: SocketAddr,
+    pub(crate) vertex_ai: SocketAddr,
     models: Folder,
 }
 
@@ -38,7 +38,7 @@ fn command(repository: &Path, flags: &[&str]) -> (Command, Ports, [SocketAddr; 2
     (command, ports, [more.http, more.grpc].map(|port| (Ipv4Addr::LOCALHOST, port).into()))
 }
 
-fn serve(flags: &[&str]) -> Hosted {
+pub(crate) fn serve(flags: &[&str]) -> Hosted {
     let models = repository::write(Flavour::Deuteron);
     let default = format!("--vertex-ai-default-model={MODEL}");
     let flags = [&["--model-control-mode=explicit", "--load-model=*", &default], flags].concat();
@@ -159,7 +159,7 @@ fn redirects_of_vertex_ai_read_what_other_ports_show_and_change_nothing() {
 }
 
 /// Port, path, redirect, and the category that each belongs to.
-const ALIASES: &[(bool, &str, &str, &str)] = &[
+pub(crate) const ALIASES: &[(bool, &str, &str, &str)] = &[
     (false, "/ping", "", "health"),
     (false, "/invocations", "", "inference"),
     (false, "/models", "", "model-repository"),

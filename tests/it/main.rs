@@ -16,6 +16,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin_socket;
 mod catalogue;
 mod clients;
 mod compression;
@@ -44,6 +45,7 @@ mod http2_peer;
 mod isolation;
 mod keep_alive;
 mod kernels;
+mod keys;
 mod large_json;
 mod load_trials;
 mod logging;

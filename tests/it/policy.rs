@@ -15,7 +15,7 @@ use crate::support::skipped::skip_unless_ci;
 use crate::support::{h2, http};
 
 /// Every category with a path and an RPC of each kind that it has, and whether a call of the RPC ends by itself.
-const HTTP: &[(&str, &[&str])] = &[
+pub(crate) const HTTP: &[(&str, &[&str])] = &[
     ("health", &["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"]),
     ("metadata", &["/v2", "/v2?verbose=1", "/v2/models/m", "/v2/models/m/versions/1"]),
     (
@@ -51,7 +51,7 @@ const HTTP: &[(&str, &[&str])] = &[
     ("logging", &["/v2/logging"]),
 ];
 
-const GRPC: &[(&str, &str)] = &[
+pub(crate) const GRPC: &[(&str, &str)] = &[
     ("health", "ServerLive ServerReady ModelReady"),
     ("metadata", "ServerMetadata ModelMetadata"),
     ("inference", "ModelInfer ModelStreamInfer"),

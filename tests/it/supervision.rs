@@ -189,7 +189,8 @@ fn passed_sockets_that_cannot_be_used_end_the_start_with_the_reason() {
     };
     let text = refused(&[], "deuteron.socket");
     assert!(
-        text.contains("'deuteron.socket'") && text.contains("expected http, grpc, metrics, sagemaker or vertex-ai"),
+        text.contains("'deuteron.socket'")
+            && text.contains("expected http, grpc, metrics, sagemaker, vertex-ai or admin"),
         "{text}"
     );
     let text = refused(&["--io=glommio"], "http");

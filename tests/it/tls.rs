@@ -1,7 +1,7 @@
 //! TLS on the ports of a server, with certificates that `openssl` makes and clients of other people: curl, `openssl
 //! s_client`, tritonclient and grpcio. What no client does is sent by rustls' own, byte by byte where it matters.
 
-mod files;
+pub(crate) mod files;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -98,10 +98,23 @@ pub struct OpenStream<'a> {
 impl Client {
     /// Opens a stream with its first message.
     pub fn open_stream(&self, method: &str, first: Vec<u8>) -> Result<OpenStream<'_>, Status> {
+        self.open_stream_with(method, &[], first)
+    }
+
+    /// The same with metadata.
+    pub fn open_stream_with(
+        &self,
+        method: &str,
+        metadata: &[(&'static str, &'static str)],
+        first: Vec<u8>,
+    ) -> Result<OpenStream<'_>, Status> {
         let path = PathAndQuery::try_from(method).expect("the tests name methods rightly");
         let (sender, receiver) = tokio::sync::mpsc::channel(8);
         sender.try_send(first).expect("it has room");
-        let request = Request::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        let mut request = Request::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        for (name, value) in metadata {
+            request.metadata_mut().insert(*name, MetadataValue::from_static(value));
+        }
         let mut grpc = Grpc::new(self.channel.clone());
         let answers = self.runtime.block_on(async {
             grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;

@@ -15,7 +15,7 @@ use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::http2::frame::{self, FrameHead};
 use crate::wire::message::BodyBuffer;
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     // §6.1: the windows count the whole payload, padding included.
     pub(super) fn handle_data_head(&mut self, head: &FrameHead, now: Instant) -> Result<(), PeerFault> {
         let (id, is_last) = (head.stream, head.has(frame::END_STREAM));

@@ -11,7 +11,7 @@ use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::http2::frame::{self, FrameHead};
 use crate::wire::message::BodyBuffer;
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     // §6.4.
     pub(super) fn handle_reset(&mut self, id: StreamId, payload: &[u8], now: Instant) -> Result<(), PeerFault> {
         if self.streams.is_idle(id) {

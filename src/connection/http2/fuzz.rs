@@ -206,7 +206,7 @@ fn content_size(mut output: &[u8]) -> usize {
     size
 }
 
-impl<B: crate::wire::message::BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: crate::wire::message::BodyBuffer, T> Http2Connection<B, T> {
     /// What holds at all times.
     fn check(&self) {
         assert_eq!(self.receive.window.total(), self.settings.connection_window_size.max(65_535));

@@ -134,13 +134,13 @@ pub(super) struct CallBody<B, T> {
     memory: Memory,
 }
 
-impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
+impl<B: BodyBuffer, T> CallBody<B, T> {
     pub(super) fn new(gatherer: Gatherer<B>, reservation: ReceiveReservation) -> Self {
         let memory = Memory::new(reservation);
         Self { gatherer, plan: None, ready: None, is_taken_compressed: false, rest: BytesMut::new(), memory }
     }
 
-    pub(super) const fn set_plan(&mut self, plan: MessageDelivery<T>) {
+    pub(super) fn set_plan(&mut self, plan: MessageDelivery<T>) {
         self.plan = Some(plan);
     }
 
@@ -194,7 +194,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
         if self.gatherer.is_within_message() {
             return Err(CallFault::Truncated);
         }
-        match (self.plan, self.ready.take()) {
+        match (self.plan.take(), self.ready.take()) {
             (Some(MessageDelivery::One(token)), Some((message, is_compressed))) => {
                 self.is_taken_compressed = is_compressed;
                 Ok((token, message))

@@ -15,7 +15,7 @@ use crate::wire::http1::HttpRefusal;
 use crate::wire::http2::StreamId;
 use crate::wire::message::BodyBuffer;
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// The memory of the message that came out last on a stream. What is left here is given back at the latest
     /// when the stream ends.
     pub fn take_memory(&mut self, id: StreamId) -> ReceiveReservation {
@@ -80,7 +80,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     }
 }
 
-impl<B: BodyBuffer, T: Copy> Http2Stream<B, T> {
+impl<B: BodyBuffer, T> Http2Stream<B, T> {
     /// Whether there is memory for all that the client may send once it was told of the room that came back.
     /// Where there is none it is not told, and sends no more than it was promised before.
     pub(super) fn has_memory_for_update(&mut self) -> bool {

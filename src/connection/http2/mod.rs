@@ -193,7 +193,7 @@ struct ReceiveRoom {
     has_starved: bool,
 }
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// A connection whose preface was read up to its SETTINGS frame. It begins by sending our SETTINGS (§3.4).
     pub fn new(settings: Http2Settings, now: Instant) -> Self {
         let mut output = FrameQueue::default();

@@ -23,7 +23,7 @@ pub(super) enum ReceiveStep<T> {
     Wait,
 }
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// The next event for the caller. Must be called after input until it returns `None`.
     pub fn poll_event(&mut self, now: Instant) -> Option<ConnectionEvent<T>> {
         // Taken out, so that a payload can be borrowed from it while the connection changes.

@@ -20,7 +20,7 @@ use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::http2::frame::{self, FrameHead};
 use crate::wire::message::{BodyBuffer, Method};
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     // §6.2.
     pub(super) fn handle_headers(
         &mut self,

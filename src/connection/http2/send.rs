@@ -40,7 +40,7 @@ enum SendTurn {
     Stalled,
 }
 
-impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// The path of a call, without the query.
     pub fn path(&self, stream: StreamId) -> &[u8] {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
@@ -104,8 +104,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     pub fn accept_call(&mut self, id: StreamId, plan: MessageDelivery<T>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let Some(StreamContent::Call(call)) = &mut stream.incoming else { return };
+        let is_each = matches!(plan, MessageDelivery::Each);
         call.set_plan(plan);
-        if let MessageDelivery::Each = plan {
+        if is_each {
             (stream.is_working, stream.due) = (true, None);
         }
         // A call whose head was all of it.

@@ -136,8 +136,14 @@ const HEAD_SIZE_EXPECTED: usize = 96;
 /// again.
 pub fn error_reply(error: &Error) -> Reply {
     let mut reply = Reply::new(error.code().on_wire().0, JSON, error_json(error));
-    if matches!(error.code(), Code::Exhausted | Code::Unavailable) {
-        reply.fields.push(("Retry-After", Bytes::from_static(b"1")));
+    if let Some(wait) = error.retry_after() {
+        let seconds = wait.seconds();
+        let text = if seconds == 1 { Bytes::from_static(b"1") } else { Bytes::from(seconds.to_string()) };
+        reply.fields.push(("Retry-After", text));
+    }
+    if error.code() == Code::Unauthenticated {
+        // RFC 9110 §15.5.2: such a reply says how a client can say who it is.
+        reply.fields.push(("WWW-Authenticate", Bytes::from_static(b"Bearer")));
     }
     reply
 }

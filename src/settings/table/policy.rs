@@ -1,4 +1,7 @@
-//! The flags of the operator's policy: which parts of the interface ask for a key, and which header fields reach models.
+//! The flags of the operator's policy: which clients have keys, which parts of the interface ask for a header, and which
+//! header fields reach models.
+
+use std::path::PathBuf;
 
 use crate::flags::Fallback::{Absent, Text};
 use crate::flags::Flag;
@@ -10,6 +13,29 @@ use crate::settings::Settings;
 const KEY: &str = "APIS:KEY=SECRET";
 
 pub(super) const FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["api-keys-file"],
+        takes: One("FILE"),
+        default: Text("none"),
+        help: "Clients need an API key of this file, for all but health: as Authorization: Bearer KEY or X-API-Key: KEY. \
+               The file has the SHA-256 of each, what it is good for (infer, read, metrics, admin), and its bounds; it is \
+               read again when it changes. deuteron key NAME makes a key",
+        apply: |settings, value| {
+            settings.api_keys_file = path(value);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["admin-socket"],
+        takes: One("PATH"),
+        default: Text("none"),
+        help: "A Unix socket for those who may use the file, without a key: it alone serves loads, unloads, traces, log \
+               settings and shared memory, which are refused on every port then",
+        apply: |settings, value| {
+            settings.admin_socket = path(value);
+            Ok(())
+        },
+    },
     Flag {
         names: &["http-restricted-api"],
         takes: Many(KEY),
@@ -49,6 +75,11 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         },
     },
 ];
+
+/// The path of a flag; an empty one is none.
+fn path(value: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty())
+}
 
 /// The pattern of a flag; an empty one is none, as in tritonserver.
 fn pattern(value: &str) -> Result<Option<HeaderPattern>, String> {

@@ -30,8 +30,8 @@ use crate::shard::mailbox::{ControlEvent, ControlSender};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::server_context::TlsOptions;
 use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServerContext,
-    ServiceOptions,
+    ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
+    ServerContext, ServiceOptions,
 };
 use crate::shard::thread::{self, ShardParts};
 use crate::shard::trace_settings::TraceLink;
@@ -267,6 +267,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
         },
         shared_memory: None,
         redis: None,
+        keys: KeyOptions::default(),
         tls: TlsOptions::default(),
         traces: TraceLink::default(),
         warn: |_| {},

@@ -349,7 +349,14 @@ const fn code_number(code: Code) -> u8 {
         Code::Internal => 1,
         Code::NotFound => 2,
         Code::InvalidArgument | Code::MalformedJson | Code::TooLarge => 3,
-        Code::DeadlineExceeded | Code::Exhausted | Code::OutOfMemory | Code::Restricted | Code::Unavailable => 4,
+        Code::DeadlineExceeded
+        | Code::Exhausted
+        | Code::Forbidden
+        | Code::OutOfMemory
+        | Code::RateLimited
+        | Code::Restricted
+        | Code::Unauthenticated
+        | Code::Unavailable => 4,
         Code::MethodNotAllowed | Code::Unsupported | Code::UnsupportedMedia => 5,
         Code::AlreadyExists | Code::Conflict => 6,
         Code::Cancelled => 7,

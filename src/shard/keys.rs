@@ -1,0 +1,177 @@
+//! The one point at which a shard lets requests in: asks the policy, counts what it says, and takes what the client's key
+//! is bounded by. A request of a client without bounds touches nothing that other shards write.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::error::{Code, Error};
+use crate::metrics::KeyRefusal;
+use crate::policy::{KeyClass, PolicyProtocol};
+use crate::protocol::keys::{KeyClient, KeyDigest, KeyGrant, KeyTable};
+use crate::protocol::policy::{self, AccessRefusal, AccessRules, AdmittedClient, ApiPart, KEY_UNKNOWN};
+use crate::runtime::clock;
+use crate::shard::Shard;
+
+/// The clients with keys, as one shard has them now; none where nobody needs a key.
+#[derive(Default)]
+pub struct ShardKeys(RefCell<Option<Arc<KeyTable>>>);
+
+impl ShardKeys {
+    /// With the clients of the start.
+    pub fn new(table: Option<&Arc<KeyTable>>) -> Self {
+        Self(RefCell::new(table.map(Arc::clone)))
+    }
+
+    /// The clients from now on. Requests that were let in go on.
+    pub fn set(&self, table: &Arc<KeyTable>) {
+        *self.0.borrow_mut() = Some(Arc::clone(table));
+    }
+
+    /// Whether clients need keys.
+    pub fn is_on(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// The clients, where they need keys.
+    pub fn table(&self) -> Option<Arc<KeyTable>> {
+        self.0.borrow().clone()
+    }
+}
+
+/// What a connection may do by itself, whoever sends requests on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionRights {
+    /// Whether it has a reserved slot, in which there is no inference.
+    pub is_reserved: bool,
+    /// Whether it came by the Unix socket of `--admin-socket`: the rights of the file have said who it is.
+    pub is_admin: bool,
+}
+
+/// A request that was let in, for as long as it lasts.
+#[derive(Default)]
+pub struct AdmittedRequest {
+    /// Held for what its end gives back.
+    _grant: KeyGrant,
+    /// Whose it is, where the access log wants to know.
+    client: Option<Arc<KeyClient>>,
+}
+
+impl AdmittedRequest {
+    /// The name of the client, where the access log wants to know.
+    pub fn client_name(&self) -> Option<&str> {
+        self.client.as_ref().map(|client| client.name())
+    }
+}
+
+/// Whose a stream of requests is: each of them is let in by itself. None where nobody needs a key.
+#[derive(Default)]
+pub struct StreamClient(Option<(Arc<KeyClient>, Option<KeyDigest>)>);
+
+impl Shard {
+    /// Lets a request in.
+    ///
+    /// # Errors
+    /// Those of [`policy::admit`], `Unavailable` for inference in a reserved slot, and `RateLimited` where the client may have
+    /// no more now.
+    pub fn admit<'a>(
+        &self,
+        protocol: PolicyProtocol,
+        part: ApiPart,
+        rights: ConnectionRights,
+        field: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> Result<AdmittedRequest, Error> {
+        if rights.is_admin {
+            return Ok(AdmittedRequest::default());
+        }
+        let table = self.keys.0.borrow();
+        match self.ask_policy(protocol, table.as_deref(), part, rights, field)? {
+            None => Ok(AdmittedRequest::default()),
+            Some(admitted) => self.begin_of(admitted.client),
+        }
+    }
+
+    /// Lets a stream of requests begin, without counting it as one.
+    ///
+    /// # Errors
+    /// As [`Self::admit`], without `RateLimited`.
+    pub fn admit_stream<'a>(
+        &self,
+        protocol: PolicyProtocol,
+        part: ApiPart,
+        rights: ConnectionRights,
+        field: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> Result<StreamClient, Error> {
+        if rights.is_admin {
+            return Ok(StreamClient::default());
+        }
+        let table = self.keys.0.borrow();
+        let admitted = self.ask_policy(protocol, table.as_deref(), part, rights, field)?;
+        Ok(StreamClient(admitted.map(|admitted| (Arc::clone(admitted.client), admitted.digest))))
+    }
+
+    /// Lets the next inference of a stream in. The keys may have changed since the stream began.
+    ///
+    /// # Errors
+    /// `RateLimited` where the client may have no more now; `Unauthenticated` or `Forbidden` where its key is gone, or is not
+    /// good for inference any more.
+    pub fn admit_next(&self, stream: &StreamClient) -> Result<AdmittedRequest, Error> {
+        let StreamClient(Some((client, digest))) = stream else { return Ok(AdmittedRequest::default()) };
+        let table = self.keys.0.borrow();
+        let now_known = table.as_deref().and_then(|table| match digest {
+            Some(digest) => table.find_digest(digest),
+            None => table.anonymous(),
+        });
+        let refused = |reason, code, text: String| {
+            let client = Some(Arc::clone(client));
+            Err(self.count_refusal(AccessRefusal { reason, client, error: Error::new(code, text) }))
+        };
+        match now_known {
+            None => refused(KeyRefusal::Unknown, Code::Unauthenticated, KEY_UNKNOWN.to_owned()),
+            Some(client) if !client.has(KeyClass::Infer) => {
+                refused(KeyRefusal::Class, Code::Forbidden, policy::lacks(client, KeyClass::Infer))
+            }
+            Some(client) => self.begin_of(client),
+        }
+    }
+
+    fn ask_policy<'r, 'a>(
+        &self,
+        protocol: PolicyProtocol,
+        keys: Option<&'r KeyTable>,
+        part: ApiPart,
+        rights: ConnectionRights,
+        field: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> Result<Option<AdmittedClient<'r>>, Error> {
+        let policy = &self.server_context.policy;
+        let restrictions = match protocol {
+            PolicyProtocol::Http => &policy.http.restrictions,
+            PolicyProtocol::Grpc => &policy.grpc.restrictions,
+        };
+        let rules = AccessRules { protocol, restrictions, keys, is_admin_closed: policy.is_admin_closed };
+        let admitted = policy::admit(&rules, part, field).map_err(|refusal| self.count_refusal(*refusal))?;
+        self.check_slot(rights.is_reserved, part.category)?;
+        Ok(admitted)
+    }
+
+    fn begin_of(&self, client: &Arc<KeyClient>) -> Result<AdmittedRequest, Error> {
+        match client.begin(clock::turn()) {
+            Ok(grant) => {
+                if let Some(cells) = client.cells(self.index) {
+                    cells.requests.add(1);
+                }
+                Ok(AdmittedRequest { _grant: grant, client: self.access.is_on().then(|| Arc::clone(client)) })
+            }
+            Err(busy) => Err(self.count_refusal(policy::busy_refusal(client, busy))),
+        }
+    }
+
+    /// Counts a refusal, and says what the client is told.
+    fn count_refusal(&self, refusal: AccessRefusal) -> Error {
+        let AccessRefusal { reason, client, error } = refusal;
+        self.cells.access_refused.count(reason);
+        if let Some(cells) = client.as_ref().and_then(|client| client.cells(self.index)) {
+            cells.count_refusal(reason);
+        }
+        error
+    }
+}
