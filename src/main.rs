@@ -22,6 +22,17 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 pub static ALLOCATOR_OPTIONS: &[u8; 81] =
     b"background_thread:true,oversize_threshold:0,dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
+/// Has jemalloc give back all pages that are free now, where memory is short.
+#[expect(unsafe_code, reason = "jemalloc is controlled by a function of C")]
+fn give_back_free_pages() {
+    // All arenas (`MALLCTL_ARENAS_ALL`). It fails only where there is no such control.
+    let name = c"arena.4096.purge";
+    // SAFETY: the name ends with a zero, and the control neither reads nor writes anything of the caller's.
+    let _ = unsafe {
+        tikv_jemalloc_sys::mallctl(name.as_ptr(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), 0)
+    };
+}
+
 fn main() -> ExitCode {
     deuteron::runtime::clock::now();
     let environment =
@@ -38,7 +49,7 @@ fn main() -> ExitCode {
         Ok(Command::RunEngine) => server::run_engine(),
         Ok(Command::Serve(settings)) => {
             match Supervision::read(environment.variables, std::process::id(), std::os::unix::process::parent_id()) {
-                Ok(supervision) => server::run(&settings, &supervision),
+                Ok(supervision) => server::run(&settings, &supervision, give_back_free_pages),
                 Err(why) => fail(&why),
             }
         }

@@ -74,7 +74,7 @@ pub fn begin(
         let rpc = Rpc::from_path(connection.path(stream))?;
         let field = |name: &str| connection.field(stream, name);
         policy::admit(restrictions, PolicyProtocol::Grpc, rpc.category(), field)?;
-        shard.check_slot(link.is_reserved, rpc.category())?;
+        shard.check_capacity(link.reserved_for, rpc.category())?;
         Ok(rpc)
     });
     let has_known_coding = link.connection.borrow().message_coding(stream) != ContentCoding::Unknown;

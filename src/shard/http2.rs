@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
 use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, LINGER_TIMEOUT};
-use crate::metrics::{ClientTimer, Departure};
+use crate::metrics::{ClientTimer, Departure, MemoryLoss};
+use crate::pressure::MemoryStep;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
 use crate::runtime::socket::{ByteStream, PARTS_MAX};
@@ -64,7 +65,7 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
         waker: RefCell::default(),
         is_running: Cell::new(false),
         peer: shard.access_peer(&socket),
-        is_reserved: connection_guard.watch().is_reserved(),
+        reserved_for: connection_guard.watch().reserved_for(),
         stream_work: RefCell::default(),
     });
     let delivery = DeliveryWatch::default();
@@ -142,7 +143,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
             };
             handle_events(self.shard, &self.link, context);
             self.poll_write(context)?;
-            self.end_reserved(context)?;
+            self.end_answered(context)?;
             self.count();
             if self.link.connection.borrow().is_finished() {
                 return self.poll_finish(context);
@@ -185,23 +186,43 @@ impl<S: ByteStream> Http2Session<'_, S> {
         watch.set_deadline(all.into_iter().flatten().min());
     }
 
-    /// In a reserved slot what was asked first is all that is answered.
-    fn end_reserved(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if !self.link.is_reserved {
+    /// In a reserved slot what was asked first is all that is answered, and where memory is short a connection ends when
+    /// all is answered.
+    fn end_answered(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
+        if self.link.reserved_for.is_none() && !is_short {
             return Ok(());
         }
         let mut connection = self.link.connection.borrow_mut();
         if connection.last_stream() == StreamId::CONNECTION || connection.stream_count() > 0 {
             return Ok(());
         }
-        connection.begin_drain(clock::now());
+        if connection.begin_drain(clock::now()) && is_short {
+            self.shard.cells.count_memory_loss(MemoryLoss::AnsweredConnection);
+        }
         drop(connection);
         self.poll_write(context)
+    }
+
+    /// Says what the heaviest stream holds, and resets it where that is too much.
+    fn weigh(&self) {
+        let (watch, mut connection) = (self.connection_guard.watch(), self.link.connection.borrow_mut());
+        if watch.is_too_heavy() {
+            if connection.reset_heaviest() {
+                self.shard.cells.count_memory_loss(MemoryLoss::HeaviestStream);
+            }
+            watch.handle_lightened();
+        } else {
+            watch.set_held(connection.heaviest_size());
+        }
     }
 
     fn handle_wake(&mut self) -> io::Result<()> {
         let watch = self.connection_guard.watch();
         let wake_reason = watch.take_wake_reason();
+        if wake_reason == Some(WakeReason::Weighed) || watch.is_too_heavy() {
+            self.weigh();
+        }
         let mut connection = self.link.connection.borrow_mut();
         if wake_reason == Some(WakeReason::Timeout) {
             let (now, timeout) = (clock::now(), self.shard.server_context.connection_limits.timeouts.write);
@@ -427,7 +448,7 @@ async fn answer(
         entry: &entry,
         stream: parts,
         http_trace,
-        is_reserved: link.is_reserved,
+        reserved_for: link.reserved_for,
         front_end: FrontEnd::Kserve,
     };
     let reply = rest::handle_message(&shard, message, memory, arrival).await;

@@ -10,6 +10,7 @@ use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, Http2Connection, NextMessage};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
+use crate::shard::connections::ReservedFor;
 use crate::tensor::AlignedBuffer;
 use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
@@ -28,8 +29,8 @@ pub struct Http2Link {
     pub(super) is_running: Cell<bool>,
     /// The client, for the access log.
     pub(super) peer: Option<SocketAddr>,
-    /// Whether the connection has a reserved slot, in which there is no inference.
-    pub(super) is_reserved: bool,
+    /// Why the connection has a reserved slot, in which there is no inference; none where it has another.
+    pub(super) reserved_for: Option<ReservedFor>,
     /// The streams that a task of their own works on.
     pub(super) stream_work: RefCell<Vec<StreamWork>>,
 }

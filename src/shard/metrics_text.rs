@@ -47,6 +47,7 @@ async fn text(shard: &Shard) -> String {
     }
     sources.host.encode(&mut text);
     shard.server_context.tls.board.encode(&mut text);
+    metrics::encode_memory(&mut text, &shard.server_context.memory.board, &shards);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());
     if let Some(queue) = &shard.server_context.traces.queue {

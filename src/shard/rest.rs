@@ -36,6 +36,7 @@ use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::access::AccessEntry;
 use crate::shard::compression::{self, InflatedKind};
+use crate::shard::connections::ReservedFor;
 use crate::shard::control_request::{ControlLease, OrderOrigin};
 use crate::shard::generate::{self, GenerateMessage};
 use crate::shard::hosted;
@@ -64,8 +65,8 @@ pub struct HttpArrival<'a> {
     pub stream: ReplyStream,
     /// What is left of its trace until the reply is sent.
     pub http_trace: &'a HttpTrace,
-    /// Whether its connection has a reserved slot, in which there is no inference.
-    pub is_reserved: bool,
+    /// Why its connection has a reserved slot, in which there is no inference; none where it has another.
+    pub reserved_for: Option<ReservedFor>,
     /// The paths that its port serves.
     pub front_end: FrontEnd,
 }
@@ -78,12 +79,12 @@ pub async fn handle_message(
     memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
-    let HttpArrival { received, departure, entry, stream, http_trace, is_reserved, front_end } = arrival;
+    let HttpArrival { received, departure, entry, stream, http_trace, reserved_for, front_end } = arrival;
     let Message { method, path, fields, mut body } = message;
     let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
-    let (mut route, mut memory) = (admitted(shard, method, find(), &fields, is_reserved), memory);
+    let (mut route, mut memory) = (admitted(shard, method, find(), &fields, reserved_for), memory);
     let hosted_model = hosted::invoked_model(shard, &route);
     route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(&fields, front_end);
@@ -193,12 +194,12 @@ fn admitted<'a>(
     method: Method,
     found: Result<PathEndpoint<'a>, Error>,
     fields: &Fields,
-    is_reserved: bool,
+    reserved_for: Option<ReservedFor>,
 ) -> Result<Route<'a>, Error> {
     let endpoint = found?;
     let restrictions = &shard.server_context.policy.http.restrictions;
     policy::admit(restrictions, PolicyProtocol::Http, endpoint.category(), |name| fields.get(name))?;
-    shard.check_slot(is_reserved, endpoint.category())?;
+    shard.check_capacity(reserved_for, endpoint.category())?;
     endpoint.route(method)
 }
 

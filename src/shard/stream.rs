@@ -230,7 +230,7 @@ impl StreamInfer {
             self.shard.server_context.metrics.load.ask();
         }
         let entry = self.access_entry(&message);
-        match ahead {
+        match ahead.and_then(|decoded| self.shard.check_memory().map(|()| decoded)) {
             Ok(None) => {}
             Ok(Some(decoded)) => {
                 self.send_refusals(refused.as_mut());

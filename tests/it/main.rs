@@ -47,6 +47,7 @@ mod kernels;
 mod large_json;
 mod load_trials;
 mod logging;
+mod memory_limit;
 mod metrics;
 mod models;
 mod namespacing;

@@ -295,7 +295,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             // As a drain, for a request may be on its way.
             self.timers.idle = None;
             self.counts.timeouts.idle += 1;
-            self.begin_drain(now);
+            let _ = self.begin_drain(now);
         }
         if is_due(self.timers.starved) {
             self.handle_starved(now);
@@ -306,7 +306,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         }
         while let Some(step) = self.keep_alive.poll_step(!self.streams.is_empty(), now) {
             match step {
-                KeepAliveStep::Drain => self.begin_drain(now),
+                KeepAliveStep::Drain => drop(self.begin_drain(now)),
                 KeepAliveStep::Ping => self.sender.push_ping(),
                 KeepAliveStep::End => {
                     self.counts.timeouts.keep_alive += 1;
@@ -329,12 +329,14 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     }
 
     /// Begins to drain (§6.8): tells the client, then accepts no more streams, and ends when the open ones have.
-    pub fn begin_drain(&mut self, now: Instant) {
-        if !self.lifecycle.can_announce_drain() {
-            return;
+    /// Whether it began now.
+    pub fn begin_drain(&mut self, now: Instant) -> bool {
+        let can_begin = self.lifecycle.can_announce_drain();
+        if can_begin {
+            self.sender.announce_drain();
+            self.lifecycle.announce_drain(now + DRAIN_GRACE);
         }
-        self.sender.announce_drain();
-        self.lifecycle.announce_drain(now + DRAIN_GRACE);
+        can_begin
     }
 
     /// Whether the connection may be closed: nothing is left to receive or send.

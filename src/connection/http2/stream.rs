@@ -81,6 +81,8 @@ pub(super) struct Http2Stream<B, T> {
     pub(super) incoming: Option<StreamContent<B, T>>,
     /// The memory of what was handed on last, until it is taken.
     pub(super) handed: ReceiveReservation,
+    /// Bytes of what was handed on and is worked on.
+    pub(super) worked_on: usize,
     /// Whether its client waits for room that there is no memory for, and since when.
     pub(super) is_starved: bool,
     pub(super) starved_since: Option<Instant>,
@@ -157,6 +159,7 @@ impl<B, T> Http2Stream<B, T> {
             is_working: false,
             incoming: None,
             handed: ReceiveReservation::default(),
+            worked_on: 0,
             is_starved: false,
             starved_since: None,
             receive,
