@@ -70,6 +70,7 @@ use futures_lite::FutureExt;
 
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
+use crate::connection::http2::Http2Settings;
 use crate::connection::tls::TlsConfig;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN, MEMORY_LOOK_INTERVAL_NEAR};
 use crate::metrics::{MemoryLoss, ShardCells};
@@ -165,6 +166,8 @@ pub struct Shard {
     pub access: AccessSampler,
     /// Which requests are traced.
     pub traces: ShardTraces,
+    /// The limits of its connections of HTTP/2.
+    pub http2_settings: Rc<Http2Settings>,
     /// TLS of connections that begin.
     pub tls: Rc<ShardTls>,
 }

@@ -192,6 +192,7 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         buffers: RefCell::default(),
         access: AccessSampler::default(),
         traces: ShardTraces::new(&context.traces.initial),
+        http2_settings: Rc::new(http2::settings(&context)),
         tls: Rc::new(ShardTls::new(&context.tls.initial)),
         cells,
         server_context: context,

@@ -340,15 +340,18 @@ impl<B, T> Streams<B, T> {
         self.spare.clear();
     }
 
-    /// Whether it holds more than an idle connection may keep.
-    pub(super) const fn is_large(&self) -> bool {
-        self.spare.len() > 1
+    /// Whether it holds no more than an idle connection may keep.
+    pub(super) const fn is_shrunk(&self) -> bool {
+        self.spare.is_empty()
     }
 
-    /// Gives memory back beyond what an idle connection may keep.
+    /// Gives memory back beyond what an idle connection may keep. Of streams that ended, those are forgotten that no frame is
+    /// on its way to: the peer has ended them too.
     pub(super) fn shrink(&mut self) {
         self.spare = Vec::new();
         self.entries.shrink_to_fit();
+        self.closed.retain(|(_, how)| *how == ClosedStream::ByUs);
+        self.closed.shrink_to_fit();
     }
 
     /// Checks what holds between calls of the connection.
