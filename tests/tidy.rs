@@ -155,6 +155,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/python/spawn.rs",
     "src/backend/python/region.rs",
     "src/control/process_memory.rs",
+    "src/main.rs",
     "src/runtime/socket.rs",
     "src/runtime/ring/buffers.rs",
     "src/runtime/ring/operation.rs",

@@ -349,6 +349,19 @@ impl ModelLoader {
 }
 
 impl ModelLoader {
+    /// Opens the model file and those that it keeps tensors in, where they fit into the memory.
+    fn pin(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        draft: &ConfigDraft,
+        spec: &ModelSpec,
+    ) -> Result<PinnedFiles, Error> {
+        let pinned = PinnedFiles::new(source, folder, draft)?;
+        process_memory::check_files(&spec.name, pinned.files_size, &self.settings)?;
+        Ok(pinned)
+    }
+
     /// Refuses a model file that does not fit into the memory before it is read. One that is not there is told later.
     fn check_file(&self, location: ModelLocation<'_>, opened: &OpenedConfig, version: u64) -> Result<(), Error> {
         let ModelLocation { source, directory } = location;
@@ -441,8 +454,7 @@ impl ModelLoader {
         };
         let (model, choice, hashed) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
-            let pinned = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
-            process_memory::check_files(&spec.name, pinned.files_size, &self.settings)?;
+            let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
             let hashed = self.hash_files((source, directory), (spec, version), &pinned);
             let model = match (gpu_engine, backend) {
                 (Some(GpuEngine::Plan(plan)), backend) => {

@@ -466,10 +466,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             (shard.server_context.warn)(&text());
         }
     };
-    let slot = match kind {
-        ListenerKind::Grpc | ListenerKind::Hosting(_) | ListenerKind::Http => SlotKind::Client,
-        ListenerKind::Metrics => SlotKind::Metrics,
-    };
+    let slot = if let ListenerKind::Metrics = kind { SlotKind::Metrics } else { SlotKind::Client };
     let peer = || socket.peer().map(|peer| peer.ip());
     let is_memory_short = shard.gives_up(MemoryStep::Connections);
     match shard.connections.enter(slot, peer, is_memory_short, now) {
@@ -485,8 +482,8 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             });
             Some(connection_guard)
         }
-        // The thread that looks at the memory has told why.
         Ok((connection_guard, SlotGrant::Reserved(ReservedFor::Memory))) => {
+            // The thread that looks at the memory has told why.
             cells.count_memory_loss(MemoryLoss::NewConnection);
             Some(connection_guard)
         }
