@@ -59,18 +59,22 @@ impl MemoryLimit {
         let line = |line: &str| number(line.strip_prefix("MemTotal:")?.trim_end_matches("kB"));
         let total = read("proc/meminfo").lines().find_map(line).map(|size| size.saturating_mul(1024));
         let machine = Self { size: total.unwrap_or(UNKNOWN_SIZE), source: LimitSource::Machine };
-        // `0::PATH` is of version 2, whose groups have files of their own up to the root.
+        // `0::PATH` is of version 2, `4:memory:/PATH` of version 1. Groups have files of their own up to the root; in a
+        // container the root is the container's, and the path may lead nowhere.
         let groups = read("proc/self/cgroup");
-        let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        let of_group = |group: &Path, file: &str| {
-            let size = number(&fs::read_to_string(group.join(file)).ok()?)?;
-            Some(Self { size, source: LimitSource::Group(group.to_path_buf()) })
+        let limits = |mount: &str, mark: &str, file: &str| {
+            let mount = root.join(mount);
+            let own = groups.lines().find_map(|line| line.split_once(mark)).map_or("", |(_, own)| own);
+            let folders: Vec<_> = mount.join(own).ancestors().map(Path::to_path_buf).collect();
+            let inside = folders.into_iter().filter(move |folder| folder.starts_with(&mount));
+            let size = |folder: &Path| number(&fs::read_to_string(folder.join(file)).ok()?);
+            let limits =
+                inside.filter_map(|folder| Some(Self { size: size(&folder)?, source: LimitSource::Group(folder) }));
+            limits.collect::<Vec<_>>()
         };
-        let mount = root.join("sys/fs/cgroup");
-        let folder = mount.join(own);
-        let grouped = folder.ancestors().take_while(|group| group.starts_with(&mount));
-        let first = of_group(&mount.join("memory"), "memory.limit_in_bytes");
-        let all = grouped.filter_map(|group| of_group(group, "memory.max")).chain(first).chain([machine]);
+        let second = limits("sys/fs/cgroup", "0::/", "memory.max");
+        let first = limits("sys/fs/cgroup/memory", ":memory:/", "memory.limit_in_bytes");
+        let all = second.into_iter().chain(first).chain([machine]);
         all.min_by_key(|limit| limit.size).unwrap_or(Self { size: UNKNOWN_SIZE, source: LimitSource::Machine })
     }
 }

@@ -655,6 +655,57 @@ mod tests {
     }
 
     #[test]
+    fn where_memory_is_short_new_ones_are_for_all_but_inference_though_there_is_room() {
+        let connections = table(100, 0);
+        let enter = |kind, is_short| connections.enter(kind, || None, is_short, at(0)).unwrap();
+        let (new, grant) = enter(SlotKind::Client, true);
+        assert_eq!(
+            (grant, new.watch().reserved_for()),
+            (SlotGrant::Reserved(ReservedFor::Memory), Some(ReservedFor::Memory))
+        );
+        assert!(new.watch().is_last_answer());
+        assert_eq!(enter(SlotKind::Metrics, true).1, SlotGrant::Free);
+        assert_eq!(enter(SlotKind::Client, false).1, SlotGrant::Free);
+    }
+
+    #[test]
+    fn where_memory_is_short_those_close_that_rest_and_no_younger_ones() {
+        let rest = u64::try_from(REST_TIMEOUT.as_micros()).unwrap();
+        let connections = table(10, 0);
+        let held: Vec<_> = [0, 5, 6, rest].map(|micros| client(&connections, micros).unwrap().0).into();
+        let _working = busy(&connections, 0);
+        let closed = || held.iter().map(|guard| guard.watch().evicted_at().is_some()).collect::<Vec<_>>();
+        assert_eq!((connections.evict_resting(at(rest + 5)), closed()), (2, vec![true, true, false, false]));
+        assert_eq!((connections.evict_resting(at(rest + 5)), connections.evict_resting(at(rest + 6))), (0, 1));
+        assert_eq!(closed(), [true, true, true, false]);
+    }
+
+    #[test]
+    fn the_one_that_holds_the_most_is_closed_once_where_it_is_worth_it() {
+        let connections = table(10, 0);
+        let held: Vec<_> = (0..4).map(|_| busy(&connections, 0)).collect();
+        let sizes = [MEMORY_HEAVY_SIZE - 1, 3 * MEMORY_HEAVY_SIZE, MEMORY_HEAVY_SIZE, 0];
+        held.iter().zip(sizes).for_each(|(guard, size)| guard.watch().set_held(size));
+        let close = || {
+            let (watch, size) = connections.heaviest()?;
+            watch.close_for_weight();
+            Some(size)
+        };
+        assert_eq!((close(), close(), close()), (Some(sizes[1]), Some(sizes[2]), None));
+        let heavy: Vec<_> = held.iter().map(|guard| guard.watch().is_too_heavy()).collect();
+        assert_eq!(heavy, [false, true, true, false]);
+        // A connection whose stream was reset stays, and those that work are asked what they hold.
+        held[1].watch().handle_lightened();
+        assert!(!held[1].watch().is_too_heavy() && connections.heaviest().is_none());
+        held[3].watch().set_idle(Some(at(0)));
+        held[0].watch().wake(WakeReason::Drain);
+        connections.weigh();
+        let asked: Vec<_> = held.iter().map(|guard| guard.watch().take_wake_reason()).collect();
+        let (drain, weighed) = (Some(WakeReason::Drain), Some(WakeReason::Weighed));
+        assert_eq!(asked, [drain, weighed, weighed, None], "what is due is not forgotten");
+    }
+
+    #[test]
     fn a_thing_is_said_once_in_a_while() {
         let connections = table(1, 0);
         let pause = u64::try_from(CONNECTION_NOTICE_PAUSE.as_micros()).unwrap();

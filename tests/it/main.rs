@@ -48,6 +48,7 @@ mod large_json;
 mod load_trials;
 mod logging;
 mod memory_limit;
+mod memory_slope;
 mod metrics;
 mod models;
 mod namespacing;

@@ -28,17 +28,21 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// Bytes that the stream holds which holds the most: of its request, as far as it came or while it is worked on, and of
     /// its answer.
     pub fn heaviest_size(&self) -> usize {
-        self.streams.iter().map(Http2Stream::held_size).max().unwrap_or(0)
+        self.heaviest().map_or(0, Http2Stream::held_size)
     }
 
     /// Resets that stream. Whether there is one.
     pub fn reset_heaviest(&mut self) -> bool {
-        let open = self.streams.iter().filter(|stream| stream.state != StreamState::Reset);
-        let Some(id) = open.max_by_key(|stream| stream.held_size()).map(|stream| stream.id) else { return false };
+        let Some(id) = self.heaviest().map(|stream| stream.id) else { return false };
         // Clients of gRPC read it as RESOURCE_EXHAUSTED (gRPC over HTTP/2, "Errors").
         self.reset(id, ErrorCode::EnhanceYourCalm);
         self.invariants();
         true
+    }
+
+    fn heaviest(&self) -> Option<&Http2Stream<B, T>> {
+        // What was reset is about to be freed.
+        self.streams.iter().filter(|stream| stream.state != StreamState::Reset).max_by_key(|stream| stream.held_size())
     }
 
     pub(super) fn reservation(&self) -> ReceiveReservation {

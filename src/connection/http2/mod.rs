@@ -238,7 +238,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// Whether the next bytes begin a frame, and there is no buffer for them: a connection that is idle has none. Then they are
     /// read elsewhere, for [`Self::handle_first_input`].
     pub fn is_resting(&self) -> bool {
-        self.reader.input.held_size() == 0 && self.reader.is_between_frames() && !self.lifecycle.has_failed()
+        let is_ready = !self.lifecycle.has_failed() && !self.sender.is_blocked();
+        is_ready && self.reader.input.held_size() == 0 && self.reader.is_between_frames()
     }
 
     /// These bytes came while it rested.
