@@ -430,7 +430,9 @@ impl Connections {
     }
 
     fn pop_candidate(&self, least: Duration, now: Instant) -> Option<(Instant, usize)> {
-        self.candidates.borrow_mut().pop_front_if(|(since, _)| now.since(*since) >= least)
+        let mut candidates = self.candidates.borrow_mut();
+        let is_old = candidates.front().is_some_and(|(since, _)| now.since(*since) >= least);
+        if is_old { candidates.pop_front() } else { None }
     }
 
     /// Looks for those that are idle for longest. Whether there is any.

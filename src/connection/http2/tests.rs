@@ -13,6 +13,7 @@ use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
 use crate::wire::http2::settings;
+use crate::wire::message::Reply;
 
 fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/http2");
