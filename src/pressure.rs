@@ -106,6 +106,11 @@ impl MemoryPressure {
         self.step
     }
 
+    /// Whether more would be given up if so much were used.
+    pub fn would_rise(&self, used: usize) -> bool {
+        MemoryStep::ALL.into_iter().any(|step| step > self.step && used >= self.line(step))
+    }
+
     /// When to look next: soon where little is left.
     pub fn pause(&self) -> Duration {
         let is_near = self.step > MemoryStep::Nothing || self.used >= self.line(MemoryStep::KeepAlive) - self.unit;
@@ -269,6 +274,9 @@ mod tests {
             "0: heaviest room 0 excess 1060\n700: requests room 920 excess 0\n1200: connections room 920 excess 0\n\
              1700: keep_alive room 920 excess 0\n2200: nothing room 920 excess 0\n"
         );
+        let mut pressure = MemoryPressure::new(1_000);
+        pressure.handle_look(890, Instant::ZERO);
+        assert_eq!([839, 919, 920].map(|used| pressure.would_rise(used)), [false, false, true]);
         // What is low for a moment is not low.
         assert_eq!(
             script("0 850\n 100 819\n 500 820\n 600 819\n 1000 819\n 1099 819"),

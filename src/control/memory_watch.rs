@@ -56,19 +56,19 @@ impl MemoryWatch {
 
     fn look(&mut self, budgets: &MemoryBudgets) {
         let (board, now) = (&budgets.board, clock::now());
-        let is_short = board.gives_up(MemoryStep::KeepAlive);
-        // What the last step has freed must not be counted as used.
-        if is_short && (now.since(self.purged_at) >= MEMORY_PURGE_PAUSE || board.gives_up(MemoryStep::Heaviest)) {
+        let mut used = self.usage.read().unwrap_or_else(|_| board.used());
+        let is_due = board.gives_up(MemoryStep::KeepAlive) && now.since(self.purged_at) >= MEMORY_PURGE_PAUSE;
+        // What is free and was not given back yet is no reason to give anything up.
+        if is_due || board.gives_up(MemoryStep::Heaviest) || self.pressure.would_rise(used) {
+            if board.step() == MemoryStep::Nothing {
+                // The heap of engines' libraries.
+                process_memory::trim();
+            }
             self.purged_at = now;
             (self.purge)();
+            used = self.usage.read().unwrap_or(used);
         }
-        let step = self.pressure.handle_look(self.usage.read().unwrap_or_else(|_| board.used()), now);
-        if step > MemoryStep::Nothing && !is_short {
-            self.purged_at = now;
-            (self.purge)();
-            // The heap of engines' libraries.
-            process_memory::trim();
-        }
+        let step = self.pressure.handle_look(used, now);
         board.show(&self.pressure);
         budgets.receive.set_room(self.pressure.room());
         self.tell(step, board, now);

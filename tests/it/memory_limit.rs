@@ -195,7 +195,7 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
     let (first, second) = request.split_at(request.len() - 1);
     let mut late: Vec<_> = (0..40).map(|_| Connection::open(server.http()).unwrap()).collect();
     late.iter_mut().for_each(|connection| connection.send(first).unwrap());
-    let mut heavy: Vec<_> = (0..12).map(|_| connect_small(server.http())).collect();
+    let mut heavy: Vec<_> = (0..24).map(|_| connect_small(server.http())).collect();
     let request = large_request(2 * MIB);
     thread::scope(|scope| {
         for stream in &mut heavy {
