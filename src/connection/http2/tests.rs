@@ -465,6 +465,8 @@ fn timers_end_what_does_not_move() {
     assert!(goaway(&mut silent).is_some_and(|(_, text)| text.contains("(--http-head-timeout) is 10 s")));
     let mut slow = machine(&[]);
     sent(&mut slow, usize::MAX);
+    assert_eq!(slow.poll_timeout(), Some(late(REST_TIMEOUT)));
+    slow.handle_timeout(late(REST_TIMEOUT));
     assert_eq!(slow.poll_timeout(), Some(late(IDLE_TIMEOUT)));
     write(&mut slow, &call(1, 0)[..5], Instant::ZERO);
     write(&mut slow, &call(1, 0)[5..7], late(Duration::from_secs(9)));
