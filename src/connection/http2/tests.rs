@@ -490,6 +490,7 @@ fn timers_end_what_does_not_move() {
     assert_eq!(machine.poll_timeout(), Some(late(WRITE_TIMEOUT)));
     machine.handle_timeout(late(WRITE_TIMEOUT));
     assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == FrameKind::RstStream));
+    machine.handle_timeout(late(REST_TIMEOUT));
     assert_eq!((machine.stream_count(), machine.poll_timeout()), (0, Some(late(IDLE_TIMEOUT))));
 }
 
