@@ -579,12 +579,15 @@ impl<S: ByteStream> Http1Session<'_, S> {
         outcome
     }
 
+    /// Counts what the shard itself ends.
     fn count_failure(&self, outcome: &std::io::Result<()>) {
-        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
-            self.shard.cells.count_timeouts(ClientTimer::Write, 1);
-            // What the client does not take must not stay with the kernel either.
-            self.socket.reset_at_close();
+        match outcome.as_ref().map_err(std::io::Error::kind) {
+            Err(std::io::ErrorKind::TimedOut) => self.shard.cells.count_timeouts(ClientTimer::Write, 1),
+            Err(TOO_HEAVY) => self.shard.cells.count_memory_loss(MemoryLoss::HeaviestConnection),
+            _ => return,
         }
+        // What the client does not take must not stay with the kernel either.
+        self.socket.reset_at_close();
     }
 
     /// Sends the pending replies, then a body. The write timeout restarts with each [`BODY_STEP_SIZE`] bytes, so that

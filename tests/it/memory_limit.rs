@@ -195,15 +195,15 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
     let (first, second) = request.split_at(request.len() - 1);
     let mut late: Vec<_> = (0..40).map(|_| Connection::open(server.http()).unwrap()).collect();
     late.iter_mut().for_each(|connection| connection.send(first).unwrap());
-    let mut heavy: Vec<_> = (0..6).map(|_| connect_small(server.http())).collect();
-    let request = large_request(2 * MIB);
+    let mut heavy: Vec<_> = (0..2).map(|_| connect_small(server.http())).collect();
+    let request = large_request(6 * MIB);
     let (most, last) = request.split_at(request.len() - 1);
     thread::scope(|scope| {
         for stream in &mut heavy {
             scope.spawn(|| stream.write_all(most).unwrap());
         }
     });
-    waits_until("they are here", || metric(server.metrics(), "deuteron_receive_memory_bytes") >= (6 * 2 * MIB) as u64);
+    waits_until("they are here", || metric(server.metrics(), "deuteron_receive_memory_bytes") >= (2 * 6 * MIB) as u64);
     // Unfinished bodies up to the second step: from there the answers, which no bound counts, pass the last.
     let mut held = Vec::new();
     fill(&server, 2, &mut held);
