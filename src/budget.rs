@@ -24,6 +24,11 @@ pub trait ReceiveBudget {
 
     /// How many bytes there are when nobody else has any.
     fn size_max(&self) -> usize;
+
+    /// Why bytes that could be had are not there now.
+    fn shortage(&self) -> Shortage {
+        Shortage::Busy { size_max: self.size_max() }
+    }
 }
 
 /// Why there is no memory for a request.
@@ -33,6 +38,11 @@ pub enum Shortage {
     Busy {
         /// All that there is.
         size_max: usize,
+    },
+    /// The process has nearly all that it may have.
+    Pressed {
+        /// All that it may have.
+        limit: usize,
     },
     /// There is never so much.
     TooLarge {
@@ -51,6 +61,9 @@ impl Shortage {
                 "no memory to receive the request: all requests that come in may take {size_max} bytes \
                  (--receive-memory-bytes-max); try again later"
             ),
+            Self::Pressed { limit } => format!(
+                "no memory to receive the request: the process may have {limit} bytes (--memory-limit); try again later"
+            ),
             Self::TooLarge { size, size_max } => format!(
                 "the request takes {size} bytes or more, and all requests that come in may take {size_max} bytes. \
                  Use --receive-memory-bytes-max to increase the limit."
@@ -60,7 +73,7 @@ impl Shortage {
 
     /// Whether it is over when others are answered.
     pub const fn is_passing(self) -> bool {
-        matches!(self, Self::Busy { .. })
+        matches!(self, Self::Busy { .. } | Self::Pressed { .. })
     }
 }
 
@@ -124,7 +137,7 @@ impl ReceiveReservation {
             && !budget.reserve(size)
         {
             self.is_short = true;
-            return self.check(total).and(Err(Shortage::Busy { size_max: budget.size_max() }));
+            return self.check(total).and(Err(budget.shortage()));
         }
         self.size = total;
         debug_assert!(self.check(total).is_ok(), "a budget granted more than it has: {total} bytes");

@@ -15,6 +15,7 @@ pub mod log;
 pub mod metrics;
 pub mod model;
 pub mod policy;
+pub mod pressure;
 pub mod protocol;
 pub mod queue;
 pub mod runtime;

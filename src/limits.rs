@@ -104,6 +104,25 @@ pub const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Share of the process's memory, as a divisor, for requests that are being received (`--receive-memory-bytes-max`): as
 /// much again may wait in queues, be computed with and be on its way out.
 pub const RECEIVE_MEMORY_PART: usize = 4;
+/// Share of `--memory-limit`, as a divisor, that lies between two steps of what is given up as memory fills: the first is
+/// at 84 percent, so that what requests took is given back many times before requests are refused.
+pub const MEMORY_STEP_PART: usize = 25;
+/// Bytes between two of these steps at most: of a large machine the models may have nearly all.
+pub const MEMORY_STEP_SIZE_MAX: usize = 256 * 1024 * 1024;
+/// How long so little memory must be used that the next step down is taken: what a burst has freed is back by then.
+pub const MEMORY_STEP_HOLD: Duration = Duration::from_millis(500);
+/// How often the memory of the process is looked at: a hundredth of a percent of a core. What comes in meanwhile is bounded
+/// by what the last look has left (`MemoryPressure::room`).
+pub const MEMORY_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// The same where little is left.
+pub const MEMORY_LOOK_INTERVAL_NEAR: Duration = Duration::from_millis(20);
+/// How often free pages are given back at once while memory is short: a page that is taken again costs half a
+/// microsecond, so that it must not be done after each request.
+pub const MEMORY_PURGE_PAUSE: Duration = Duration::from_millis(100);
+/// Time in which a step of the memory is told once, unless it is higher than the last.
+pub const MEMORY_NOTICE_PAUSE: Duration = Duration::from_secs(10);
+/// Bytes that a connection or a stream must hold to be closed for them: many that hold less are no way to free memory.
+pub const MEMORY_HEAVY_SIZE: usize = 64 * 1024;
 /// Requests of one `ModelStreamInfer` in flight at a time; beyond it the stream is not read.
 pub const STREAM_REQUESTS_MAX: usize = 64;
 /// Sequences begun by one `ModelStreamInfer` that are remembered, because the end of the stream ends them.
@@ -624,6 +643,7 @@ const _: () = assert!(
     NESTED_CALLS_DEPTH_MAX < NESTED_CALLS_MAX && NESTED_CALLS_MAX < IN_FLIGHT_MAX,
     "the deepest chain fits on one shard, beside clients"
 );
+const _: () = assert!(MEMORY_STEP_PART > 6, "all steps lie above zero, and what is near the first one does");
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () =
     assert!(CONNECTIONS_LEAVING_MAX <= EVICTION_CANDIDATES_MAX, "one scan finds as many as may leave at a time");

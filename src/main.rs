@@ -31,6 +31,17 @@ pub static ALLOCATOR_OPTIONS: &[u8; 81] =
 static DEPENDENCIES: [u8; include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z")).len()] =
     *include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z"));
 
+/// Has jemalloc give back all pages that are free now, where memory is short.
+#[expect(unsafe_code, reason = "jemalloc is controlled by a function of C")]
+fn give_back_free_pages() {
+    // All arenas (`MALLCTL_ARENAS_ALL`). It fails only where there is no such control.
+    let name = c"arena.4096.purge";
+    // SAFETY: the name ends with a zero, and the control neither reads nor writes anything of the caller's.
+    let _ = unsafe {
+        tikv_jemalloc_sys::mallctl(name.as_ptr(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), 0)
+    };
+}
+
 fn main() -> ExitCode {
     // The linker leaves out what nothing refers to.
     std::hint::black_box(&DEPENDENCIES);
@@ -50,7 +61,7 @@ fn main() -> ExitCode {
         Ok(Command::RunEngine) => server::run_engine(),
         Ok(Command::Serve(settings)) => {
             match Supervision::read(environment.variables, std::process::id(), std::os::unix::process::parent_id()) {
-                Ok(supervision) => server::run(&settings, &supervision),
+                Ok(supervision) => server::run(&settings, &supervision, give_back_free_pages),
                 Err(why) => fail(&why),
             }
         }

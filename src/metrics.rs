@@ -17,6 +17,7 @@ mod latency;
 mod load;
 mod loads;
 mod log_lines;
+mod memory;
 mod responses;
 mod statistics;
 mod summary;
@@ -45,6 +46,7 @@ pub use crate::metrics::latency::{FIRST_RESPONSE_BOUNDS, LatencyOptions, encode 
 pub use crate::metrics::load::{LoadBoard, utilization};
 pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::log_lines::encode_log_lines;
+pub use crate::metrics::memory::{MemoryLoss, encode as encode_memory};
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 pub use crate::metrics::tls::{HandshakeFailure, PortExpiry, TlsBoard, TlsCells};
@@ -263,6 +265,8 @@ pub struct ShardCells {
     pub receive_memory: Counter,
     /// Requests refused because the receive memory was used up.
     pub receive_memory_refused: Counter,
+    /// What was given up for memory, by [`MemoryLoss`].
+    pub memory_losses: [Counter; MemoryLoss::ALL.len()],
     /// Compressed requests and responses.
     pub compression: CompressionCells,
     /// TLS handshakes.

@@ -56,6 +56,13 @@ impl InputBuffer {
         }
     }
 
+    /// Frees the buffer. Does nothing while bytes are pending.
+    pub(in crate::connection) fn free(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+
     /// Free space for the next read. Empty only when the buffer has `size_max` bytes and most are pending.
     pub(in crate::connection) fn spare(&mut self, size_max: usize) -> &mut [u8] {
         if self.is_empty() {

@@ -21,7 +21,7 @@ use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::engine::EngineName;
 use crate::control::gpu_engine::HostGpus;
 use crate::control::onnxruntime_library::{self, LibrarySearch, SearchedPlace};
-use crate::control::process_memory;
+use crate::control::process_memory::MemoryLimit;
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::settings::{Engine, GpuUse, Io, Settings};
 
@@ -162,10 +162,8 @@ impl Diagnosis {
             |cores| format!("the time of {cores:.2} cores, for the threads of {}", cores_for(cores)),
         );
         self.line(&format!("  CPU limit of the control group: {quota}"));
-        self.line(&format!(
-            "  memory: {}, of the machine or its control group",
-            size_text(process_memory::limit() as u64)
-        ));
+        let memory = MemoryLimit::new(settings);
+        self.line(&format!("  memory: {} ({memory})", size_text(memory.size as u64)));
         let files = getrlimit(Resource::Nofile);
         let bound = |bound: Option<u64>| bound.map_or_else(|| "any number".to_owned(), |bound| bound.to_string());
         let (soft, hard) = (bound(files.current), bound(files.maximum));

@@ -95,12 +95,14 @@ impl ControlThread {
         };
         log::info(&format!(
             "state: {stage} for {} s on {} shards; {models} of {} models serve, {} loads run or wait; {} connections open; \
-             {received} requests received, {succeeded} succeeded",
+             {received} requests received, {succeeded} succeeded; {} of {} bytes of memory used",
             clock::now().since(Instant::ZERO).as_secs(),
             server_context.metrics.shard_cells.len(),
             self.models.len(),
             self.busy.len(),
             opened.saturating_sub(closed),
+            server_context.memory.board.used(),
+            server_context.memory.board.limit(),
         ));
     }
 

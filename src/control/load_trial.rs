@@ -82,7 +82,7 @@ impl LoadTrials {
         if arguments.first().is_some_and(|word| word == "serve") {
             arguments.remove(0);
         }
-        let memory = settings.load_memory_bytes_max.unwrap_or_else(process_memory::limit) as u64;
+        let memory = settings.load_memory_bytes_max.unwrap_or_else(|| process_memory::limit(settings)) as u64;
         // Where a failed load ends the server at its start, a crash does no more than that.
         let unasked = if settings.exit_on_error { TrialLoads::AfterStart } else { TrialLoads::All };
         let (loads, timeout) = (settings.trial_loads.unwrap_or(unasked), settings.load_timeout);

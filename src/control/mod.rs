@@ -33,6 +33,7 @@ pub mod load_job;
 pub mod load_trial;
 pub mod loaded_version;
 pub mod local_claim;
+pub mod memory_watch;
 pub mod model_identity;
 pub mod model_loader;
 pub mod model_record;

@@ -330,6 +330,7 @@ impl ModelLoader {
         version: u64,
     ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
+        self.check_file(location, opened, version)?;
         let completed = self.complete_config(location, opened, version)?;
         let is_onnx_on_cpu = opened.draft.onnx_filename().is_some() && !completed.spec.is_on_gpu();
         let is_tried = |trials: &&LoadTrials| is_onnx_on_cpu && trials.wants(!self.has_started.load(Ordering::SeqCst));
@@ -344,6 +345,30 @@ impl ModelLoader {
             }
             (outcome, _) => outcome,
         }
+    }
+}
+
+impl ModelLoader {
+    /// Opens the model file and those that it keeps tensors in, where they fit into the memory.
+    fn pin(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        draft: &ConfigDraft,
+        spec: &ModelSpec,
+    ) -> Result<PinnedFiles, Error> {
+        let pinned = PinnedFiles::new(source, folder, draft)?;
+        process_memory::check_files(&spec.name, pinned.files_size, &self.settings)?;
+        Ok(pinned)
+    }
+
+    /// Refuses a model file that does not fit into the memory before it is read. One that is not there is told later.
+    fn check_file(&self, location: ModelLocation<'_>, opened: &OpenedConfig, version: u64) -> Result<(), Error> {
+        let ModelLocation { source, directory } = location;
+        let Some(name) = opened.draft.onnx_filename() else { return Ok(()) };
+        let path = format!("{}/{name}", directory.version_path(version));
+        let size = source.repository.open_file(&path).and_then(|file| file.metadata()).map_or(0, |known| known.len());
+        process_memory::check_files(&directory.name, size, &self.settings)
     }
 }
 
@@ -429,7 +454,7 @@ impl ModelLoader {
         };
         let (model, choice, hashed) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
-            let pinned = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
+            let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
             let hashed = self.hash_files((source, directory), (spec, version), &pinned);
             let model = match (gpu_engine, backend) {
                 (Some(GpuEngine::Plan(plan)), backend) => {

@@ -224,6 +224,9 @@ impl ControlThread {
         self.loads_running = self.loads_running.saturating_sub(1);
         self.start_jobs();
         self.handle_memory_freed();
+        if finished.outcome.as_ref().is_err_and(|failure| failure.error().code() == Code::OutOfMemory) {
+            self.context.server_context.memory.board.count_load_refused();
+        }
         self.finish_load(finished);
     }
 

@@ -28,6 +28,8 @@ pub struct PinnedFiles {
     file: Option<File>,
     /// Whether a run may fail for the values of its inputs alone.
     pub depends_on_values: bool,
+    /// Bytes of the model file and of those that it keeps tensors in.
+    pub files_size: u64,
     /// The path and the stamp of the model file and of each file that it keeps tensors in.
     stamps: Vec<(String, u64)>,
 }
@@ -52,6 +54,7 @@ impl PinnedFiles {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).and_then(|_| file.rewind()).map_err(cannot_read)?;
         let mut stamps = vec![(path.clone(), source.repository.stamp(&path))];
+        let mut files_size = bytes.len() as u64;
         let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
         for place in external_files(&bytes)? {
             let refused = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
@@ -60,8 +63,10 @@ impl PinnedFiles {
                 return Err(refused("which does not lie beside it or below"));
             }
             let place = format!("{beside}/{place}");
-            let opened = source.repository.open_file(&place);
-            opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
+            let opened = source.repository.open_file(&place).and_then(|file| file.metadata());
+            let known =
+                opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
+            files_size = files_size.saturating_add(known.len());
             let stamp = source.repository.stamp(&place);
             stamps.push((place, stamp));
         }
@@ -70,12 +75,12 @@ impl PinnedFiles {
             None => file,
         };
         let depends_on_values = depends_on_values(&bytes);
-        Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, stamps })
+        Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, files_size, stamps })
     }
 
     /// Of a model without a file, or with files of its own.
     const fn none() -> Self {
-        Self { file: None, depends_on_values: true, stamps: Vec::new() }
+        Self { file: None, depends_on_values: true, files_size: 0, stamps: Vec::new() }
     }
 
     /// The paths of the files.

@@ -22,6 +22,7 @@ use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NIC
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
+use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAiPaths};
 use crate::protocol::route::Delivery;
 use crate::queue::cache_link::CacheLink;
@@ -216,9 +217,15 @@ fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-/// Bytes of memory for requests that are being received.
-fn receive_memory(settings: &Settings) -> usize {
-    settings.receive_memory_bytes_max.unwrap_or_else(|| process_memory::limit() / RECEIVE_MEMORY_PART)
+/// The memory of the process, and of that what requests may have that are being received.
+fn memory(settings: &Settings, shards: usize) -> MemoryBudgets {
+    let limit = process_memory::limit(settings);
+    let receive = settings.receive_memory_bytes_max.unwrap_or(limit / RECEIVE_MEMORY_PART);
+    MemoryBudgets {
+        receive: Arc::new(ProcessReceiveBudget::new(receive, shards).within(limit)),
+        cache_size: settings.cache.size,
+        board: MemoryBoard::new(limit, shards),
+    }
 }
 
 /// What all threads of a server with so many shards share, which has no shared memory and no Redis and has not started.
@@ -247,10 +254,7 @@ pub fn server_context(
             spin: settings.spin,
             exit_timeout: settings.exit_timeout,
         },
-        memory: MemoryBudgets {
-            receive: Arc::new(ProcessReceiveBudget::new(receive_memory(settings), shards)),
-            cache_size: settings.cache.size,
-        },
+        memory: Arc::new(memory(settings, shards)),
         metrics: MetricsSources {
             shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
             host: Arc::new(host_cells(settings)),

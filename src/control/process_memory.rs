@@ -1,11 +1,15 @@
-//! The memory of this process: how much it may have, and how free memory returns to the system. While an engine builds
-//! a model it frees many blocks between others that stay, and glibc keeps these holes. Trimming locks the allocator and
-//! stalls every thread that allocates meanwhile, so it runs once before the server listens and once after a burst of
-//! loads and unloads.
+//! The memory of this process: how much it may have, how much it has, and how free memory returns to the system. While
+//! an engine builds a model it frees many blocks between others that stay, and glibc keeps these holes. Trimming locks the
+//! allocator and stalls every thread that allocates meanwhile, so it runs once before the server listens, once after a
+//! burst of loads and unloads, and once where memory runs short.
 
-use std::fs;
-use std::path::Path;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
+use crate::error::{Code, Error};
 use crate::limits::{PYTHON_MEMORY_PART, RUN_MEMORY_PART};
 use crate::settings::Settings;
 
@@ -19,36 +23,173 @@ pub fn trim() {
     }
 }
 
-/// Bytes that this process may have: those of the machine, or of the smallest control group that it is in.
-pub fn limit() -> usize {
-    limit_beneath(Path::new("/"))
+/// The memory that this process may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Bytes.
+    pub size: usize,
+    /// Who says so.
+    pub source: LimitSource,
+}
+
+/// Who says how much memory a process may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitSource {
+    /// `--memory-limit`.
+    Flag,
+    /// The control group of this folder, with all processes in it.
+    Group(PathBuf),
+    /// The machine, which has no more.
+    Machine,
+}
+
+impl MemoryLimit {
+    /// What the flag says, or the smallest control group that the process is in, or the machine.
+    pub fn new(settings: &Settings) -> Self {
+        match settings.memory_limit {
+            Some(size) => Self { size, source: LimitSource::Flag },
+            None => Self::beneath(Path::new("/")),
+        }
+    }
+
+    /// What a process knows of itself from `/proc` and `/sys` beneath a folder.
+    fn beneath(root: &Path) -> Self {
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let number = |text: &str| text.trim().parse::<usize>().ok();
+        let line = |line: &str| number(line.strip_prefix("MemTotal:")?.trim_end_matches("kB"));
+        let total = read("proc/meminfo").lines().find_map(line).map(|size| size.saturating_mul(1024));
+        let machine = Self { size: total.unwrap_or(UNKNOWN_SIZE), source: LimitSource::Machine };
+        // `0::PATH` is of version 2, `4:memory:/PATH` of version 1. Groups have files of their own up to the root; in a
+        // container the root is the container's, and the path may lead nowhere.
+        let groups = read("proc/self/cgroup");
+        let limits = |mount: &str, mark: &str, file: &str| {
+            let mount = root.join(mount);
+            let own = groups.lines().find_map(|line| line.split_once(mark)).map_or("", |(_, own)| own);
+            let folders: Vec<_> = mount.join(own).ancestors().map(Path::to_path_buf).collect();
+            let inside = folders.into_iter().filter(move |folder| folder.starts_with(&mount));
+            let size = |folder: &Path| number(&fs::read_to_string(folder.join(file)).ok()?);
+            let limits =
+                inside.filter_map(|folder| Some(Self { size: size(&folder)?, source: LimitSource::Group(folder) }));
+            limits.collect::<Vec<_>>()
+        };
+        let second = limits("sys/fs/cgroup", "0::/", "memory.max");
+        let first = limits("sys/fs/cgroup/memory", ":memory:/", "memory.limit_in_bytes");
+        let all = second.into_iter().chain(first).chain([machine]);
+        all.min_by_key(|limit| limit.size).unwrap_or(Self { size: UNKNOWN_SIZE, source: LimitSource::Machine })
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.size;
+        match &self.source {
+            LimitSource::Flag => write!(f, "{size} bytes, by --memory-limit"),
+            LimitSource::Group(folder) => write!(f, "{size} bytes, of the control group {}", folder.display()),
+            LimitSource::Machine => write!(f, "{size} bytes, all that the machine has"),
+        }
+    }
+}
+
+/// Reads how much memory is used of what a limit is for.
+#[derive(Debug)]
+pub struct MemoryUsage(UsageFiles);
+
+#[derive(Debug)]
+enum UsageFiles {
+    /// What a control group has, and of that what the kernel can take back.
+    Group { current: File, stat: File },
+    /// `/proc/self/status`.
+    Process(File),
+}
+
+impl MemoryUsage {
+    /// Opens the files that say it.
+    ///
+    /// # Errors
+    /// Where the system has none of them.
+    pub fn open(limit: &MemoryLimit) -> io::Result<Self> {
+        let LimitSource::Group(folder) = &limit.source else {
+            return Ok(Self(UsageFiles::Process(File::open("/proc/self/status")?)));
+        };
+        let current = File::open(folder.join("memory.current"));
+        let current = current.or_else(|_| File::open(folder.join("memory.usage_in_bytes")))?;
+        Ok(Self(UsageFiles::Group { current, stat: File::open(folder.join("memory.stat"))? }))
+    }
+
+    /// Bytes that are used and that the kernel cannot take back.
+    ///
+    /// # Errors
+    /// Where a file cannot be read any more.
+    pub fn read(&mut self) -> io::Result<usize> {
+        match &self.0 {
+            UsageFiles::Group { current, stat } => {
+                let current = text_of(current)?.trim().parse::<usize>().map_err(io::Error::other)?;
+                Ok(current.saturating_sub(sum_of(&text_of(stat)?, &RECLAIMABLE, 1)))
+            }
+            UsageFiles::Process(status) => Ok(sum_of(&text_of(status)?, &OWN, 1024)),
+        }
+    }
+}
+
+/// The rows of `/proc/self/status` that count: shared memory is that of models in processes of their own.
+const OWN: [&str; 2] = ["RssAnon:", "RssShmem:"];
+/// The rows of a group's `memory.stat` that the kernel frees before it ends a process, by both versions.
+const RECLAIMABLE: [&str; 5] =
+    ["active_file", "inactive_file", "slab_reclaimable", "total_active_file", "total_inactive_file"];
+
+/// All of a small file of the kernel, which makes its text at each read from the start.
+fn text_of(file: &File) -> io::Result<String> {
+    let mut bytes = vec![0; 8 * 1024];
+    let count = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
+/// The sum of the rows with these names.
+fn sum_of(text: &str, names: &[&str], unit: usize) -> usize {
+    let row = |line: &str| {
+        let mut words = line.split_whitespace();
+        let is_asked = words.next().is_some_and(|name| names.contains(&name));
+        words.next().filter(|_| is_asked)?.parse::<usize>().ok()
+    };
+    let total = if text.contains("\ntotal_active_file ") { "total_" } else { "" };
+    let lines = text.lines().filter(|line| total.is_empty() || line.starts_with(total));
+    lines.filter_map(row).sum::<usize>().saturating_mul(unit)
+}
+
+/// Refuses a model whose files alone are larger than the memory that is left.
+///
+/// # Errors
+/// `OutOfMemory`, with the flag that says how much there is.
+pub fn check_files(name: &str, files_size: u64, settings: &Settings) -> Result<(), Error> {
+    let limit = MemoryLimit::new(settings);
+    let used = MemoryUsage::open(&limit).and_then(|mut usage| usage.read()).unwrap_or(0);
+    let left = limit.size.saturating_sub(used);
+    if usize::try_from(files_size).is_ok_and(|size| size <= left) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::OutOfMemory,
+        format!(
+            "model '{name}' does not fit into the memory: its files have {files_size} bytes, and {left} are left of {limit}. \
+             Unload other models, or give the server more with --memory-limit."
+        ),
+    ))
 }
 
 /// Bytes that one region between the server and a Python process may have.
 pub fn python_region_max(settings: &Settings) -> usize {
-    settings.python_memory_bytes_max.unwrap_or_else(|| limit() / PYTHON_MEMORY_PART)
+    settings.python_memory_bytes_max.unwrap_or_else(|| limit(settings) / PYTHON_MEMORY_PART)
 }
 
 /// Bytes that one run of the embedded engine may take.
 pub fn run_max(settings: &Settings) -> usize {
-    settings.run_memory_bytes_max.unwrap_or_else(|| limit() / RUN_MEMORY_PART)
+    settings.run_memory_bytes_max.unwrap_or_else(|| limit(settings) / RUN_MEMORY_PART)
 }
 
-/// What a process knows of itself from `/proc` and `/sys` beneath a folder.
-fn limit_beneath(root: &Path) -> usize {
-    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let number = |text: &str| text.trim().parse::<usize>().ok();
-    let line = |line: &str| number(line.strip_prefix("MemTotal:")?.trim_end_matches("kB"));
-    let total = read("proc/meminfo").lines().find_map(line).map(|size| size.saturating_mul(1024));
-    // `0::PATH` is of version 2, whose groups have files of their own up to the root.
-    let groups = read("proc/self/cgroup");
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let of_group = |group: &Path| number(&fs::read_to_string(group.join("memory.max")).ok()?);
-    let mount = root.join("sys/fs/cgroup");
-    let folder = mount.join(own);
-    let grouped = folder.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(of_group).min();
-    let first = number(&read("sys/fs/cgroup/memory/memory.limit_in_bytes"));
-    [total, grouped, first].into_iter().flatten().min().unwrap_or(UNKNOWN_SIZE)
+/// Bytes that this process may have.
+pub fn limit(settings: &Settings) -> usize {
+    MemoryLimit::new(settings).size
 }
 
 /// Bytes of a machine that does not say what it has: a small one.
@@ -66,18 +207,40 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        assert_eq!(limit_beneath(&root), UNKNOWN_SIZE);
+        let size = || MemoryLimit::beneath(&root).size;
+        assert_eq!(MemoryLimit::beneath(&root), MemoryLimit { size: UNKNOWN_SIZE, source: LimitSource::Machine });
         write("proc/meminfo", "MemTotal:       16384 kB\nMemFree: 1 kB\n");
-        assert_eq!(limit_beneath(&root), 16_777_216);
+        assert_eq!(size(), 16_777_216);
         write("proc/self/cgroup", "1:cpu:/x\n0::/a/b\n");
         write("sys/fs/cgroup/a/b/memory.max", "max\n");
-        assert_eq!(limit_beneath(&root), 16_777_216, "a group without a bound");
+        assert_eq!(size(), 16_777_216, "a group without a bound");
         write("sys/fs/cgroup/a/memory.max", "8000000\n");
-        assert_eq!(limit_beneath(&root), 8_000_000, "one around it");
+        assert_eq!(size(), 8_000_000, "one around it");
         write("sys/fs/cgroup/a/b/memory.max", "7000000\n");
-        assert_eq!(limit_beneath(&root), 7_000_000);
+        let group = root.join("sys/fs/cgroup/a/b");
+        let limit = MemoryLimit::beneath(&root);
+        assert_eq!(limit, MemoryLimit { size: 7_000_000, source: LimitSource::Group(group.clone()) });
+        assert_eq!(limit.to_string(), format!("7000000 bytes, of the control group {}", group.display()));
+        // What the kernel can take back does not count.
+        assert!(MemoryUsage::open(&limit).is_err());
+        write("sys/fs/cgroup/a/b/memory.current", "5000\n");
+        write(
+            "sys/fs/cgroup/a/b/memory.stat",
+            "anon 9\nfile 8\ninactive_file 300\nactive_file 20\nslab_reclaimable 1\n",
+        );
+        let mut usage = MemoryUsage::open(&limit).unwrap();
+        assert_eq!(usage.read().unwrap(), 4_679);
+        write("sys/fs/cgroup/a/b/memory.current", "6000\n");
+        assert_eq!(usage.read().unwrap(), 5_679);
         write("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n");
-        assert_eq!(limit_beneath(&root), 6_000_000, "of version 1");
+        assert_eq!(size(), 6_000_000, "of version 1");
+        write("sys/fs/cgroup/memory/memory.usage_in_bytes", "5000\n");
+        write("sys/fs/cgroup/memory/memory.stat", "active_file 5\ntotal_inactive_file 300\ntotal_active_file 20\n");
+        assert_eq!(
+            MemoryUsage::open(&MemoryLimit::beneath(&root)).unwrap().read().unwrap(),
+            4_680,
+            "with those beneath"
+        );
         fs::remove_dir_all(&root).unwrap();
     }
 
@@ -85,13 +248,28 @@ mod tests {
     fn a_region_of_a_python_process_has_what_the_flag_says_or_a_quarter() {
         let given = Settings { python_memory_bytes_max: Some(4_096), ..Settings::default() };
         assert_eq!(python_region_max(&given), 4_096);
-        assert_eq!(python_region_max(&Settings::default()), limit() / 4);
+        assert_eq!(python_region_max(&Settings::default()), limit(&Settings::default()) / 4);
     }
 
     #[test]
     fn a_run_has_what_the_flag_says_or_half() {
         let given = Settings { run_memory_bytes_max: Some(4_096), ..Settings::default() };
-        assert_eq!((run_max(&given), run_max(&Settings::default())), (4_096, limit() / 2));
+        assert_eq!((run_max(&given), run_max(&Settings::default())), (4_096, limit(&Settings::default()) / 2));
+        let limited = Settings { memory_limit: Some(4_096), ..Settings::default() };
+        assert_eq!((run_max(&limited), python_region_max(&limited)), (2_048, 1_024));
+        assert_eq!(MemoryLimit::new(&limited).to_string(), "4096 bytes, by --memory-limit");
+    }
+
+    #[test]
+    fn what_the_process_uses_is_read_and_a_model_that_is_larger_than_what_is_left_is_refused() {
+        let limited = |size| Settings { memory_limit: Some(size), ..Settings::default() };
+        let mut usage = MemoryUsage::open(&MemoryLimit::new(&limited(1))).unwrap();
+        let used = usage.read().unwrap();
+        assert!(used > 1 << 20, "{used}");
+        let error = check_files("m", 1 << 40, &limited(1 << 40)).unwrap_err();
+        assert_eq!(error.code().on_wire(), (507, 8));
+        assert!(error.text().contains("--memory-limit") && error.text().contains("'m'"), "{error}");
+        assert_eq!(check_files("m", 1, &limited(1 << 40)), Ok(()));
     }
 
     /// Anonymous resident memory of this process, in KiB.

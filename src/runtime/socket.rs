@@ -119,10 +119,10 @@ impl Listener {
         Ok(match &self.accepting {
             AcceptFuture::Glommio(listener) => match listener.accept().await {
                 Err(_) if self.is_stopped.get() => return Err(ErrorKind::InvalidInput.into()),
-                accepted => Socket::Glommio(accepted.map_err(io::Error::from)?),
+                accepted => Socket::Glommio(Box::new(accepted.map_err(io::Error::from)?)),
             },
             AcceptFuture::Ring(acceptor) => {
-                Socket::Ring(poll_fn(|context| acceptor.borrow_mut().poll_accept(context)).await?)
+                Socket::Ring(Box::new(poll_fn(|context| acceptor.borrow_mut().poll_accept(context)).await?))
             }
         })
     }
@@ -236,10 +236,10 @@ pub trait ByteStream {
 
 /// One connection.
 pub enum Socket {
-    /// On glommio.
-    Glommio(TcpStream),
+    /// On glommio. Boxed, as the next: each future that a connection is handed through has a place for it.
+    Glommio(Box<TcpStream>),
     /// On our own ring.
-    Ring(RingStream),
+    Ring(Box<RingStream>),
 }
 
 impl ByteStream for Socket {
@@ -251,14 +251,14 @@ impl ByteStream for Socket {
 
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Glommio(stream) => Pin::new(stream).poll_read(context, space),
+            Self::Glommio(stream) => Pin::new(&mut **stream).poll_read(context, space),
             Self::Ring(stream) => stream.poll_read(context, space),
         }
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Glommio(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Glommio(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
             Self::Ring(stream) => stream.poll_write(context, bytes),
         }
     }

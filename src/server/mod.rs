@@ -33,6 +33,7 @@ use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::model_services::ModelServices;
 use crate::control::notify::{ServiceNotifier, Watchdog};
 use crate::control::plan::{PlannedModel, ServerPlan, choose_default_model};
+use crate::control::process_memory::MemoryLimit;
 use crate::control::redis::RedisLink;
 use crate::control::repositories::Repositories;
 use crate::control::shared_memory::SharedMemoryReceivers;
@@ -41,7 +42,7 @@ use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, st
 use crate::control::trace::TraceThread;
 use crate::control::watched_files::FileWaker;
 use crate::control::{
-    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine,
+    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine, memory_watch,
     process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,
 };
 use crate::error::Error;
@@ -57,11 +58,12 @@ use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
 
 /// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
-pub fn run(settings: &Settings, supervision: &Supervision) -> ExitCode {
+/// `purge` makes the allocator give back what is free.
+pub fn run(settings: &Settings, supervision: &Supervision, purge: fn()) -> ExitCode {
     let inherited = listeners::inherit(supervision);
     // Held to the end: what was said last is written then.
     let guard = log::start_thread(settings.log, settings.log_file.as_deref()).map_err(Error::unavailable);
-    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision, inherited)) {
+    match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision, inherited, purge)) {
         Ok(code) => code,
         Err(error) => {
             tell_failure(settings, &error);
@@ -104,6 +106,7 @@ fn serve(
     settings: &Settings,
     supervision: &Supervision,
     inherited: std::io::Result<Vec<OwnedFd>>,
+    purge: fn(),
 ) -> Result<ExitCode, Error> {
     let (messages, receiver) = mpsc::channel();
     let are_loaded = Arc::new(AtomicBool::new(false));
@@ -138,6 +141,7 @@ fn serve(
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     files.watch(&server_context, &waker);
+    watch_memory(&settings, &server_context, purge);
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
@@ -248,6 +252,13 @@ fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &S
         let pinned_used = move || loader.upgrade().map_or(0, |loader| loader.pinned_used() as u64);
         host_watch::start(&server_context.metrics.host, settings.metrics_config.interval, pinned_used);
     }
+}
+
+/// Says how much memory the process may have, and starts to look at what it has.
+fn watch_memory(settings: &Settings, server_context: &ServerContext, purge: fn()) {
+    let limit = MemoryLimit::new(settings);
+    log::info(&format!("memory: the process may have {limit}"));
+    memory_watch::start(&limit, &server_context.memory, purge);
 }
 
 /// What loads the models: now, and while the server serves.

@@ -91,6 +91,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Bytes of memory that the process may have; those of its control group or of the machine where it is not given.
+    pub memory_limit: Option<usize>,
     /// Bytes of memory for requests that come in; a part of what the process may have where it is not given.
     pub receive_memory_bytes_max: Option<usize>,
     /// Bytes of state that one instance keeps for its sequences.
@@ -391,6 +393,7 @@ impl Default for Settings {
             grpc_compression: ResponseCompression::None,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            memory_limit: None,
             receive_memory_bytes_max: None,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
             run_memory_bytes_max: None,

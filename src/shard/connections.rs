@@ -16,7 +16,7 @@ use slab::Slab;
 
 use crate::limits::{
     ADMIN_CONNECTIONS_MAX, CONNECTION_NOTICE_PAUSE, CONNECTIONS_LEAVING_MAX, CONNECTIONS_RESERVED, DRAIN_GRACE,
-    EVICTION_CANDIDATES_MAX, METRICS_CONNECTIONS_MAX,
+    EVICTION_CANDIDATES_MAX, MEMORY_HEAVY_SIZE, METRICS_CONNECTIONS_MAX, REST_TIMEOUT,
 };
 use crate::shard::keys::ConnectionRights;
 use crate::time::Instant;
@@ -30,6 +30,8 @@ pub enum WakeReason {
     Evicted,
     /// Its deadline has passed.
     Timeout,
+    /// It is asked what it holds, or is to be closed for that ([`ConnectionWatch::is_too_heavy`]).
+    Weighed,
 }
 
 /// Who asks for a slot.
@@ -56,6 +58,15 @@ enum Slot {
     Reserved,
 }
 
+/// Why everything but inference is answered on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservedFor {
+    /// There are as many as there may be.
+    Count,
+    /// The process has nearly all the memory that it may have.
+    Memory,
+}
+
 /// Why a connection gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotRefusal {
@@ -73,7 +84,7 @@ pub enum SlotGrant {
     /// The connection that was idle for so long gives its place up.
     Evicted(Duration),
     /// The connection has a reserved slot.
-    Reserved,
+    Reserved(ReservedFor),
 }
 
 /// What is said in the log, each at most once in [`CONNECTION_NOTICE_PAUSE`].
@@ -94,6 +105,12 @@ pub enum Notice {
 /// One connection's slot, deadline, waker and last wake reason, shared by the connection and the sweep.
 pub struct ConnectionWatch {
     slot: Slot,
+    /// Why it has a reserved slot; none where it has another.
+    reserved_for: Option<ReservedFor>,
+    /// Bytes of requests and answers that it holds, or that the heaviest of its streams does.
+    held: Cell<usize>,
+    /// Whether it is to be closed, or that stream, for what it holds.
+    is_too_heavy: Cell<bool>,
     active_at: Cell<Instant>,
     /// Since when it waits for a request; none while it has one.
     idle_since: Cell<Option<Instant>>,
@@ -105,9 +122,12 @@ pub struct ConnectionWatch {
 }
 
 impl ConnectionWatch {
-    fn new(slot: Slot, now: Instant) -> Self {
+    fn new(slot: Slot, reserved_for: Option<ReservedFor>, now: Instant) -> Self {
         Self {
             slot,
+            reserved_for,
+            held: Cell::new(0),
+            is_too_heavy: Cell::new(false),
             active_at: Cell::new(now),
             idle_since: Cell::new(Some(now)),
             evicted_at: Cell::new(None),
@@ -142,19 +162,35 @@ impl ConnectionWatch {
         self.evicted_at.get()
     }
 
-    /// Whether it has a reserved slot, for everything but inference.
-    pub fn is_reserved(&self) -> bool {
-        self.slot == Slot::Reserved
+    /// Why it has a reserved slot, for everything but inference; none where it has another.
+    pub const fn reserved_for(&self) -> Option<ReservedFor> {
+        self.reserved_for
     }
 
     /// What it may do by itself.
     pub fn rights(&self) -> ConnectionRights {
-        ConnectionRights { is_reserved: self.is_reserved(), is_admin: self.slot == Slot::Admin }
+        ConnectionRights { reserved_for: self.reserved_for(), is_admin: self.slot == Slot::Admin }
     }
 
     /// Whether it ends with its next answer: it has a reserved slot, or another waits for its place.
     pub fn is_last_answer(&self) -> bool {
-        self.is_reserved() || self.evicted_at.get().is_some()
+        self.reserved_for.is_some() || self.evicted_at.get().is_some()
+    }
+
+    /// It holds so many bytes of requests and answers, or the heaviest of its streams does.
+    pub fn set_held(&self, size: usize) {
+        self.held.set(size);
+    }
+
+    /// Whether it is to be closed for what it holds, or the heaviest of its streams is.
+    pub fn is_too_heavy(&self) -> bool {
+        self.is_too_heavy.get()
+    }
+
+    /// The heaviest of its streams was closed, so that it may stay.
+    pub fn handle_lightened(&self) {
+        self.held.set(0);
+        self.is_too_heavy.set(false);
     }
 
     /// When to wake the connection if nothing happens. Discards a timeout of the previous deadline.
@@ -178,8 +214,17 @@ impl ConnectionWatch {
         }
     }
 
+    /// It is to be closed for what it holds, or the heaviest of its streams is.
+    pub fn close_for_weight(&self) {
+        self.is_too_heavy.set(true);
+        self.wake(WakeReason::Weighed);
+    }
+
     fn wake(&self, wake_reason: WakeReason) {
-        self.wake_reason.set(Some(wake_reason));
+        // What is due must not be forgotten for a question.
+        if wake_reason != WakeReason::Weighed || self.wake_reason.get().is_none() {
+            self.wake_reason.set(Some(wake_reason));
+        }
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }
@@ -244,6 +289,7 @@ impl Connections {
     }
 
     /// Enters a connection that was opened just now, from the address that `peer` looks up, and says how it got its slot.
+    /// Where memory is short that is a reserved one.
     ///
     /// # Errors
     /// Why it gets none.
@@ -251,6 +297,7 @@ impl Connections {
         self: &Rc<Self>,
         kind: SlotKind,
         peer: impl FnOnce() -> Option<IpAddr>,
+        is_memory_short: bool,
         now: Instant,
     ) -> Result<(ConnectionGuard, SlotGrant), SlotRefusal> {
         let is_bounded = kind == SlotKind::Client && self.bounds.address_count_max > 0;
@@ -260,8 +307,9 @@ impl Connections {
         {
             return Err(SlotRefusal::Address);
         }
-        let (slot, admission) = self.find_slot(kind, now).ok_or(SlotRefusal::Full)?;
-        let watch = Rc::new(ConnectionWatch::new(slot, now));
+        let (slot, admission) = self.find_slot(kind, is_memory_short, now).ok_or(SlotRefusal::Full)?;
+        let reserved_for = if let SlotGrant::Reserved(why) = admission { Some(why) } else { None };
+        let watch = Rc::new(ConnectionWatch::new(slot, reserved_for, now));
         if self.is_draining() {
             watch.wake(WakeReason::Drain);
         }
@@ -279,7 +327,28 @@ impl Connections {
     /// Makes the connection that is idle for longest close, where the process has no descriptors left. Whether there is
     /// one.
     pub fn evict(&self, now: Instant) -> bool {
-        self.evict_idle(now).is_some()
+        self.evict_idle(Duration::ZERO, now).is_some()
+    }
+
+    /// Makes connections close that rest, where memory is short: as many as may leave at a time. How many.
+    pub fn evict_resting(&self, now: Instant) -> u64 {
+        (0..).take_while(|_| self.evict_idle(REST_TIMEOUT, now).is_some()).count() as u64
+    }
+
+    /// Asks connections with streams how much the heaviest of those holds; others have said it.
+    pub fn weigh(&self) {
+        for (_, watch) in self.watches.borrow().iter().filter(|(_, watch)| watch.idle_since.get().is_none()) {
+            watch.wake(WakeReason::Weighed);
+        }
+    }
+
+    /// The connection that holds the most, where that is worth it, and how much.
+    pub fn heaviest(&self) -> Option<(Rc<ConnectionWatch>, usize)> {
+        let watches = self.watches.borrow();
+        let others = watches.iter().filter(|(_, watch)| !watch.is_too_heavy.get());
+        let (_, heaviest) = others.max_by_key(|(_, watch)| watch.held.get())?;
+        let held = heaviest.held.get();
+        (held >= MEMORY_HEAVY_SIZE).then(|| (Rc::clone(heaviest), held))
     }
 
     /// Whether something of this kind is to be said now; then it is not to be said again for a while.
@@ -325,7 +394,7 @@ impl Connections {
         }
     }
 
-    fn find_slot(&self, kind: SlotKind, now: Instant) -> Option<(Slot, SlotGrant)> {
+    fn find_slot(&self, kind: SlotKind, is_memory_short: bool, now: Instant) -> Option<(Slot, SlotGrant)> {
         let own = match kind {
             SlotKind::Admin => Some((Slot::Admin, ADMIN_CONNECTIONS_MAX)),
             SlotKind::Client => None,
@@ -336,25 +405,27 @@ impl Connections {
             let evicted = if has_room { None } else { Some(self.evict_oldest(slot, now)?) };
             return Some((slot, evicted.map_or(SlotGrant::Free, SlotGrant::Evicted)));
         }
-        if self.taken_of(Slot::Open) < self.bounds.count_max {
+        if !is_memory_short && self.taken_of(Slot::Open) < self.bounds.count_max {
             return Some((Slot::Open, SlotGrant::Free));
         }
-        if let Some(idle) = self.evict_idle(now) {
+        if !is_memory_short && let Some(idle) = self.evict_idle(Duration::ZERO, now) {
             return Some((Slot::Open, SlotGrant::Evicted(idle)));
         }
         if self.taken_of(Slot::Reserved) >= CONNECTIONS_RESERVED {
             self.evict_oldest(Slot::Reserved, now)?;
         }
-        Some((Slot::Reserved, SlotGrant::Reserved))
+        let why = if is_memory_short { ReservedFor::Memory } else { ReservedFor::Count };
+        Some((Slot::Reserved, SlotGrant::Reserved(why)))
     }
 
-    /// Tells the connection in an open slot that is idle for longest to close. How long it was.
-    fn evict_idle(&self, now: Instant) -> Option<Duration> {
+    /// Tells the connection in an open slot that is idle for longest to close, where that is so long at least. How long
+    /// it was.
+    fn evict_idle(&self, least: Duration, now: Instant) -> Option<Duration> {
         if self.leaving.get() >= CONNECTIONS_LEAVING_MAX {
             return None;
         }
         loop {
-            while let Some((since, key)) = self.pop_candidate() {
+            while let Some((since, key)) = self.pop_candidate(least, now) {
                 let watch = self.watches.borrow().get(key).map(Rc::clone);
                 let is_idle = |watch: &Rc<ConnectionWatch>| {
                     watch.slot == Slot::Open && watch.idle_since.get() == Some(since) && watch.evicted_at().is_none()
@@ -366,14 +437,17 @@ impl Connections {
             }
             let pause = SCAN_PAUSE.saturating_mul(u32::try_from(self.len()).unwrap_or(u32::MAX));
             let is_recent = self.scanned_at.get().is_some_and(|at| now.since(at) < pause);
-            if is_recent || !self.scan(now) {
+            // Those that are left are younger.
+            if is_recent || !self.candidates.borrow().is_empty() || !self.scan(now) {
                 return None;
             }
         }
     }
 
-    fn pop_candidate(&self) -> Option<(Instant, usize)> {
-        self.candidates.borrow_mut().pop_front()
+    fn pop_candidate(&self, least: Duration, now: Instant) -> Option<(Instant, usize)> {
+        let mut candidates = self.candidates.borrow_mut();
+        let is_old = candidates.front().is_some_and(|(since, _)| now.since(*since) >= least);
+        if is_old { candidates.pop_front() } else { None }
     }
 
     /// Looks for those that are idle for longest. Whether there is any.
@@ -484,7 +558,7 @@ mod tests {
     }
 
     fn client(connections: &Rc<Connections>, micros: u64) -> Result<(ConnectionGuard, SlotGrant), SlotRefusal> {
-        connections.enter(SlotKind::Client, || None, at(micros))
+        connections.enter(SlotKind::Client, || None, false, at(micros))
     }
 
     /// A connection that has a request.
@@ -508,7 +582,7 @@ mod tests {
         new.watch().set_idle(Some(at(15)));
         assert_eq!(client(&connections, 21).unwrap().1, SlotGrant::Evicted(Duration::from_micros(6)));
         assert!(new.watch().evicted_at().is_some() && young.watch().evicted_at().is_none());
-        assert!(new.watch().is_last_answer() && !new.watch().is_reserved());
+        assert!(new.watch().is_last_answer() && new.watch().reserved_for().is_none());
     }
 
     #[test]
@@ -518,11 +592,11 @@ mod tests {
         let mut reserved = Vec::new();
         for index in 0..CONNECTIONS_RESERVED as u64 {
             let (guard, admission) = client(&connections, index).unwrap();
-            assert!(guard.watch().is_reserved() && admission == SlotGrant::Reserved);
+            assert!(guard.watch().reserved_for().is_some() && admission == SlotGrant::Reserved(ReservedFor::Count));
             reserved.push(guard);
         }
         let more = client(&connections, 1_000).unwrap().0;
-        assert!(more.watch().is_reserved());
+        assert!(more.watch().reserved_for().is_some());
         let evicted: Vec<_> = reserved.iter().map(|guard| guard.watch().evicted_at().is_some()).collect();
         assert_eq!(evicted.iter().filter(|is_evicted| **is_evicted).count(), 1);
         assert!(evicted[0], "the oldest");
@@ -546,18 +620,19 @@ mod tests {
     fn the_metrics_port_has_slots_of_its_own() {
         let connections = table(1, 0);
         let _working = busy(&connections, 0);
-        let enter = |micros| connections.enter(SlotKind::Metrics, || None, at(micros)).unwrap();
+        let enter = |micros| connections.enter(SlotKind::Metrics, || None, false, at(micros)).unwrap();
         let held: Vec<_> = (0..METRICS_CONNECTIONS_MAX as u64).map(|index| enter(index).0).collect();
         assert_eq!(enter(500).1, SlotGrant::Evicted(Duration::from_micros(500)));
         assert!(held[0].watch().evicted_at().is_some() && held[1].watch().evicted_at().is_none());
-        assert_eq!(client(&connections, 501).unwrap().1, SlotGrant::Reserved);
+        assert_eq!(client(&connections, 501).unwrap().1, SlotGrant::Reserved(ReservedFor::Count));
     }
 
     #[test]
     fn an_address_has_so_many_and_of_ipv6_its_network() {
         let connections = table(100, 2);
-        let enter =
-            |address: IpAddr| connections.enter(SlotKind::Client, || Some(address), at(0)).map(|(guard, _)| guard);
+        let enter = |address: IpAddr| {
+            connections.enter(SlotKind::Client, || Some(address), false, at(0)).map(|(guard, _)| guard)
+        };
         let v4 = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let (one, _two) = (enter(v4(1)).unwrap(), enter(v4(1)).unwrap());
         assert_eq!(enter(v4(1)).err(), Some(SlotRefusal::Address));
@@ -589,11 +664,62 @@ mod tests {
         drop(held);
         let connections = table(count, 0);
         let working: Vec<_> = (0..count).map(|_| busy(&connections, 0)).collect();
-        assert_eq!(client(&connections, 1).unwrap().1, SlotGrant::Reserved);
+        assert_eq!(client(&connections, 1).unwrap().1, SlotGrant::Reserved(ReservedFor::Count));
         working[7].watch().set_idle(Some(at(2)));
-        assert_eq!(client(&connections, 3).unwrap().1, SlotGrant::Reserved, "a scan was just made");
+        assert_eq!(client(&connections, 3).unwrap().1, SlotGrant::Reserved(ReservedFor::Count), "a scan was just made");
         let later = 2 + u64::try_from(SCAN_PAUSE.as_nanos()).unwrap() * count as u64 / 1_000;
         assert!(matches!(client(&connections, later).unwrap().1, SlotGrant::Evicted(_)));
+    }
+
+    #[test]
+    fn where_memory_is_short_new_ones_are_for_all_but_inference_though_there_is_room() {
+        let connections = table(100, 0);
+        let enter = |kind, is_short| connections.enter(kind, || None, is_short, at(0)).unwrap();
+        let (new, grant) = enter(SlotKind::Client, true);
+        assert_eq!(
+            (grant, new.watch().reserved_for()),
+            (SlotGrant::Reserved(ReservedFor::Memory), Some(ReservedFor::Memory))
+        );
+        assert!(new.watch().is_last_answer());
+        assert_eq!(enter(SlotKind::Metrics, true).1, SlotGrant::Free);
+        assert_eq!(enter(SlotKind::Client, false).1, SlotGrant::Free);
+    }
+
+    #[test]
+    fn where_memory_is_short_those_close_that_rest_and_no_younger_ones() {
+        let rest = u64::try_from(REST_TIMEOUT.as_micros()).unwrap();
+        let connections = table(10, 0);
+        let held: Vec<_> = [0, 5, 6, rest].map(|micros| client(&connections, micros).unwrap().0).into();
+        let _working = busy(&connections, 0);
+        let closed = || held.iter().map(|guard| guard.watch().evicted_at().is_some()).collect::<Vec<_>>();
+        assert_eq!((connections.evict_resting(at(rest + 5)), closed()), (2, vec![true, true, false, false]));
+        assert_eq!((connections.evict_resting(at(rest + 5)), connections.evict_resting(at(rest + 6))), (0, 1));
+        assert_eq!(closed(), [true, true, true, false]);
+    }
+
+    #[test]
+    fn the_one_that_holds_the_most_is_closed_once_where_it_is_worth_it() {
+        let connections = table(10, 0);
+        let held: Vec<_> = (0..4).map(|_| busy(&connections, 0)).collect();
+        let sizes = [MEMORY_HEAVY_SIZE - 1, 3 * MEMORY_HEAVY_SIZE, MEMORY_HEAVY_SIZE, 0];
+        held.iter().zip(sizes).for_each(|(guard, size)| guard.watch().set_held(size));
+        let close = || {
+            let (watch, size) = connections.heaviest()?;
+            watch.close_for_weight();
+            Some(size)
+        };
+        assert_eq!((close(), close(), close()), (Some(sizes[1]), Some(sizes[2]), None));
+        let heavy: Vec<_> = held.iter().map(|guard| guard.watch().is_too_heavy()).collect();
+        assert_eq!(heavy, [false, true, true, false]);
+        // A connection whose stream was reset stays, and those that work are asked what they hold.
+        held[1].watch().handle_lightened();
+        assert!(!held[1].watch().is_too_heavy() && connections.heaviest().is_none());
+        held[3].watch().set_idle(Some(at(0)));
+        held[0].watch().wake(WakeReason::Drain);
+        connections.weigh();
+        let asked: Vec<_> = held.iter().map(|guard| guard.watch().take_wake_reason()).collect();
+        let (drain, weighed) = (Some(WakeReason::Drain), Some(WakeReason::Weighed));
+        assert_eq!(asked, [drain, weighed, weighed, None], "what is due is not forgotten");
     }
 
     #[test]

@@ -11,12 +11,13 @@ use std::time::Duration;
 use crate::budget::ReceiveReservation;
 use crate::connection::http1::{AwaitedPart, Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, REST_TIMEOUT};
-use crate::metrics::{ClientTimer, Departure};
+use crate::metrics::{ClientTimer, Departure, MemoryLoss};
+use crate::pressure::MemoryStep;
 use crate::protocol::front_end::FrontEnd;
 use crate::runtime::socket::ByteStream;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
-use crate::shard::connections::{ConnectionGuard, WakeReason};
+use crate::shard::connections::{ConnectionGuard, ConnectionWatch, WakeReason};
 use crate::shard::delivery::DeliveryWatch;
 use crate::shard::linger::linger;
 use crate::shard::reply_stream::{Http1Parts, ReplyStream};
@@ -123,6 +124,20 @@ where
     None
 }
 
+/// How a connection fails that is closed for what it holds.
+const TOO_HEAVY: std::io::ErrorKind = std::io::ErrorKind::OutOfMemory;
+
+/// Whether a write was given up, because of the time that it takes or of what it holds.
+fn poll_wake(watch: &ConnectionWatch) -> Poll<std::io::Result<()>> {
+    if watch.is_too_heavy() {
+        return Poll::Ready(Err(TOO_HEAVY.into()));
+    }
+    match watch.take_wake_reason() {
+        Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+        Some(WakeReason::Drain | WakeReason::Evicted | WakeReason::Weighed) | None => Poll::Pending,
+    }
+}
+
 struct Http1Session<'a, S> {
     shard: &'a Rc<Shard>,
     socket: S,
@@ -208,11 +223,10 @@ impl<S: ByteStream> Http1Session<'_, S> {
             match self.connection.poll_message(clock::turn()) {
                 Ok(Some(message)) => {
                     let memory = self.connection.take_memory();
+                    self.connection_guard.watch().set_held(memory.size());
                     self.http_trace.began.set(self.connection.began());
                     let Some(reply) = self.answer(|| answer(message, memory)).await? else { return Ok(()) };
-                    if self.shard.connections.is_draining() || self.connection_guard.watch().is_last_answer() {
-                        self.connection.close_after_reply();
-                    }
+                    self.close_last();
                     match reply {
                         Some(reply) => self.send(&reply).await?,
                         None => self.end_parts().await?,
@@ -250,10 +264,23 @@ impl<S: ByteStream> Http1Session<'_, S> {
         }
     }
 
+    /// Has the reply that follows say that it is the last, where it is.
+    fn close_last(&mut self) {
+        let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
+        if !is_short && !self.shard.connections.is_draining() && !self.connection_guard.watch().is_last_answer() {
+            return;
+        }
+        if is_short && !self.connection.is_closing() {
+            self.shard.cells.count_memory_loss(MemoryLoss::AnsweredConnection);
+        }
+        self.connection.close_after_reply();
+    }
+
     /// Waits for more input. Returns a reply where a timeout refuses the request that is being received.
     async fn read(&mut self) -> std::io::Result<Option<Reply>> {
         let watch = self.connection_guard.watch();
         watch.set_idle(self.connection.waits_since(watch.active_at()));
+        watch.set_held(self.connection.held_size());
         let is_idle = self.connection.awaited() == AwaitedPart::Request;
         let rest_at = (self.may_rest && is_idle).then(|| watch.active_at().max(clock::turn()) + REST_TIMEOUT);
         let timers = [self.connection.poll_timeout(), self.delivery.poll_timeout(), rest_at];
@@ -269,6 +296,9 @@ impl<S: ByteStream> Http1Session<'_, S> {
                 return Poll::Ready(count.map(Some));
             }
             let wake_reason = watch.take_wake_reason();
+            if watch.is_too_heavy() {
+                return Poll::Ready(Err(TOO_HEAVY.into()));
+            }
             if watch.evicted_at().is_some() && connection.waits_since(Instant::ZERO).is_some() {
                 return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
             }
@@ -282,7 +312,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
             Poll::Pending
         });
         // The kernel's timer may be before ours.
-        let event = event.await.inspect_err(|error| self.count_timeout(&Err(error.kind().into())));
+        let event = event.await.inspect_err(|error| self.count_failure(&Err(error.kind().into())));
         match event? {
             Some(0) => {
                 self.is_input_ended = true;
@@ -302,7 +332,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         let now = clock::now();
         if self.delivery.is_stalled(now, self.write_timeout, || self.socket.unacknowledged()) {
             let outcome = Err(std::io::ErrorKind::TimedOut.into());
-            self.count_timeout(&outcome);
+            self.count_failure(&outcome);
             return outcome.map(|()| None);
         }
         let awaited = self.connection.awaited();
@@ -347,6 +377,10 @@ impl<S: ByteStream> Http1Session<'_, S> {
             if let Poll::Ready(reply) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(Some(reply)));
             }
+            // Only what has to wait is awaited, so that only that can be found too heavy.
+            if self.connection_guard.watch().is_too_heavy() {
+                return Poll::Ready(Err(TOO_HEAVY.into()));
+            }
             // Earlier pipelined replies must not wait for this answer.
             if std::mem::take(&mut is_first) && !self.out.is_empty() {
                 self.flush_some(context);
@@ -370,7 +404,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         })
         .await
         .inspect(|_| self.end_probe())
-        .inspect_err(|error: &std::io::Error| self.count_timeout(&Err(error.kind().into())))
+        .inspect_err(|error: &std::io::Error| self.count_failure(&Err(error.kind().into())))
     }
 
     /// Reads while an answer is awaited, and returns whether the client has left. A reset says so at once; a client
@@ -385,7 +419,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
                 Poll::Pending => return false,
                 Poll::Ready(Err(error)) => {
                     // The kernel's timer may be before ours.
-                    self.count_timeout(&Err(error));
+                    self.count_failure(&Err(error));
                     return true;
                 }
                 Poll::Ready(Ok(0)) => {
@@ -482,10 +516,11 @@ impl<S: ByteStream> Http1Session<'_, S> {
         while let Some(rest) = self.out.get(self.parts_sent..).filter(|rest| !rest.is_empty()) {
             let Poll::Ready(count) = self.socket.poll_write(context, rest) else {
                 watch.register(context);
-                if watch.take_wake_reason() != Some(WakeReason::Timeout) {
-                    return Ok(false);
-                }
-                return Err(std::io::ErrorKind::TimedOut.into());
+                watch.set_held(rest.len());
+                return match poll_wake(watch) {
+                    Poll::Pending => Ok(false),
+                    Poll::Ready(outcome) => outcome.map(|()| false),
+                };
             };
             let steps = self.parts_sent / BODY_STEP_SIZE;
             let count = count?;
@@ -537,22 +572,22 @@ impl<S: ByteStream> Http1Session<'_, S> {
                 return Poll::Ready(outcome);
             }
             watch.register(context);
-            match watch.take_wake_reason() {
-                Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
-                Some(WakeReason::Drain | WakeReason::Evicted) | None => Poll::Pending,
-            }
+            poll_wake(watch)
         })
         .await;
-        self.count_timeout(&outcome);
+        self.count_failure(&outcome);
         outcome
     }
 
-    fn count_timeout(&self, outcome: &std::io::Result<()>) {
-        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
-            self.shard.cells.count_timeouts(ClientTimer::Write, 1);
-            // What the client does not take must not stay with the kernel either.
-            self.socket.reset_at_close();
+    /// Counts what the shard itself ends.
+    fn count_failure(&self, outcome: &std::io::Result<()>) {
+        match outcome.as_ref().map_err(std::io::Error::kind) {
+            Err(std::io::ErrorKind::TimedOut) => self.shard.cells.count_timeouts(ClientTimer::Write, 1),
+            Err(TOO_HEAVY) => self.shard.cells.count_memory_loss(MemoryLoss::HeaviestConnection),
+            _ => return,
         }
+        // What the client does not take must not stay with the kernel either.
+        self.socket.reset_at_close();
     }
 
     /// Sends the pending replies, then a body. The write timeout restarts with each [`BODY_STEP_SIZE`] bytes, so that
@@ -565,6 +600,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         watch.set_deadline(Some(clock::turn() + write_timeout));
         let size = self.out.len() + body.iter().map(bytes::Bytes::len).sum::<usize>();
         self.delivery.handle_sent(size, clock::turn(), write_timeout);
+        watch.set_held(size);
         let mut step = 0_usize;
         let moved = |count| {
             step = step.saturating_add(count);
@@ -580,15 +616,12 @@ impl<S: ByteStream> Http1Session<'_, S> {
                     return Poll::Ready(outcome);
                 }
                 watch.register(context);
-                match watch.take_wake_reason() {
-                    Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
-                    Some(WakeReason::Drain | WakeReason::Evicted) | None => Poll::Pending,
-                }
+                poll_wake(watch)
             })
             .await
         };
         self.return_buffer();
-        self.count_timeout(&outcome);
+        self.count_failure(&outcome);
         outcome
     }
 

@@ -16,8 +16,9 @@ use smallvec::SmallVec;
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
-use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, LINGER_TIMEOUT};
-use crate::metrics::{ClientTimer, Departure};
+use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, INPUT_SIZE_MIN, LINGER_TIMEOUT};
+use crate::metrics::{ClientTimer, Departure, MemoryLoss};
+use crate::pressure::MemoryStep;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
 use crate::runtime::socket::{ByteStream, PARTS_MAX};
@@ -30,7 +31,7 @@ use crate::shard::http2_link::{Http2Link, StreamWork};
 use crate::shard::linger::linger;
 use crate::shard::reply_stream::ReplyStream;
 use crate::shard::tracing::HttpTrace;
-use crate::shard::{Shard, grpc, rest};
+use crate::shard::{ServerContext, Shard, grpc, rest};
 use crate::time::Instant;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
@@ -38,10 +39,10 @@ use crate::wire::message::Message;
 /// Reads per turn of a connection, so that one busy connection does not starve the others.
 const READS_MAX: usize = 8;
 
-/// Serves a connection whose first bytes were read already, the preface among them.
-pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, connection_guard: &ConnectionGuard) {
-    let limits = &shard.server_context.connection_limits;
-    let settings = Http2Settings {
+/// The limits of all connections of a server.
+pub fn settings(context: &ServerContext) -> Http2Settings {
+    let limits = &context.connection_limits;
+    Http2Settings {
         streams_max: limits.http2_streams_max,
         client_resets_max: limits.http2_resets_max,
         control_frames_max: limits.http2_control_frames_max,
@@ -50,17 +51,23 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
         message_size_max: limits.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: RAW_INPUT_CONTENTS,
-        follows_triton: shard.server_context.service.follows_triton,
-        reads_trace_context: shard.server_context.traces.queue.is_some(),
-        keeps_call_fields: shard.server_context.policy.grpc.reads_fields() || shard.keys.is_on(),
+        follows_triton: context.service.follows_triton,
+        reads_trace_context: context.traces.queue.is_some(),
+        keeps_call_fields: context.policy.grpc.reads_fields() || context.keys.initial.is_some(),
         head_timeout: limits.timeouts.head,
         body_timeout: limits.timeouts.body,
         write_timeout: limits.timeouts.write,
         idle_timeout: limits.timeouts.idle,
         ..Http2Settings::default()
-    };
+    }
+}
+
+/// Serves a connection whose first bytes were read already, the preface among them.
+pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, connection_guard: &ConnectionGuard) {
     let link = Rc::new(Http2Link {
-        connection: RefCell::new(Http2Connection::new(settings, clock::now()).with_memory(shard.receive_memory())),
+        connection: RefCell::new(
+            Http2Connection::new(Rc::clone(&shard.http2_settings), clock::now()).with_memory(shard.receive_memory()),
+        ),
         waker: RefCell::default(),
         is_running: Cell::new(false),
         peer: shard.access_peer(&socket),
@@ -77,7 +84,8 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
         delivery,
         last_stream: StreamId::CONNECTION,
     };
-    session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
+    let rest = first.get(PREFACE.len()..).unwrap_or_default();
+    session.link.connection.borrow_mut().handle_first_input(rest, clock::now());
     drop(first);
     // A socket error ends the connection; no peer is left to report it to.
     let outcome = poll_fn(|context| session.poll(context)).await;
@@ -108,18 +116,6 @@ struct Http2Session<'a, S> {
 }
 
 impl<S: ByteStream> Http2Session<'_, S> {
-    fn take_first(&self, mut first: &[u8]) {
-        let mut connection = self.link.connection.borrow_mut();
-        while !first.is_empty() {
-            let space = connection.input_space();
-            let (now, rest) = first.split_at(space.len().min(first.len()));
-            let Some(space) = space.get_mut(..now.len()).filter(|space| !space.is_empty()) else { return };
-            space.copy_from_slice(now);
-            connection.handle_input(now.len(), clock::now());
-            first = rest;
-        }
-    }
-
     /// Reads, answers and writes until there is nothing more to do for now; ready when the connection is over.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection_guard.watch().register(context);
@@ -142,7 +138,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
             };
             handle_events(self.shard, &self.link, context);
             self.poll_write(context)?;
-            self.end_reserved(context)?;
+            self.end_answered(context)?;
             self.count();
             if self.link.connection.borrow().is_finished() {
                 return self.poll_finish(context);
@@ -185,23 +181,43 @@ impl<S: ByteStream> Http2Session<'_, S> {
         watch.set_deadline(all.into_iter().flatten().min());
     }
 
-    /// In a reserved slot what was asked first is all that is answered.
-    fn end_reserved(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if !self.link.rights.is_reserved {
+    /// In a reserved slot what was asked first is all that is answered, and where memory is short a connection ends when
+    /// all is answered.
+    fn end_answered(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
+        if self.link.rights.reserved_for.is_none() && !is_short {
             return Ok(());
         }
         let mut connection = self.link.connection.borrow_mut();
         if connection.last_stream() == StreamId::CONNECTION || connection.stream_count() > 0 {
             return Ok(());
         }
-        connection.begin_drain(clock::now());
+        if connection.begin_drain(clock::now()) && is_short {
+            self.shard.cells.count_memory_loss(MemoryLoss::AnsweredConnection);
+        }
         drop(connection);
         self.poll_write(context)
+    }
+
+    /// Says what the heaviest stream holds, and resets it where that is too much.
+    fn weigh(&self) {
+        let (watch, mut connection) = (self.connection_guard.watch(), self.link.connection.borrow_mut());
+        if watch.is_too_heavy() {
+            if connection.reset_heaviest() {
+                self.shard.cells.count_memory_loss(MemoryLoss::HeaviestStream);
+            }
+            watch.handle_lightened();
+        } else {
+            watch.set_held(connection.heaviest_size());
+        }
     }
 
     fn handle_wake(&mut self) -> io::Result<()> {
         let watch = self.connection_guard.watch();
         let wake_reason = watch.take_wake_reason();
+        if wake_reason == Some(WakeReason::Weighed) || watch.is_too_heavy() {
+            self.weigh();
+        }
         let mut connection = self.link.connection.borrow_mut();
         if wake_reason == Some(WakeReason::Timeout) {
             let (now, timeout) = (clock::now(), self.shard.server_context.connection_limits.timeouts.write);
@@ -230,6 +246,15 @@ impl<S: ByteStream> Http2Session<'_, S> {
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut connection = self.link.connection.borrow_mut();
+        if connection.is_resting() {
+            // On the stack: a connection that is idle has no buffer.
+            let mut space = [0; INPUT_SIZE_MIN];
+            match std::task::ready!(self.socket.poll_read(context, &mut space))? {
+                0 => connection.handle_end(),
+                count => connection.handle_first_input(space.get(..count).unwrap_or_default(), clock::turn()),
+            }
+            return Poll::Ready(Ok(()));
+        }
         let space = connection.input_space();
         if space.is_empty() {
             return Poll::Pending;

@@ -11,6 +11,7 @@ use crate::protocol::keys::{KeyClient, KeyDigest, KeyGrant, KeyTable};
 use crate::protocol::policy::{self, AccessRefusal, AccessRules, AdmittedClient, ApiPart, KEY_UNKNOWN};
 use crate::runtime::clock;
 use crate::shard::Shard;
+use crate::shard::connections::ReservedFor;
 
 /// The clients with keys, as one shard has them now; none where nobody needs a key.
 #[derive(Default)]
@@ -41,8 +42,8 @@ impl ShardKeys {
 /// What a connection may do by itself, whoever sends requests on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionRights {
-    /// Whether it has a reserved slot, in which there is no inference.
-    pub is_reserved: bool,
+    /// Why it has a reserved slot, in which there is no inference; none where it has another.
+    pub reserved_for: Option<ReservedFor>,
     /// Whether it came by the Unix socket of `--admin-socket`: the rights of the file have said who it is.
     pub is_admin: bool,
 }
@@ -149,7 +150,7 @@ impl Shard {
         };
         let rules = AccessRules { protocol, restrictions, keys, is_admin_closed: policy.is_admin_closed };
         let admitted = policy::admit(&rules, part, field).map_err(|refusal| self.count_refusal(*refusal))?;
-        self.check_slot(rights.is_reserved, part.category)?;
+        self.check_capacity(rights.reserved_for, part.category)?;
         Ok(admitted)
     }
 

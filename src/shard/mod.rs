@@ -27,6 +27,7 @@ pub mod linger;
 pub mod load_watch;
 pub mod logging;
 pub mod mailbox;
+mod memory;
 pub mod metrics_endpoint;
 pub mod metrics_text;
 pub mod model_table;
@@ -70,11 +71,11 @@ use futures_lite::FutureExt;
 
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
+use crate::connection::http2::Http2Settings;
 use crate::connection::tls::TlsConfig;
-use crate::error::Error;
-use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
-use crate::metrics::ShardCells;
-use crate::policy::ApiCategory;
+use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN, MEMORY_LOOK_INTERVAL_NEAR};
+use crate::metrics::{MemoryLoss, ShardCells};
+use crate::pressure::MemoryStep;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
@@ -82,7 +83,7 @@ use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{ByteStream, Listener, Socket};
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
-use crate::shard::connections::{ConnectionGuard, Connections, Notice, SlotGrant, SlotKind, SlotRefusal};
+use crate::shard::connections::{ConnectionGuard, Connections, Notice, ReservedFor, SlotGrant, SlotKind, SlotRefusal};
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::keys::ShardKeys;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
@@ -97,6 +98,8 @@ use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// The same while memory is short: as often as it is looked at.
+const SWEEP_INTERVAL_SHORT: Duration = MEMORY_LOOK_INTERVAL_NEAR;
 /// How often a draining shard checks whether its last connection has closed.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// The pause after a failed accept: the usual reason is that all file descriptors are in use, and retrying at once
@@ -167,6 +170,8 @@ pub struct Shard {
     pub access: AccessSampler,
     /// Which requests are traced.
     pub traces: ShardTraces,
+    /// The limits of its connections of HTTP/2.
+    pub http2_settings: Rc<Http2Settings>,
     /// TLS of connections that begin.
     pub tls: Rc<ShardTls>,
     /// The clients with keys.
@@ -230,18 +235,6 @@ impl Shard {
     /// The budget that a connection reserves its receive memory from.
     pub fn receive_memory(&self) -> Rc<dyn ReceiveBudget> {
         Rc::clone(&self.receive_budget) as Rc<dyn ReceiveBudget>
-    }
-
-    /// Refuses inference on a connection in a reserved slot.
-    fn check_slot(&self, is_reserved: bool, category: Option<ApiCategory>) -> Result<(), Error> {
-        let is_work = matches!(category, Some(ApiCategory::Inference | ApiCategory::SharedMemory));
-        if !is_reserved || !is_work {
-            return Ok(());
-        }
-        let most = self.server_context.connection_limits.connections_max;
-        Err(Error::unavailable(format!(
-            "too many connections: each shard has --connections-max={most}, and none of them is idle"
-        )))
     }
 
     /// Counts a request that was refused because decoding it needed more receive memory than there was.
@@ -397,10 +390,17 @@ async fn change(shard: Rc<Shard>) {
 }
 
 async fn sweep(shard: Rc<Shard>) {
+    let mut swept_at = clock::now();
     loop {
-        executor::sleep(SWEEP_INTERVAL).await;
-        shard.server_context.lifecycle.beat(shard.index);
-        shard.connections.sweep(clock::now());
+        let is_short = shard.gives_up(MemoryStep::KeepAlive);
+        executor::sleep(if is_short { SWEEP_INTERVAL_SHORT } else { SWEEP_INTERVAL }).await;
+        let now = clock::now();
+        shard.give_up(now);
+        if now.since(swept_at) >= SWEEP_INTERVAL {
+            swept_at = now;
+            shard.server_context.lifecycle.beat(shard.index);
+            shard.connections.sweep(now);
+        }
     }
 }
 
@@ -485,7 +485,8 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
         ListenerKind::Metrics => SlotKind::Metrics,
     };
     let peer = || socket.peer().map(|peer| peer.ip());
-    match shard.connections.enter(slot, peer, now) {
+    let is_memory_short = shard.gives_up(MemoryStep::Connections);
+    match shard.connections.enter(slot, peer, is_memory_short, now) {
         Ok((connection_guard, SlotGrant::Free)) => Some(connection_guard),
         Ok((connection_guard, SlotGrant::Evicted(idle))) => {
             cells.connections_evicted.add(1);
@@ -498,7 +499,12 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             });
             Some(connection_guard)
         }
-        Ok((connection_guard, SlotGrant::Reserved)) => {
+        Ok((connection_guard, SlotGrant::Reserved(ReservedFor::Memory))) => {
+            // The thread that looks at the memory has told why.
+            cells.count_memory_loss(MemoryLoss::NewConnection);
+            Some(connection_guard)
+        }
+        Ok((connection_guard, SlotGrant::Reserved(ReservedFor::Count))) => {
             cells.connections_reserved.add(1);
             say(Notice::Reserved, &|| {
                 format!(
@@ -519,6 +525,10 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
                      (--connections-per-address-max={most}): a new one was closed"
                 )
             });
+            None
+        }
+        Err(SlotRefusal::Full) if is_memory_short => {
+            cells.count_memory_loss(MemoryLoss::NewConnection);
             None
         }
         Err(SlotRefusal::Full) => {

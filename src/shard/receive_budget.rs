@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::budget::{ReceiveBudget, ReceiveReservation};
+use crate::budget::{ReceiveBudget, ReceiveReservation, Shortage};
 use crate::limits::RECEIVE_LEASE_SIZE;
 use crate::metrics::ShardCells;
 
@@ -21,6 +21,9 @@ pub struct ProcessReceiveBudget {
     lease_size: usize,
     /// Only a count: it publishes no other memory, so relaxed ordering is enough.
     leased: AtomicUsize,
+    /// Bytes that may be leased until the memory of the process is looked at next, and all that it may have.
+    room: AtomicUsize,
+    limit: usize,
 }
 
 impl ProcessReceiveBudget {
@@ -33,7 +36,19 @@ impl ProcessReceiveBudget {
     }
 
     const fn with_lease_size(size_max: usize, lease_size: usize) -> Self {
-        Self { size_max, lease_size, leased: AtomicUsize::new(0) }
+        let room = AtomicUsize::new(usize::MAX);
+        Self { size_max, lease_size, leased: AtomicUsize::new(0), room, limit: usize::MAX }
+    }
+
+    /// The same in a process that may have so many bytes, for whatever.
+    #[must_use]
+    pub fn within(self, limit: usize) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// So many bytes are left of what the process may have: no more is leased until this is called again.
+    pub fn set_room(&self, size: usize) {
+        self.room.store(size, Ordering::Relaxed);
     }
 
     /// Leases `usual` bytes, or what is left where that is less; `None` where less than `least` is left.
@@ -42,7 +57,25 @@ impl ProcessReceiveBudget {
             |leased: usize| Some(self.size_max - leased).filter(|left| *left >= least).map(|left| left.min(usual));
         let update = |leased: usize| grant(leased).map(|granted| leased + granted);
         let before = self.leased.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).ok()?;
-        grant(before)
+        let granted = grant(before)?;
+        let take = |room: usize| Some(room.min(granted)).filter(|part| *part >= least).map(|part| room - part);
+        match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(room) => {
+                self.return_lease(granted - room.min(granted));
+                Some(room.min(granted))
+            }
+            Err(_) => {
+                self.return_lease(granted);
+                None
+            }
+        }
+    }
+
+    fn shortage(&self) -> Shortage {
+        match self.room.load(Ordering::Relaxed) < RECEIVE_LEASE_SIZE {
+            true => Shortage::Pressed { limit: self.limit },
+            false => Shortage::Busy { size_max: self.size_max },
+        }
     }
 
     fn return_lease(&self, size: usize) {
@@ -108,6 +141,10 @@ impl ReceiveBudget for ShardReceiveBudget {
     fn size_max(&self) -> usize {
         self.process.size_max
     }
+
+    fn shortage(&self) -> Shortage {
+        self.process.shortage()
+    }
 }
 
 /// What a job of another thread takes of the process's budget for a request that a shard has begun to reserve for. Given
@@ -166,6 +203,10 @@ impl ReceiveBudget for JobBudget {
 
     fn size_max(&self) -> usize {
         self.process.size_max
+    }
+
+    fn shortage(&self) -> Shortage {
+        self.process.shortage()
     }
 }
 
@@ -243,6 +284,22 @@ mod tests {
         }
         drop(memory);
         assert_eq!((shard.cells.receive_memory.get(), process.leased.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn no_more_is_leased_than_the_process_has_left_until_the_next_look() {
+        let process =
+            Arc::new(ProcessReceiveBudget::with_lease_size(8 * RECEIVE_LEASE_SIZE, RECEIVE_LEASE_SIZE).within(9));
+        let one = shard(&process);
+        process.set_room(RECEIVE_LEASE_SIZE / 2);
+        assert!(one.reserve(100) && process.leased.load(Ordering::Relaxed) == RECEIVE_LEASE_SIZE / 2, "what is left");
+        assert!(!one.reserve(RECEIVE_LEASE_SIZE) && one.reserve(RECEIVE_LEASE_SIZE / 2 - 100));
+        assert_eq!(one.shortage(), Shortage::Pressed { limit: 9 });
+        one.release(RECEIVE_LEASE_SIZE / 2);
+        assert!(!one.reserve(RECEIVE_LEASE_SIZE), "what came back may not have been freed yet");
+        process.set_room(2 * RECEIVE_LEASE_SIZE);
+        assert_eq!(one.shortage(), Shortage::Busy { size_max: 8 * RECEIVE_LEASE_SIZE });
+        assert!(one.reserve(2 * RECEIVE_LEASE_SIZE) && !one.reserve(RECEIVE_LEASE_SIZE));
     }
 
     #[test]

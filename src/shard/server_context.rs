@@ -8,6 +8,7 @@ use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, KeyBoard, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
+use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::FrontEnds;
 use crate::protocol::keys::KeyTable;
 use crate::queue::cache_link::CacheLink;
@@ -35,7 +36,7 @@ pub struct ServerContext {
     /// How each shard runs.
     pub runtime: RuntimeOptions,
     /// Memory that all shards divide among themselves.
-    pub memory: MemoryBudgets,
+    pub memory: Arc<MemoryBudgets>,
     /// The counters behind the metrics endpoint.
     pub metrics: MetricsSources,
     /// Threads for work that would hold a shard for long.
@@ -167,6 +168,8 @@ pub struct MemoryBudgets {
     pub receive: Arc<ProcessReceiveBudget>,
     /// Bytes of the response cache over all shards; 0 for no cache.
     pub cache_size: usize,
+    /// What is to be given up as the memory of the process fills.
+    pub board: MemoryBoard,
 }
 
 /// The counters behind the metrics endpoint.

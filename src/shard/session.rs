@@ -119,7 +119,7 @@ async fn read_first<S: ByteStream>(
                 return Poll::Ready(read.len());
             }
             match watch.take_wake_reason() {
-                None => Poll::Pending,
+                None | Some(WakeReason::Weighed) => Poll::Pending,
                 Some(WakeReason::Drain) if clock::now() < watch.quiet_at() => {
                     watch.set_deadline(Some(watch.quiet_at()));
                     Poll::Pending

@@ -235,7 +235,7 @@ impl StreamInfer {
         }
         let entry = self.access_entry(&message);
         let Some(admission) = self.admit(&message, refused.as_mut(), &entry)? else { return Ok(()) };
-        match ahead {
+        match ahead.and_then(|decoded| self.shard.check_memory().map(|()| decoded)) {
             Ok(None) => {}
             Ok(Some(decoded)) => {
                 self.send_refusals(refused.as_mut());

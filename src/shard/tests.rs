@@ -11,11 +11,13 @@ use prost::Message as _;
 use super::*;
 use crate::backend::details::CallChain;
 use crate::backend::{Batch, Instance, LoadedModel, OutputNeed, Request, RequestDetails, answering, threads};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::metrics::{Departure, GpuBoard};
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
+use crate::policy::ApiCategory;
+use crate::pressure::{MemoryBoard, MemoryPressure};
 use crate::protocol::front_end::{FrontEnd, FrontEnds};
 use crate::protocol::grpc;
 use crate::queue::completions::Completions;
@@ -44,6 +46,7 @@ use crate::shard::server_context::{
 use crate::shard::trace_settings::{ShardTraces, TraceLink};
 use crate::shard::tracing::HttpTrace;
 use crate::tensor::{Datatype, Shape, Tensor};
+use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
@@ -138,7 +141,11 @@ fn server_context(cache_size: usize) -> Arc<ServerContext> {
             keep_alive: crate::policy::KeepAlivePolicy::default(),
         },
         runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },
-        memory: MemoryBudgets { receive: Arc::new(ProcessReceiveBudget::new(size, 1)), cache_size },
+        memory: Arc::new(MemoryBudgets {
+            receive: Arc::new(ProcessReceiveBudget::new(size, 1)),
+            cache_size,
+            board: MemoryBoard::new(usize::MAX, 1),
+        }),
         metrics: MetricsSources {
             shard_cells: vec![Arc::new(ShardCells::default())],
             host: Arc::default(),
@@ -188,6 +195,7 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         access: AccessSampler::default(),
         traces: ShardTraces::new(&context.traces.initial),
         keys: ShardKeys::default(),
+        http2_settings: Rc::new(http2::settings(&context)),
         tls: Rc::new(ShardTls::new(&context.tls.initial)),
         cells,
         server_context: context,
@@ -396,4 +404,30 @@ fn answers_with_parameters_are_not_cached() {
         [post(&shard, "m", &body).await, post(&shard, "m", &body).await]
     });
     assert!(replies[0].contains(r#""count":1"#) && replies[1].contains(r#""count":2"#), "{replies:?}");
+}
+
+#[test]
+fn inference_is_refused_from_the_third_step_on_and_in_slots_for_all_but_it() {
+    let told = Told::default();
+    let got = on_shard(vec![inline(teller_spec("identity", ""), &told)], |shard| async move {
+        let board = &shard.server_context.memory.board;
+        // 84, 88, 92 and 96 percent of all are the lines.
+        let limit = 1 << 30;
+        let mut out = Vec::new();
+        for percent in [80, 85, 89, 93, 97] {
+            let mut pressure = MemoryPressure::new(limit);
+            pressure.handle_look(limit / 100 * percent, Instant::ZERO);
+            board.show(&pressure);
+            let answer = post(&shard, "m", &format!("{{{INPUTS}}}")).await;
+            let of_slot = |slot| shard.check_capacity(slot, Some(ApiCategory::Inference)).err().map(|error| error.code());
+            let (count, memory) = (of_slot(Some(ReservedFor::Count)), of_slot(Some(ReservedFor::Memory)));
+            assert_eq!((count, memory), (Some(Code::Unavailable), Some(Code::Exhausted)));
+            assert_eq!(shard.check_capacity(Some(ReservedFor::Memory), Some(ApiCategory::Health)), Ok(()));
+            out.push((board.step().label(), answer.contains("--memory-limit")));
+        }
+        out
+    });
+    let want =
+        [("nothing", false), ("keep_alive", false), ("connections", false), ("requests", true), ("heaviest", true)];
+    assert_eq!(got, want);
 }

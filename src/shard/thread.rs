@@ -24,7 +24,7 @@ use crate::shard::response_cache::ResponseCache;
 use crate::shard::shared_cache::SharedCache;
 use crate::shard::tls::ShardTls;
 use crate::shard::trace_settings::ShardTraces;
-use crate::shard::{ListeningSockets, ServerContext, Shard};
+use crate::shard::{ListeningSockets, ServerContext, Shard, http2};
 
 /// What a shard is built from.
 pub struct ShardParts {
@@ -125,6 +125,7 @@ impl Shard {
             buffers: RefCell::default(),
             access: AccessSampler::new(server_context.service.access_log_per_million, index),
             traces: ShardTraces::new(&server_context.traces.initial),
+            http2_settings: Rc::new(http2::settings(&server_context)),
             tls: Rc::new(ShardTls::new(&server_context.tls.initial)),
             keys: ShardKeys::new(server_context.keys.initial.as_ref()),
             server_context,

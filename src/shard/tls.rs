@@ -262,7 +262,7 @@ async fn read_some(
             }
             Some(WakeReason::Drain) if is_first => Poll::Ready(Ok(0)),
             Some(WakeReason::Evicted) => Poll::Ready(Ok(0)),
-            Some(WakeReason::Drain) | None => Poll::Pending,
+            Some(WakeReason::Drain | WakeReason::Weighed) | None => Poll::Pending,
         }
     })
     .await
@@ -283,7 +283,7 @@ async fn flush(stream: &mut TlsSocket, connection_guard: &ConnectionGuard) -> Re
         watch.register(context);
         match watch.take_wake_reason() {
             Some(WakeReason::Timeout) => Poll::Ready(Err(late())),
-            Some(WakeReason::Drain | WakeReason::Evicted) | None => Poll::Pending,
+            Some(WakeReason::Drain | WakeReason::Evicted | WakeReason::Weighed) | None => Poll::Pending,
         }
     })
     .await

@@ -49,6 +49,8 @@ mod keys;
 mod large_json;
 mod load_trials;
 mod logging;
+mod memory_limit;
+mod memory_slope;
 mod metrics;
 mod models;
 mod namespacing;

@@ -214,9 +214,10 @@ impl<B: BodyBuffer> Http1Connection<B> {
                 // `poll_message` looks whether there is memory now.
                 return None;
             }
-            let size_max = self.memory.as_ref().map_or(0, |memory| memory.size_max());
+            let none = Shortage::Busy { size_max: 0 };
+            let shortage = self.memory.as_ref().map_or(none, |memory| memory.shortage());
             self.close();
-            return Some(incoming::refusal(Shortage::Busy { size_max }));
+            return Some(incoming::refusal(shortage));
         }
         let text = match self.state {
             Http1State::Head { is_begun: false, .. } => None,

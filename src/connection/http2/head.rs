@@ -68,14 +68,15 @@ pub struct AskedTrailers {
 #[derive(Default)]
 pub(super) struct HeadDecoder {
     decoder: Decoder,
-    /// The fields of the last block.
-    pub(super) space: HeadSpace,
+    /// The fields of the last block; none where the connection was idle since.
+    space: Option<Box<HeadSpace>>,
 }
 
 impl HeadDecoder {
     /// Decodes a complete block into `space`, to its end even where its fields are too large.
     pub(super) fn decode(&mut self, block: &[u8], list_size_max: usize) -> Result<(), PeerFault> {
         let Self { decoder, space } = self;
+        let space = space.get_or_insert_default();
         space.clear();
         decoder
             .decode(block, |field| space.handle_field(field, list_size_max))
@@ -85,7 +86,17 @@ impl HeadDecoder {
     /// Frees buffers. The dynamic table stays, since the client refers to it.
     pub(super) fn shrink(&mut self) {
         self.decoder.shrink();
-        self.space = HeadSpace::default();
+        self.space = None;
+    }
+
+    /// What the last block said.
+    pub(super) fn space(&self) -> &HeadSpace {
+        self.space.as_deref().expect("it is asked for when a block was decoded")
+    }
+
+    /// The same, to take something out.
+    pub(super) fn space_mut(&mut self) -> &mut HeadSpace {
+        self.space.as_deref_mut().expect("it is asked for when a block was decoded")
     }
 }
 

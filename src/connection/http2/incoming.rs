@@ -61,6 +61,14 @@ impl<B: BodyBuffer, T> StreamContent<B, T> {
         }
     }
 
+    /// Bytes that its content takes.
+    pub(super) const fn held_size(&self) -> usize {
+        match self {
+            Self::Call(call) => call.memory.size,
+            Self::Message(message) => message.memory.size,
+        }
+    }
+
     /// The memory of what is here.
     pub(super) const fn memory(&mut self) -> &mut Memory {
         match self {

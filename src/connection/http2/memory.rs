@@ -13,13 +13,36 @@ use crate::limits::RECEIVE_WAIT_MAX;
 use crate::time::Instant;
 use crate::wire::http1::HttpRefusal;
 use crate::wire::http2::StreamId;
+use crate::wire::http2::error::ErrorCode;
 use crate::wire::message::BodyBuffer;
 
 impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// The memory of the message that came out last on a stream. What is left here is given back at the latest
     /// when the stream ends.
     pub fn take_memory(&mut self, id: StreamId) -> ReceiveReservation {
-        self.streams.get_mut(id).map(|stream| mem::take(&mut stream.handed)).unwrap_or_default()
+        let Some(stream) = self.streams.get_mut(id) else { return ReceiveReservation::default() };
+        stream.worked_on = stream.handed.size();
+        mem::take(&mut stream.handed)
+    }
+
+    /// Bytes that the stream holds which holds the most: of its request, as far as it came or while it is worked on, and of
+    /// its answer.
+    pub fn heaviest_size(&self) -> usize {
+        self.heaviest().map_or(0, Http2Stream::held_size)
+    }
+
+    /// Resets that stream. Whether there is one.
+    pub fn reset_heaviest(&mut self) -> bool {
+        let Some(id) = self.heaviest().map(|stream| stream.id) else { return false };
+        // Clients of gRPC read it as RESOURCE_EXHAUSTED (gRPC over HTTP/2, "Errors").
+        self.reset(id, ErrorCode::EnhanceYourCalm);
+        self.invariants();
+        true
+    }
+
+    fn heaviest(&self) -> Option<&Http2Stream<B, T>> {
+        // What was reset is about to be freed.
+        self.streams.iter().filter(|stream| stream.state != StreamState::Reset).max_by_key(|stream| stream.held_size())
     }
 
     pub(super) fn reservation(&self) -> ReceiveReservation {
@@ -73,14 +96,22 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             if !stream.receive.is_used_up() || now < since + RECEIVE_WAIT_MAX {
                 continue;
             }
-            let size_max = self.receive.memory.as_ref().map_or(0, |memory| memory.size_max());
-            let event = self.handle_body_fault(id, CallFault::Memory(Shortage::Busy { size_max }), now);
+            let none = Shortage::Busy { size_max: 0 };
+            let shortage = self.receive.memory.as_ref().map_or(none, |memory| memory.shortage());
+            let event = self.handle_body_fault(id, CallFault::Memory(shortage), now);
             self.events.extend(event);
         }
     }
 }
 
 impl<B: BodyBuffer, T> Http2Stream<B, T> {
+    /// Bytes that it holds of its request and of its answer.
+    fn held_size(&self) -> usize {
+        let received = self.incoming.as_ref().map_or(0, StreamContent::held_size);
+        let worked_on = if self.is_working { self.worked_on } else { 0 };
+        received + self.handed.size() + worked_on + self.outgoing.size
+    }
+
     /// Whether there is memory for all that the client may send once it was told of the room that came back.
     /// Where there is none it is not told, and sends no more than it was promised before.
     pub(super) fn has_memory_for_update(&mut self) -> bool {

@@ -169,7 +169,7 @@ pub struct Http2Timeouts {
 
 /// The server's side of a connection. Owned by its shard. `T` is the caller's token for a call.
 pub struct Http2Connection<B, T> {
-    settings: Http2Settings,
+    settings: Rc<Http2Settings>,
     lifecycle: Http2Lifecycle,
     reader: FrameReader,
     heads: HeadDecoder,
@@ -195,8 +195,9 @@ struct ReceiveRoom {
 
 impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// A connection whose preface was read up to its SETTINGS frame. It begins by sending our SETTINGS (§3.4).
-    pub fn new(settings: Http2Settings, now: Instant) -> Self {
-        let mut output = FrameQueue::default();
+    /// All connections of a shard share their settings.
+    pub fn new(settings: impl Into<Rc<Http2Settings>>, now: Instant) -> Self {
+        let (settings, mut output) = (settings.into(), FrameQueue::default());
         let ours = OurSettings {
             streams_max: settings.streams_max,
             initial_window_size: settings.stream_window_size,
@@ -210,20 +211,20 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             output.write(|out| frame::encode_window_update(StreamId::CONNECTION, more, out));
         }
         let window = ReceiveWindow::new(WINDOW_SIZE_INITIAL.saturating_add(more));
+        let budgets = PeerBudgets::new(settings.control_frames_max, settings.client_resets_max);
         Self {
-            settings,
             lifecycle: Http2Lifecycle::new(),
             reader: FrameReader::default(),
             heads: HeadDecoder::default(),
             streams: Streams::new(),
             receive: ReceiveRoom { window, memory: None, has_starved: false },
             sender: FrameSender::new(output),
-            budgets: PeerBudgets::new(settings.control_frames_max, settings.client_resets_max)
-                .with_head_timeout(settings.head_timeout),
+            budgets: budgets.with_head_timeout(settings.head_timeout),
             counts: Http2Counts::default(),
             events: VecDeque::new(),
             timers: ConnectionTimers::new(now + settings.head_timeout),
             keep_alive: KeepAlive::new(settings.keep_alive, now),
+            settings,
         }
     }
 
@@ -232,6 +233,25 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         debug_assert!(self.streams.is_empty(), "streams take their budget when they open");
         self.receive.memory = Some(memory);
         self
+    }
+
+    /// Whether the next bytes begin a frame, and there is no buffer for them: a connection that is idle has none. Then they are
+    /// read elsewhere, for [`Self::handle_first_input`].
+    pub fn is_resting(&self) -> bool {
+        let is_ready = !self.lifecycle.has_failed() && !self.sender.is_blocked();
+        is_ready && self.reader.input.held_size() == 0 && self.reader.is_between_frames()
+    }
+
+    /// These bytes came while it rested.
+    pub fn handle_first_input(&mut self, mut bytes: &[u8], now: Instant) {
+        while !bytes.is_empty() {
+            let space = self.input_space();
+            let (first, rest) = bytes.split_at(space.len().min(bytes.len()));
+            let Some(space) = space.get_mut(..first.len()).filter(|space| !space.is_empty()) else { return };
+            space.copy_from_slice(first);
+            self.handle_input(first.len(), now);
+            bytes = rest;
+        }
     }
 
     /// Space for the next read: in the connection's own buffer, or in the body of a large frame. Empty while nothing may
@@ -295,7 +315,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             // As a drain, for a request may be on its way.
             self.timers.idle = None;
             self.counts.timeouts.idle += 1;
-            self.begin_drain(now);
+            let _ = self.begin_drain(now);
         }
         if is_due(self.timers.starved) {
             self.handle_starved(now);
@@ -306,7 +326,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
         while let Some(step) = self.keep_alive.poll_step(!self.streams.is_empty(), now) {
             match step {
-                KeepAliveStep::Drain => self.begin_drain(now),
+                KeepAliveStep::Drain => drop(self.begin_drain(now)),
                 KeepAliveStep::Ping => self.sender.push_ping(),
                 KeepAliveStep::End => {
                     self.counts.timeouts.keep_alive += 1;
@@ -329,12 +349,14 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Begins to drain (§6.8): tells the client, then accepts no more streams, and ends when the open ones have.
-    pub fn begin_drain(&mut self, now: Instant) {
-        if !self.lifecycle.can_announce_drain() {
-            return;
+    /// Whether it began now.
+    pub fn begin_drain(&mut self, now: Instant) -> bool {
+        let can_begin = self.lifecycle.can_announce_drain();
+        if can_begin {
+            self.sender.announce_drain();
+            self.lifecycle.announce_drain(now + DRAIN_GRACE);
         }
-        self.sender.announce_drain();
-        self.lifecycle.announce_drain(now + DRAIN_GRACE);
+        can_begin
     }
 
     /// Whether the connection may be closed: nothing is left to receive or send.
@@ -429,17 +451,18 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Frees buffers beyond what an idle connection may keep.
     fn shrink(&mut self) {
-        self.reader.input.shrink();
+        self.reader.input.free();
         self.sender.shrink();
         self.heads.shrink();
         self.streams.shrink();
+        self.events.shrink_to_fit();
     }
 
     /// Sets the timers for a connection without streams, where the last one ended or a new one began.
     fn set_idle_timers(&mut self, now: Instant) {
         let input = &self.reader.input;
         let is_resting = self.streams.is_empty() && input.is_empty() && self.sender.output.size() == 0;
-        let is_large = input.held_size() > INPUT_SIZE_MIN || self.streams.is_large();
+        let is_large = input.held_size() > 0 || !self.streams.is_shrunk();
         if !is_resting || !is_large {
             self.timers.rest = None;
         } else if self.timers.rest.is_none() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::limits::{COALESCE_SIZE_MAX, INPUT_SIZE_MIN, TRANSMIT_SIZE_MAX};
+use crate::limits::{COALESCE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 
 /// Frames on their way out.
 #[derive(Debug, Default)]
@@ -118,9 +118,9 @@ impl FrameQueue {
         debug_assert!(!is_own || self.from < self.own.len(), "a part of our own bytes has bytes");
     }
 
-    /// Frees the buffer beyond what an idle connection may keep.
+    /// Frees the buffer where nothing is in it.
     pub(super) fn shrink(&mut self) {
-        if self.parts.is_empty() && self.own.capacity() > INPUT_SIZE_MIN {
+        if self.parts.is_empty() {
             *self = Self::default();
         }
     }

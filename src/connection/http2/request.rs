@@ -77,7 +77,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let list_size_max = self.settings.head_size_max;
         self.heads.decode(block, list_size_max)?;
-        if self.heads.space.list_size() > list_size_max {
+        if self.heads.space().list_size() > list_size_max {
             return Err(self.budgets.exceed(Http2Limit::FieldList));
         }
         match self.streams.get(id).map(|stream| stream.state) {
@@ -107,7 +107,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         is_last: bool,
         now: Instant,
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
-        if !is_last || self.heads.space.check_trailers().is_err() {
+        if !is_last || self.heads.space().check_trailers().is_err() {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
         self.handle_end_stream(id, now)
@@ -138,18 +138,18 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             return Ok(None);
         }
         // §8.1.1: Content-Length promises content, and the stream has ended.
-        let is_short = is_last && self.heads.space.content_length().is_some_and(|length| length > 0);
-        if depends_on_itself || is_short || self.heads.space.check_request().is_err() {
+        let is_short = is_last && self.heads.space().content_length().is_some_and(|length| length > 0);
+        if depends_on_itself || is_short || self.heads.space().check_request().is_err() {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
         let receive = ReceiveWindow::new(self.settings.stream_window_size);
         let stream = self.streams.open(id, receive, SendWindow::new(self.sender.peer.initial_window_size));
-        stream.is_head_only = self.heads.space.method() == Method::Head;
-        stream.content_length = self.heads.space.content_length();
-        if let Some(refusal) = self.heads.space.refusal() {
+        stream.is_head_only = self.heads.space().method() == Method::Head;
+        stream.content_length = self.heads.space().content_length();
+        if let Some(refusal) = self.heads.space().refusal() {
             return self.refuse(id, is_last, refusal, now);
         }
-        if self.heads.space.is_grpc() {
+        if self.heads.space().is_grpc() {
             return Ok(self.begin_call(id, is_last, now));
         }
         self.begin_message(id, is_last, now);
@@ -159,22 +159,22 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// Prepares the new stream for the messages of a call.
     fn begin_call(&mut self, id: StreamId, is_last: bool, now: Instant) -> Option<ConnectionEvent<T>> {
         self.keep_alive.handle_call();
-        let (deadline, is_post) = (self.heads.space.deadline(now), self.heads.space.method() == Method::Post);
-        let fields = self.settings.keeps_call_fields.then(|| Box::new(self.heads.space.take_fields()));
-        let message_coding = self.heads.space.message_coding();
+        let (deadline, is_post) = (self.heads.space().deadline(now), self.heads.space().method() == Method::Post);
+        let fields = self.settings.keeps_call_fields.then(|| Box::new(self.heads.space_mut().take_fields()));
+        let message_coding = self.heads.space().message_coding();
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field)
             .with_compressed(matches!(message_coding, ContentCoding::Coded(_)));
         let reservation = self.reservation();
         let stream = self.streams.get_mut(id)?;
-        stream.path.extend_from_slice(self.heads.space.path());
+        stream.path.extend_from_slice(self.heads.space().path());
         stream.fields = fields;
-        stream.asked = self.heads.space.asked();
-        stream.wants_status = self.heads.space.wants_status();
-        if self.settings.reads_trace_context && self.heads.space.has_trace_context() {
-            stream.trace_context = self.heads.space.trace_context().map(Box::new);
+        stream.asked = self.heads.space().asked();
+        stream.wants_status = self.heads.space().wants_status();
+        if self.settings.reads_trace_context && self.heads.space().has_trace_context() {
+            stream.trace_context = self.heads.space().trace_context().map(Box::new);
         }
         stream.message_coding = message_coding;
-        stream.accepted_coding = self.heads.space.answer_coding();
+        stream.accepted_coding = self.heads.space().answer_coding();
         stream.due = Some(now + self.settings.body_timeout);
         stream.deadline = if let CallDeadline::At(at) = deadline { Some(at) } else { None };
         stream.incoming = Some(StreamContent::Call(CallBody::new(gatherer, reservation)));
@@ -188,7 +188,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// Prepares the new stream for the body of a plain message, or refuses it for its size.
     fn begin_message(&mut self, id: StreamId, is_last: bool, now: Instant) {
         let size_max = self.settings.body_size_max;
-        let size = self.heads.space.content_length();
+        let size = self.heads.space().content_length();
         if let Some(size) = size.filter(|size| usize::try_from(*size).is_ok_and(|size| size > size_max)) {
             return self.refuse_body(id, size, now);
         }
@@ -199,10 +199,10 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
         let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
         let aligned_after = self.settings.aligned_after;
-        let aligned_at = aligned_after.and_then(|name| self.heads.space.field(name)).and_then(number).unwrap_or(0);
-        let path = Bytes::copy_from_slice(self.heads.space.path());
-        let (method, expects_continue) = (self.heads.space.method(), self.heads.space.expects_continue());
-        let body = MessageBody::new(method, path, self.heads.space.take_fields(), aligned_at, known);
+        let aligned_at = aligned_after.and_then(|name| self.heads.space().field(name)).and_then(number).unwrap_or(0);
+        let path = Bytes::copy_from_slice(self.heads.space().path());
+        let (method, expects_continue) = (self.heads.space().method(), self.heads.space().expects_continue());
+        let body = MessageBody::new(method, path, self.heads.space_mut().take_fields(), aligned_at, known);
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.due = Some(now + self.settings.body_timeout);
         stream.incoming = Some(StreamContent::Message(body.with_memory(reservation)));

@@ -113,6 +113,7 @@ impl ResponseEncoder {
     /// Gives memory back beyond a little.
     pub(super) fn shrink(&mut self) {
         self.block = Vec::new();
+        self.encoder.shrink();
     }
 
     fn encode_template(

@@ -133,6 +133,7 @@ impl FrameSender {
         self.output.shrink();
         self.responses.shrink();
         self.urgent.shrink_to_fit();
+        self.ready.shrink_to_fit();
     }
 }
 

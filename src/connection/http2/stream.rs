@@ -81,6 +81,8 @@ pub(super) struct Http2Stream<B, T> {
     pub(super) incoming: Option<StreamContent<B, T>>,
     /// The memory of what was handed on last, until it is taken.
     pub(super) handed: ReceiveReservation,
+    /// Bytes of what was handed on and is worked on.
+    pub(super) worked_on: usize,
     /// Whether its client waits for room that there is no memory for, and since when.
     pub(super) is_starved: bool,
     pub(super) starved_since: Option<Instant>,
@@ -157,6 +159,7 @@ impl<B, T> Http2Stream<B, T> {
             is_working: false,
             incoming: None,
             handed: ReceiveReservation::default(),
+            worked_on: 0,
             is_starved: false,
             starved_since: None,
             receive,
@@ -337,15 +340,18 @@ impl<B, T> Streams<B, T> {
         self.spare.clear();
     }
 
-    /// Whether it holds more than an idle connection may keep.
-    pub(super) const fn is_large(&self) -> bool {
-        self.spare.len() > 1
+    /// Whether it holds no more than an idle connection may keep.
+    pub(super) const fn is_shrunk(&self) -> bool {
+        self.spare.is_empty()
     }
 
-    /// Gives memory back beyond what an idle connection may keep.
+    /// Gives memory back beyond what an idle connection may keep. Of streams that ended, those are forgotten that no frame is
+    /// on its way to: the peer has ended them too.
     pub(super) fn shrink(&mut self) {
         self.spare = Vec::new();
         self.entries.shrink_to_fit();
+        self.closed.retain(|(_, how)| *how == ClosedStream::ByUs);
+        self.closed.shrink_to_fit();
     }
 
     /// Checks what holds between calls of the connection.

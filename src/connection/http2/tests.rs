@@ -13,6 +13,7 @@ use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
 use crate::wire::http2::settings;
+use crate::wire::message::Reply;
 
 fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/http2");
@@ -464,6 +465,8 @@ fn timers_end_what_does_not_move() {
     assert!(goaway(&mut silent).is_some_and(|(_, text)| text.contains("(--http-head-timeout) is 10 s")));
     let mut slow = machine(&[]);
     sent(&mut slow, usize::MAX);
+    assert_eq!(slow.poll_timeout(), Some(late(REST_TIMEOUT)));
+    slow.handle_timeout(late(REST_TIMEOUT));
     assert_eq!(slow.poll_timeout(), Some(late(IDLE_TIMEOUT)));
     write(&mut slow, &call(1, 0)[..5], Instant::ZERO);
     write(&mut slow, &call(1, 0)[5..7], late(Duration::from_secs(9)));
@@ -487,6 +490,7 @@ fn timers_end_what_does_not_move() {
     assert_eq!(machine.poll_timeout(), Some(late(WRITE_TIMEOUT)));
     machine.handle_timeout(late(WRITE_TIMEOUT));
     assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == FrameKind::RstStream));
+    machine.handle_timeout(late(REST_TIMEOUT));
     assert_eq!((machine.stream_count(), machine.poll_timeout()), (0, Some(late(IDLE_TIMEOUT))));
 }
 
@@ -748,4 +752,51 @@ fn a_window_that_lost_room_is_found() {
     write(&mut machine, &call(1, 0), Instant::ZERO);
     machine.streams.get_mut(StreamId(1)).unwrap().receive = ReceiveWindow::new(1);
     machine.handle_input(0, Instant::ZERO);
+}
+
+#[test]
+fn the_stream_that_holds_the_most_is_reset_alone() {
+    let (mut machine, memory) = bounded(10_000, 65_535);
+    let part = |id, size| [request(id, 0, &[]), data(id, 0, &vec![1; size])].concat();
+    write(&mut machine, &[part(1, 600), part(3, 900)].concat(), Instant::ZERO);
+    // One that is worked on holds its message still.
+    write(&mut machine, &[request(5, 0, &[]), data(5, frame::END_STREAM, &[1; 1_000])].concat(), Instant::ZERO);
+    let taken = machine.take_memory(StreamId(5));
+    assert_eq!((machine.heaviest_size(), machine.reset_heaviest(), machine.heaviest_size()), (1_000, true, 900));
+    let event = machine.poll_event(Instant::ZERO);
+    assert!(matches!(event, Some(ConnectionEvent::Reset { code: ErrorCode::EnhanceYourCalm, .. })), "{event:?}");
+    drop(taken);
+    assert_eq!((machine.reset_heaviest(), machine.heaviest_size(), memory.reserved.get()), (true, 600, 600));
+    // An answer that nobody takes counts as well.
+    let reply = Reply::new(200, "a", vec![0; 70_000]);
+    machine.send_reply(StreamId(1), reply, Instant::ZERO);
+    sent(&mut machine, usize::MAX);
+    assert_eq!(machine.heaviest_size(), 70_000 - 65_535 + 600);
+    assert!(machine.reset_heaviest() && !machine.reset_heaviest() && machine.heaviest_size() == 0);
+    assert_eq!((machine.take_counts().server_resets, memory.reserved.get()), (3, 0));
+}
+
+#[test]
+fn an_idle_connection_holds_no_buffer_and_what_comes_then_is_taken() {
+    let mut machine = machine(&[]);
+    let second = Instant::ZERO + REST_TIMEOUT;
+    write(&mut machine, &whole_call(1), Instant::ZERO);
+    machine.send_answer(StreamId(1), [], Instant::ZERO);
+    sent(&mut machine, usize::MAX);
+    assert!(!machine.is_resting() && machine.poll_event(Instant::ZERO).is_none());
+    assert!(machine.poll_timeout().is_some_and(|at| at <= second));
+    machine.handle_timeout(second);
+    assert!(machine.is_resting());
+    let frames = whole_call(3);
+    let (first, rest) = frames.split_at(frames.len() / 2);
+    machine.handle_first_input(first, second);
+    assert!(!machine.is_resting(), "a part of a frame is kept");
+    while let Some(event) = machine.poll_event(second) {
+        if let ConnectionEvent::Call { stream, .. } = event {
+            machine.accept_call(stream, MessageDelivery::One(()));
+        }
+    }
+    let events = write(&mut machine, rest, second);
+    assert!(events.iter().any(|event| matches!(event, ConnectionEvent::Whole { .. })), "{events:?}");
+    assert!(!machine.has_failed());
 }

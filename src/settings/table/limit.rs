@@ -26,9 +26,17 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
     },
     Flag {
+        names: &["memory-limit"],
+        takes: One("BYTES"),
+        default: Text("that of the control group, or of the machine"),
+        help: "Memory that the process may have for requests, answers, queues and models; near it keep-alive ends, then \
+               new connections get no inference, new requests 503, and at last what holds the most is closed",
+        apply: |settings, value| set_count(settings.memory_limit.get_or_insert_default(), value),
+    },
+    Flag {
         names: &["receive-memory-bytes-max"],
         takes: One("BYTES"),
-        default: Text("a quarter of the memory that the process may have"),
+        default: Text("a quarter of --memory-limit"),
         help: "Memory for requests while they are received and decoded, over all connections; beyond it 503",
         apply: |settings, value| set_count(settings.receive_memory_bytes_max.get_or_insert_default(), value),
     },
@@ -42,7 +50,7 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["run-memory-bytes-max"],
         takes: One("BYTES"),
-        default: Text("half of the memory that the process may have"),
+        default: Text("half of --memory-limit"),
         help: "Memory that one run of the embedded engine may take beside the weights, by an estimate before the run; \
                beyond it 400",
         apply: |settings, value| set_count(settings.run_memory_bytes_max.get_or_insert_default(), value),
@@ -50,7 +58,7 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["python-memory-bytes-max"],
         takes: One("BYTES"),
-        default: Text("a quarter of the memory that the process may have"),
+        default: Text("a quarter of --memory-limit"),
         help: "Bytes of the largest region that an instance of a Python model shares with its process, for inputs and \
                for outputs each; a batch that needs more fails",
         apply: |settings, value| set_count(settings.python_memory_bytes_max.get_or_insert_default(), value),

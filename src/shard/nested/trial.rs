@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::ModelSpec;
 use crate::model::repository::index::RepositoryOverview;
+use crate::pressure::MemoryBoard;
 use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
@@ -247,7 +248,11 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
             keep_alive: crate::policy::KeepAlivePolicy::default(),
         },
         runtime: RuntimeOptions { io: IoPath::Epoll, spin: Duration::ZERO, exit_timeout: PATIENCE },
-        memory: MemoryBudgets { receive: Arc::new(ProcessReceiveBudget::new(1 << 20, SHARDS)), cache_size: 0 },
+        memory: Arc::new(MemoryBudgets {
+            receive: Arc::new(ProcessReceiveBudget::new(1 << 20, SHARDS)),
+            cache_size: 0,
+            board: MemoryBoard::new(usize::MAX, SHARDS),
+        }),
         metrics: MetricsSources {
             shard_cells: (0..SHARDS).map(|_| Arc::new(ShardCells::default())).collect(),
             host: Arc::default(),

@@ -65,6 +65,7 @@ impl Decoder {
     /// Frees the buffer for literals, for an idle connection.
     pub fn shrink(&mut self) {
         self.literal = Vec::new();
+        self.table.shrink();
     }
 
     fn entry(&self, index: usize) -> Result<HeaderField<'_>, DecodeError> {

@@ -76,6 +76,12 @@ impl DynamicTable {
         named
     }
 
+    /// Frees what no entry needs.
+    pub(super) fn shrink(&mut self) {
+        self.text.shrink_to_fit();
+        self.entries.shrink_to_fit();
+    }
+
     /// Changes the maximum size, and evicts what does not fit (§4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;

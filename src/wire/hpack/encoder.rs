@@ -42,6 +42,11 @@ impl Encoder {
         self.is_size_due = true;
     }
 
+    /// Frees what no entry of the table needs.
+    pub fn shrink(&mut self) {
+        self.table.shrink();
+    }
+
     /// Changes with the table: while it is the same, a block encoded earlier can be sent again.
     pub const fn generation(&self) -> u64 {
         self.table.generation()

@@ -1,0 +1,89 @@
+//! The thread that looks at the memory of the process and shows the shards what to give up ([`MemoryPressure`]). A look
+//! reads a file or two of the kernel, some tens of microseconds, ten times a second; fifty times where little is left.
+//!
+//! What counts is what the kernel cannot take back. Of the process alone that is its anonymous and shared memory. Where the
+//! limit is that of a control group it is what the kernel counts for the group, which ends a process there: with
+//! the buffers of sockets, and with the processes of Python models, but without what it keeps of files.
+
+use std::sync::Arc;
+
+use crate::control::process_memory::{self, MemoryLimit, MemoryUsage};
+use crate::control::spawn::spawn;
+use crate::limits::{MEMORY_NOTICE_PAUSE, MEMORY_PURGE_PAUSE};
+use crate::log;
+use crate::pressure::{MemoryBoard, MemoryPressure, MemoryStep};
+use crate::runtime::clock;
+use crate::shard::server_context::MemoryBudgets;
+use crate::time::Instant;
+
+/// Starts it. It ends when the budgets have been dropped. `purge` makes the allocator give back what is free.
+pub fn start(limit: &MemoryLimit, budgets: &Arc<MemoryBudgets>, purge: fn()) {
+    let mut watch = match MemoryUsage::open(limit) {
+        Ok(usage) => MemoryWatch::new(limit.size, usage, purge),
+        Err(error) => {
+            return log::warning(&format!(
+                "--memory-limit is not kept: the memory of the process cannot be read: {error}"
+            ));
+        }
+    };
+    let weak = Arc::downgrade(budgets);
+    let started = spawn("memory-watch".to_owned(), move || {
+        while let Some(budgets) = weak.upgrade() {
+            watch.look(&budgets);
+            drop(budgets);
+            std::thread::park_timeout(watch.pressure.pause());
+        }
+    });
+    if let Err(error) = started {
+        log::warning(&format!("--memory-limit is not kept: {error}"));
+    }
+}
+
+struct MemoryWatch {
+    pressure: MemoryPressure,
+    usage: MemoryUsage,
+    purge: fn(),
+    /// When free pages were given back last.
+    purged_at: Instant,
+    /// When a step was told last, and which.
+    told: Option<(MemoryStep, Instant)>,
+}
+
+impl MemoryWatch {
+    fn new(limit: usize, usage: MemoryUsage, purge: fn()) -> Self {
+        Self { pressure: MemoryPressure::new(limit), usage, purge, purged_at: Instant::ZERO, told: None }
+    }
+
+    fn look(&mut self, budgets: &MemoryBudgets) {
+        let (board, now) = (&budgets.board, clock::now());
+        let mut used = self.usage.read().unwrap_or_else(|_| board.used());
+        let is_due = board.gives_up(MemoryStep::KeepAlive) && now.since(self.purged_at) >= MEMORY_PURGE_PAUSE;
+        // What is free and was not given back yet is no reason to give anything up.
+        if is_due || board.gives_up(MemoryStep::Heaviest) || self.pressure.would_rise(used) {
+            if board.step() == MemoryStep::Nothing {
+                // The heap of engines' libraries.
+                process_memory::trim();
+            }
+            self.purged_at = now;
+            (self.purge)();
+            used = self.usage.read().unwrap_or(used);
+        }
+        let step = self.pressure.handle_look(used, now);
+        board.show(&self.pressure);
+        budgets.receive.set_room(self.pressure.room());
+        self.tell(step, board, now);
+    }
+
+    /// Says a step that is new, unless much was said just now: then it is said if it lasts.
+    fn tell(&mut self, step: MemoryStep, board: &MemoryBoard, now: Instant) {
+        let before = self.told.map_or(MemoryStep::Nothing, |(step, _)| step);
+        let is_due = self.told.is_none_or(|(_, at)| now.since(at) >= MEMORY_NOTICE_PAUSE) || step > before;
+        if step == before || !is_due {
+            return;
+        }
+        self.told = Some((step, now));
+        let (used, limit, text) = (board.used(), board.limit(), step.text());
+        let line = format!("memory: {used} bytes of {limit} are used (--memory-limit): {text}");
+        if step > before { log::warning(&line) } else { log::info(&line) }
+    }
+}

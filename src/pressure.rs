@@ -1,0 +1,325 @@
+//! What to give up as the memory of the process fills (`--memory-limit`). The machine [`MemoryPressure`] is told what
+//! is used and says the [`MemoryStep`]; a [`MemoryBoard`] shows it to the shards, which look at one number for each
+//! message. It gives nothing up itself and reads neither clock nor memory.
+//!
+//! ```text
+//!  0                                                     no keep-alive  no connections  no requests  close  limit
+//!  ├──────────────────────────────────────────────────────────┼──────────────┼─────────────┼──────────┼───────┤
+//!                                                              ◄── a unit ──► a 25th of the limit, 256 MiB at most
+//! ```
+//!
+//! A step begins at once where its line is passed, and ends when half a unit beneath it was used for a while.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::limits::{
+    MEMORY_LOOK_INTERVAL, MEMORY_LOOK_INTERVAL_NEAR, MEMORY_STEP_HOLD, MEMORY_STEP_PART, MEMORY_STEP_SIZE_MAX,
+};
+use crate::time::Instant;
+
+/// What is given up. Each step does what those before it do, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryStep {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Connections end with their answer or when they are idle, and free pages go back to the system at once.
+    KeepAlive,
+    /// New connections are answered all but inference.
+    Connections,
+    /// New inference requests are refused.
+    Requests,
+    /// What holds the most is closed.
+    Heaviest,
+}
+
+impl MemoryStep {
+    /// All but the first, in their order.
+    pub const ALL: [Self; 4] = [Self::KeepAlive, Self::Connections, Self::Requests, Self::Heaviest];
+
+    /// The word for it as a label of metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::KeepAlive => "keep_alive",
+            Self::Connections => "connections",
+            Self::Requests => "requests",
+            Self::Heaviest => "heaviest",
+        }
+    }
+
+    /// What a person reads of it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing is given up any more",
+            Self::KeepAlive => "connections end with their answer or when they are idle",
+            Self::Connections => "new connections are answered all but inference",
+            Self::Requests => "new inference requests are refused",
+            Self::Heaviest => "connections and streams that hold the most are closed",
+        }
+    }
+
+    const fn of_number(number: u8) -> Self {
+        match number {
+            0 => Self::Nothing,
+            1 => Self::KeepAlive,
+            2 => Self::Connections,
+            3 => Self::Requests,
+            _ => Self::Heaviest,
+        }
+    }
+}
+
+/// Says what is given up, by what is used.
+#[derive(Debug)]
+pub struct MemoryPressure {
+    limit: usize,
+    unit: usize,
+    step: MemoryStep,
+    used: usize,
+    /// Since when so little is used that the step may end.
+    low_since: Option<Instant>,
+}
+
+impl MemoryPressure {
+    /// For a process that may have so many bytes.
+    pub fn new(limit: usize) -> Self {
+        let unit = (limit / MEMORY_STEP_PART).min(MEMORY_STEP_SIZE_MAX);
+        Self { limit, unit, step: MemoryStep::Nothing, used: 0, low_since: None }
+    }
+
+    /// So many bytes are used. What is given up from now on.
+    pub fn handle_look(&mut self, used: usize, now: Instant) -> MemoryStep {
+        self.used = used;
+        let passed = MemoryStep::ALL.into_iter().rev().find(|step| used >= self.line(*step)).unwrap_or_default();
+        if passed > self.step {
+            (self.step, self.low_since) = (passed, None);
+        } else if self.step > MemoryStep::Nothing && used < self.line(self.step).saturating_sub(self.unit / 2) {
+            let since = *self.low_since.get_or_insert(now);
+            if now.since(since) >= MEMORY_STEP_HOLD {
+                (self.step, self.low_since) = (MemoryStep::of_number(self.step as u8 - 1), Some(now));
+            }
+        } else {
+            self.low_since = None;
+        }
+        self.step
+    }
+
+    /// Whether more would be given up if so much were used.
+    pub fn would_rise(&self, used: usize) -> bool {
+        MemoryStep::ALL.into_iter().any(|step| step > self.step && used >= self.line(step))
+    }
+
+    /// When to look next: soon where little is left.
+    pub fn pause(&self) -> Duration {
+        let is_near = self.step > MemoryStep::Nothing || self.used >= self.line(MemoryStep::KeepAlive) - self.unit;
+        if is_near { MEMORY_LOOK_INTERVAL_NEAR } else { MEMORY_LOOK_INTERVAL }
+    }
+
+    /// Bytes that requests may take until the next look: as many as do not pass the line where new ones are refused.
+    pub fn room(&self) -> usize {
+        self.line(MemoryStep::Requests).saturating_sub(self.used)
+    }
+
+    /// Bytes that must be given up for the last step to end.
+    pub fn excess(&self) -> usize {
+        match self.step {
+            MemoryStep::Heaviest => self.used.saturating_sub(self.line(MemoryStep::Heaviest) - self.unit / 2),
+            _ => 0,
+        }
+    }
+
+    /// Where a step begins.
+    const fn line(&self, step: MemoryStep) -> usize {
+        self.limit - (MemoryStep::ALL.len() + 1 - step as usize) * self.unit
+    }
+}
+
+/// What the thread that looks shows the shards: what is given up, and how much. That thread alone writes, but for what the
+/// shards say of themselves. Numbers for themselves, which publish no other memory: relaxed ordering is enough.
+#[derive(Debug)]
+pub struct MemoryBoard {
+    limit: usize,
+    step: AtomicU8,
+    used: AtomicUsize,
+    /// Bytes that are still to be given up by the shards.
+    excess: AtomicUsize,
+    /// How often each step has begun.
+    begun: [AtomicUsize; MemoryStep::ALL.len()],
+    /// Loads that were refused.
+    loads_refused: AtomicUsize,
+    /// What the heaviest connection or stream of each shard holds.
+    heaviest: Box<[AtomicUsize]>,
+}
+
+impl MemoryBoard {
+    /// For a process that may have so many bytes, with so many shards.
+    pub fn new(limit: usize, shards: usize) -> Self {
+        Self {
+            limit,
+            step: AtomicU8::new(0),
+            used: AtomicUsize::new(0),
+            excess: AtomicUsize::new(0),
+            begun: Default::default(),
+            loads_refused: AtomicUsize::new(0),
+            heaviest: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    /// Shows what was found by a look.
+    pub fn show(&self, pressure: &MemoryPressure) {
+        let before = self.step();
+        for step in MemoryStep::ALL.into_iter().filter(|step| (before..=pressure.step).contains(step) && *step > before)
+        {
+            if let Some(begun) = self.begun.get(step as usize - 1) {
+                begun.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.used.store(pressure.used, Ordering::Relaxed);
+        self.excess.store(pressure.excess(), Ordering::Relaxed);
+        self.step.store(pressure.step as u8, Ordering::Relaxed);
+    }
+
+    /// What is given up now.
+    pub fn step(&self) -> MemoryStep {
+        MemoryStep::of_number(self.step.load(Ordering::Relaxed))
+    }
+
+    /// Whether this is given up now.
+    pub fn gives_up(&self, step: MemoryStep) -> bool {
+        self.step.load(Ordering::Relaxed) >= step as u8
+    }
+
+    /// Bytes that the process may have.
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes that it had at the last look.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// How often a step has begun.
+    pub fn begun(&self, step: MemoryStep) -> usize {
+        (step as usize)
+            .checked_sub(1)
+            .and_then(|index| self.begun.get(index))
+            .map_or(0, |begun| begun.load(Ordering::Relaxed))
+    }
+
+    /// A load was refused.
+    pub fn count_load_refused(&self) {
+        self.loads_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Loads that were refused.
+    pub fn loads_refused(&self) -> usize {
+        self.loads_refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether a shard is to close what it has that holds the most, `size` bytes: there is an excess, and no shard said of
+    /// itself that it has something heavier. What is closed counts against the excess.
+    pub fn poll_close(&self, shard: usize, size: usize) -> bool {
+        if let Some(own) = self.heaviest.get(shard) {
+            own.store(size, Ordering::Relaxed);
+        }
+        let is_heaviest = self.heaviest.iter().all(|other| other.load(Ordering::Relaxed) <= size);
+        let take = |excess: usize| (excess > 0).then(|| excess.saturating_sub(size));
+        is_heaviest && size > 0 && self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// What a client is told whose request there is no memory for.
+    pub fn refusal(&self) -> String {
+        let limit = self.limit;
+        format!("no memory for new requests: the process may have {limit} bytes (--memory-limit); try again later")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// Lines of milliseconds and bytes used, of 1,000: when the step changes, to what, and what requests may take.
+    fn script(lines: &str) -> String {
+        let (mut pressure, mut out, mut before) = (MemoryPressure::new(1_000), String::new(), MemoryStep::Nothing);
+        for line in lines.lines() {
+            let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+            let (at, used) = (numbers.next().unwrap(), numbers.next().unwrap());
+            let step = pressure.handle_look(used as usize, Instant::from_micros(at * 1_000));
+            if step != before {
+                writeln!(out, "{at}: {} room {} excess {}", step.label(), pressure.room(), pressure.excess()).unwrap();
+            }
+            before = step;
+        }
+        out
+    }
+
+    #[test]
+    fn a_step_begins_at_its_line_and_ends_a_while_after_half_a_unit_less_is_used() {
+        // A unit is 40: the lines are 840, 880, 920 and 960.
+        let got = script("0 839\n 10 840\n 20 879\n 30 880\n 40 920\n 50 960\n 60 1100");
+        assert_eq!(
+            got,
+            "10: keep_alive room 80 excess 0\n30: connections room 40 excess 0\n40: requests room 0 excess 0\n\
+             50: heaviest room 0 excess 20\n"
+        );
+        // It goes up by as many steps as must be, and down by one at a time.
+        let got = script("0 2000\n 100 940\n 200 939\n 699 0\n 700 0\n 1199 0\n 1200 0\n 1700 0\n 2200 0\n 9000 0");
+        assert_eq!(
+            got,
+            "0: heaviest room 0 excess 1060\n700: requests room 920 excess 0\n1200: connections room 920 excess 0\n\
+             1700: keep_alive room 920 excess 0\n2200: nothing room 920 excess 0\n"
+        );
+        let mut pressure = MemoryPressure::new(1_000);
+        pressure.handle_look(890, Instant::ZERO);
+        assert_eq!([839, 919, 920].map(|used| pressure.would_rise(used)), [false, false, true]);
+        // What is low for a moment is not low.
+        assert_eq!(
+            script("0 850\n 100 819\n 500 820\n 600 819\n 1000 819\n 1099 819"),
+            "0: keep_alive room 70 excess 0\n"
+        );
+    }
+
+    #[test]
+    fn of_a_large_limit_the_steps_are_near_its_end() {
+        let mut pressure = MemoryPressure::new(64 << 30);
+        assert_eq!(pressure.handle_look((63 << 30) - 1, Instant::ZERO), MemoryStep::Nothing);
+        assert_eq!(pressure.pause(), MEMORY_LOOK_INTERVAL_NEAR);
+        assert_eq!(pressure.handle_look(63 << 30, Instant::ZERO), MemoryStep::KeepAlive);
+        assert_eq!(MemoryPressure::new(64 << 30).pause(), MEMORY_LOOK_INTERVAL);
+        // And any limit has steps.
+        for limit in [0, 1, 24, 25, usize::MAX] {
+            assert_eq!(MemoryPressure::new(limit).handle_look(limit, Instant::ZERO), MemoryStep::Heaviest, "{limit}");
+        }
+    }
+
+    #[test]
+    fn the_board_shows_the_step_and_counts_each_once() {
+        let (mut pressure, board) = (MemoryPressure::new(1_000), MemoryBoard::new(1_000, 1));
+        for used in [0, 925, 925, 990, 0] {
+            pressure.handle_look(used, Instant::ZERO);
+            board.show(&pressure);
+        }
+        assert_eq!(MemoryStep::ALL.map(|step| board.begun(step)), [1, 1, 1, 1]);
+        assert_eq!((board.step(), board.used(), board.begun(MemoryStep::Nothing)), (MemoryStep::Heaviest, 0, 0));
+        assert!(board.gives_up(MemoryStep::KeepAlive) && board.gives_up(MemoryStep::Heaviest));
+        assert!(board.refusal().contains("1000 bytes (--memory-limit)"));
+    }
+
+    #[test]
+    fn the_shard_that_has_the_heaviest_closes_it_until_there_is_no_excess() {
+        let (mut pressure, board) = (MemoryPressure::new(1_000), MemoryBoard::new(1_000, 2));
+        assert!(!board.poll_close(0, 50), "there is no excess");
+        pressure.handle_look(1_000, Instant::ZERO);
+        board.show(&pressure);
+        // 60 bytes are too many. The other shard has said nothing yet, then that it has more.
+        assert!(board.poll_close(0, 50) && !board.poll_close(1, 40), "the other has said 50");
+        assert!(!board.poll_close(0, 30) && board.poll_close(1, 40));
+        assert!(!board.poll_close(1, 40), "it is enough");
+        assert!(!board.poll_close(0, 0));
+    }
+}
