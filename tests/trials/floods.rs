@@ -131,6 +131,13 @@ pub fn rapid_reset(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
+/// A small one, beside other loads.
+pub fn reset_some(subject: &Subject) {
+    let block = block(&[]);
+    let unit = |index: u32| [frame(HEADERS, END_HEADERS, stream(index), &block), reset(stream(index), 8)].concat();
+    flood(subject.grpc, 2_000, unit);
+}
+
 /// Row 17.
 pub fn made_you_reset(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;

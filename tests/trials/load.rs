@@ -180,7 +180,8 @@ fn judge_overload(trial: &Trial<'_>, records: &[Record], possible: f64, longest:
     let first = faults(records, |code| code.is_busy() || code.is_late()).next();
     trial.check(first.is_none(), || format!("neither an answer nor a refusal: {first:?}"));
     trial.check(!refused.is_empty(), || "nothing was refused: that was no overload".to_owned());
-    let by_http = refused.iter().filter(|record| matches!(record.outcome, Outcome::Refused(Code::Http(_), _)));
+    let is_busy = |outcome: &Outcome| matches!(outcome, Outcome::Refused(Code::Http(429 | 503), _));
+    let by_http = refused.iter().filter(|record| is_busy(&record.outcome));
     let without: Vec<&Outcome> = by_http.filter(|it| !it.had_retry_after).map(|it| &it.outcome).collect();
     trial
         .check(without.is_empty(), || format!("{} refusals without Retry-After: {:?}", without.len(), without.first()));

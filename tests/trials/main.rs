@@ -25,18 +25,24 @@ mod http1_suite;
 #[path = "http2.rs"]
 mod http2;
 
+mod backend;
 mod client;
 mod floods;
 mod form;
+mod fuzz;
 mod hold;
 mod leaving;
 mod life;
 mod load;
+mod memory;
 mod models;
+mod network;
+mod soak;
 mod standard;
 mod strict;
 mod subject;
 mod trial;
+mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -79,6 +85,13 @@ const ROWS: &[Row] = &[
     row(17, "made you reset", floods::made_you_reset),
     row(18, "header bombs", floods::header_bombs),
     row(19, "control floods", floods::control_floods),
+    row(20, "size bombs", values::size_bombs),
+    row(21, "wrong values", values::wrong_values),
+    row(22, "random fuzz", fuzz::random_fuzz),
+    row(23, "lossy, slow network", network::lossy_network),
+    row(24, "backend failure", backend::backend_failure),
+    row(25, "sequences", backend::sequences),
+    row(26, "memory ceiling", memory::memory_ceiling),
 ];
 
 /// Rows that our server is known to fail, and why: they are played and shown, and do not fail the run.
@@ -109,6 +122,9 @@ fn main() -> ExitCode {
     if let Some(folder) = &form.write_repository {
         models::write(folder, form.is_for_python);
         return ExitCode::SUCCESS;
+    }
+    if let Some(time) = form.soak {
+        return soak::run(&form, time);
     }
     let start = Instant::now();
     let wanted: Vec<&Row> = ROWS.iter().filter(|row| form.wants(row.number, row.name)).collect();

@@ -1,7 +1,6 @@
 //! Rows 10 to 12: what the protocols say. The cases of the suites are those of `tests/it`.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -126,17 +125,4 @@ fn play(subject: &Subject, pipeline: &[Piped], cut: Cut) -> Result<(), String> {
         Ok(1) => Err("an answer too many".to_owned()),
         _ => Ok(()),
     }
-}
-
-/// Writes what it is told on a connection of its own; what comes until the end or the silence.
-pub fn raw(subject: &Subject, bytes: &[u8], silence: Duration) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(subject.http)?;
-    stream.set_read_timeout(Some(silence))?;
-    stream.set_write_timeout(Some(silence))?;
-    let _ = stream.write_all(bytes);
-    let (mut came, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
-        came.extend_from_slice(&piece[..count]);
-    }
-    Ok(came)
 }
