@@ -26,6 +26,7 @@ mod http1_suite;
 mod http2;
 
 mod backend;
+mod beside;
 mod client;
 mod floods;
 mod form;
@@ -92,13 +93,24 @@ const ROWS: &[Row] = &[
     row(24, "backend failure", backend::backend_failure),
     row(25, "sequences", backend::sequences),
     row(26, "memory ceiling", memory::memory_ceiling),
+    row(27, "signal storm", beside::signal_storm),
+    row(28, "metrics scraped", beside::scraped),
 ];
 
 /// Rows that our server is known to fail, and why: they are played and shown, and do not fail the run.
-const KNOWN: &[(u32, &str)] = &[];
+const KNOWN: &[(u32, &str)] = &[(
+    20,
+    "buffers that a body has outgrown while it was inflated stay with the allocator for 3 s: a body of 64 MiB takes 144 MiB",
+)];
+
+/// The rows of the table; what comes behind is played too, and not counted.
+const COUNTED: u32 = 26;
 
 /// Trials at a time in the short form: most of their time they wait.
 const SIDE_BY_SIDE: usize = 4;
+
+/// Failures of one trial that are printed.
+const FAILURES_SHOWN: usize = 8;
 
 /// How a trial ended.
 enum Ended {
@@ -126,6 +138,10 @@ fn main() -> ExitCode {
     if let Some(time) = form.soak {
         return soak::run(&form, time);
     }
+    if form.is_long {
+        // The server has the first core.
+        core_affinity::set_for_current(core_affinity::CoreId { id: 1 });
+    }
     let start = Instant::now();
     let wanted: Vec<&Row> = ROWS.iter().filter(|row| form.wants(row.number, row.name)).collect();
     let side_by_side = if form.is_long { 1 } else { SIDE_BY_SIDE };
@@ -141,10 +157,11 @@ fn main() -> ExitCode {
         }
     });
     let ended = ended.into_inner().unwrap();
-    let passed = ended.iter().filter(|(_, ended)| matches!(ended, Ended::Passed)).count();
+    let is_passed = |(number, ended): &&(u32, Ended)| *number <= COUNTED && matches!(ended, Ended::Passed);
+    let passed = ended.iter().filter(is_passed).count();
     let is_known = |number: &u32| KNOWN.iter().any(|(known, _)| known == number);
     let failed = ended.iter().filter(|(number, ended)| matches!(ended, Ended::Failed(_)) && !is_known(number)).count();
-    println!("passed {passed}/{} in {:.0} s", ROWS.len(), start.elapsed().as_secs_f64());
+    println!("passed {passed}/{COUNTED} in {:.0} s", start.elapsed().as_secs_f64());
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -174,7 +191,13 @@ fn play(form: &Form, row: &Row) -> Ended {
     let mut line = format!("{:>2} {:<22} {word}: {}", row.number, row.name, figures.join("; "));
     match &ended {
         Ended::Passed => {}
-        Ended::Failed(failures) => failures.iter().for_each(|failure| line += &format!("\n     {failure}")),
+        Ended::Failed(failures) => {
+            failures.iter().take(FAILURES_SHOWN).for_each(|failure| line += &format!("\n     {failure}"));
+            let more = failures.len().saturating_sub(FAILURES_SHOWN);
+            if more > 0 {
+                line += &format!("\n     and {more} more");
+            }
+        }
         Ended::NotApplicable(why) => line += why,
     }
     if let (Ended::Failed(_), Some((_, why))) = (&ended, known) {
