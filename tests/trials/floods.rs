@@ -107,25 +107,24 @@ pub fn rapid_reset(trial: &Trial<'_>) -> Played {
     let block = block(&[]);
     let unit = move |index: u32| [frame(HEADERS, END_HEADERS, stream(index), &block), reset(stream(index), 8)].concat();
     around(trial, &subject, STANDARD, || {
-        let (count, connections) = (trial.size(5_000, 50_000), trial.size(5, 50));
+        let (count, connections, each) = (trial.size(5_000, 50_000), trial.size(5, 50), trial.size(1_500, 2_000));
         let used = subject.cpu();
         let one = flood(subject.grpc, count, &unit);
         let many: Vec<Flooded> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..connections).map(|_| scope.spawn(|| flood(subject.grpc, count / connections, &unit))).collect();
+            let threads: Vec<_> = (0..connections).map(|_| scope.spawn(|| flood(subject.grpc, each, &unit))).collect();
             threads.into_iter().map(|thread| thread.join().expect("a flood does not panic")).collect()
         });
         let used = subject.cpu() - used;
         let taken = one.goaway.map_or(count, |(last, _)| last as usize / 2 + 1);
         let calmed = many.iter().filter(|one| one.is_calmed()).count();
         trial.figure(format!(
-            "{taken} of {count} streams taken, {} CPU; of {connections} connections with {} each {calmed} by GOAWAY(11)",
-            crate::trial::ms(used),
-            count / connections
+            "{taken} of {count} streams taken, {} CPU; of {connections} connections with {each} each {calmed} ended by GOAWAY(11)",
+            crate::trial::ms(used)
         ));
         trial.check(one.is_calmed() && one.is_closed, || format!("no GOAWAY(11): {one:?}"));
         // Those that were on their way when the bound was reached.
         trial.check(taken <= 1_000 + 128, || format!("{taken} streams were taken, 1000 at most"));
+        trial.check(calmed == connections, || format!("{calmed} of {connections} connections ended by GOAWAY(11)"));
         trial.within("CPU", used, Duration::from_millis(500), Duration::from_secs(5));
     });
     Ok(())

@@ -187,7 +187,7 @@ fn narrow(trial: &Trial<'_>) {
         return;
     }
     let program = std::env::current_exe().expect("this program is a file");
-    let script = "ip link set lo up && tc qdisc add dev lo root tbf rate 2mbit burst 32kb latency 400ms && \
+    let script = "ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate 2mbit burst 32kb latency 400ms && \
                   { tc qdisc add dev lo parent 1: netem loss 5% 2>/dev/null; exec \"$@\"; }";
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-c", script, "sh"]).arg(program).arg("23").env(INSIDE, "1").stderr(Stdio::null());

@@ -131,6 +131,7 @@ pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl F
         if trial.form.is_long && !wanted.is_once {
             load();
             settle(subject, subject.resident(), start_descriptors + 2, Duration::from_secs(5));
+            trial.forget_figures();
             loaded_at = Instant::now();
         }
         let resident = subject.resident();

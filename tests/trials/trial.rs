@@ -35,6 +35,11 @@ impl<'a> Trial<'a> {
         self.figures.lock().expect("no trial panics within").push(text.to_string());
     }
 
+    /// Forgets what was seen so far: that was the first pass, which shows nothing but failures.
+    pub fn forget_figures(&self) {
+        self.figures.lock().expect("no trial panics within").clear();
+    }
+
     /// Holds something against the row, in both forms.
     pub fn check(&self, is_so: bool, otherwise: impl FnOnce() -> String) {
         if !is_so {
