@@ -156,7 +156,7 @@ fn play_sequence(subject: &Subject, id: u64, found: &Mutex<(u64, u64, Vec<String
         dice.next();
     });
     let steps = 3 + dice.below(5);
-    let vanishes_at = (id % 5 == 0).then(|| 1 + dice.below(steps - 1));
+    let vanishes_at = id.is_multiple_of(5).then(|| 1 + dice.below(steps - 1));
     let again_at = (id % 10 == 3).then(|| 1 + dice.below(steps - 1));
     let Ok(mut connection) = Connection::open(subject.http) else { return (0, 0) };
     let (mut sum, mut right) = (0, 0);

@@ -31,7 +31,12 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
     let (is_told, is_gone, seen) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(LastAnswers::default()));
     let (ready, ended) = thread::scope(|scope| {
         for _ in 0..16 {
-            scope.spawn(|| while !is_gone.load(Ordering::SeqCst) && ask_until_refused(&subject, &is_told, &seen) {});
+            scope.spawn(|| {
+                let mut comes_again = true;
+                while comes_again && !is_gone.load(Ordering::SeqCst) {
+                    comes_again = ask_until_refused(&subject, &is_told, &seen);
+                }
+            });
         }
         let mut probe = Connection::open(subject.http).expect("the server listens");
         thread::sleep(trial.size(Duration::from_millis(500), Duration::from_millis(1_500)));

@@ -77,11 +77,7 @@ fn carry(mut client: TcpStream, server: SocketAddr, way: Way, mut dice: Dice) {
     };
     let (mut piece, mut passed) = ([0; 4096], 0);
     let at = 20 + dice.below(150) as usize;
-    loop {
-        let count = match client.read(&mut piece) {
-            Ok(count @ 1..) => count,
-            _ => break,
-        };
+    while let Ok(count @ 1..) = client.read(&mut piece) {
         let is_there = passed <= at && at < passed + count;
         passed += count;
         match way {
