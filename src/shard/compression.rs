@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use crate::budget::ReceiveReservation;
 use crate::error::{Code, Error};
 use crate::limits::{
-    COMPRESS_SIZE_MIN, COMPRESSIONS_MAX, INFLATE_FREE_SIZE, INFLATE_INPUT_SLICE, INFLATE_OUTPUT_SLICE,
-    INFLATE_RATIO_MAX, TENSOR_ALIGNMENT,
+    BODY_CLAIM_MAX, BODY_SIZE_MAX, COMPRESS_SIZE_MIN, COMPRESSIONS_MAX, INFLATE_FREE_SIZE, INFLATE_INPUT_SLICE,
+    INFLATE_OUTPUT_SLICE, INFLATE_RATIO_MAX, TENSOR_ALIGNMENT,
 };
 use crate::protocol::grpc::encode::FramedParts;
 use crate::protocol::grpc::message::RAW_INPUT_CONTENTS;
@@ -240,10 +240,16 @@ impl InflateTarget {
         self.buffer.as_mut_slice().get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// Moves to a buffer twice as large, in slices.
+    /// Moves to a larger buffer, in slices: twice as large, and from a megabyte on to one for all that a body may be by
+    /// default. Pages that are not written take no memory, but each buffer that was outgrown stays with the allocator for
+    /// seconds: doubled again and again, a body of 64 MiB would take 144.
     async fn grow(&mut self, least: usize, most: usize) {
-        self.capacity = self.capacity.saturating_mul(2).min(most).max(least);
-        let mut larger = AlignedBuffer::with_alignment_at(self.aligned_at, self.capacity);
+        let doubled = self.capacity.saturating_mul(2).min(most).max(least);
+        let all = most.min(BODY_SIZE_MAX.saturating_add(1)).max(least);
+        let for_all =
+            if doubled < BODY_CLAIM_MAX { None } else { AlignedBuffer::try_with_alignment_at(self.aligned_at, all) };
+        self.capacity = if for_all.is_some() { all } else { doubled };
+        let mut larger = for_all.unwrap_or_else(|| AlignedBuffer::with_alignment_at(self.aligned_at, doubled));
         let written = self.buffer.as_slice().get(..self.filled).unwrap_or_default();
         for (index, slice) in written.chunks(INFLATE_OUTPUT_SLICE).enumerate() {
             if index > 0 {

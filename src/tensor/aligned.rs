@@ -37,10 +37,17 @@ pub struct AlignedBuffer {
 impl AlignedBuffer {
     /// An empty buffer whose byte at offset `aligned_at` will be on a boundary, with room for `capacity` bytes.
     pub fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
-        let lead = (TENSOR_ALIGNMENT - aligned_at % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
-        let mut lines = Vec::new();
-        lines.reserve_exact(lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT));
-        Self { lines, lead, size: 0, announced: 0 }
+        let mut buffer = Self { lead: lead_to(aligned_at), ..Self::default() };
+        buffer.lines.reserve_exact(buffer.lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT));
+        buffer
+    }
+
+    /// The same; none where the system does not give so much.
+    pub fn try_with_alignment_at(aligned_at: usize, capacity: usize) -> Option<Self> {
+        let mut buffer = Self { lead: lead_to(aligned_at), ..Self::default() };
+        let count = buffer.lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT);
+        buffer.lines.try_reserve_exact(count).ok()?;
+        Some(buffer)
     }
 
     /// The same for `size` bytes that somebody announces. It claims [`BODY_CLAIM_MAX`] of them at most; once these have
@@ -132,6 +139,11 @@ impl AlignedBuffer {
         // `from_owner` allocates a control block even for no bytes.
         if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
     }
+}
+
+/// Unused bytes before the first one, so that the one at this offset is on a boundary.
+const fn lead_to(aligned_at: usize) -> usize {
+    (TENSOR_ALIGNMENT - aligned_at % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT
 }
 
 impl AsRef<[u8]> for AlignedBuffer {

@@ -5,6 +5,7 @@
 mod case;
 mod cases;
 mod frame;
+mod machine;
 mod peer;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,8 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 use crate::support::skipped::skip_unless_ci;
 use case::{Case, Seen};
-use peer::{Machine, Socket};
+use machine::Machine;
+use peer::Socket;
 
 /// Tries all cases, a few at a time; what failed, by name.
 fn try_all(run: impl Fn(&Case) -> Seen + Sync, is_strict: bool) -> (usize, Vec<String>) {

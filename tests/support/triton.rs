@@ -29,6 +29,12 @@ pub fn start(repository: &Path) -> Option<Server> {
 
 /// The same with more flags.
 pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
+    let (command, ports) = command(repository, flags)?;
+    Some(Server::start(command, ports))
+}
+
+/// What starts it so.
+pub fn command(repository: &Path, flags: &[&str]) -> Option<(Command, Ports)> {
     if !is_asked_for("triton") {
         return None;
     }
@@ -56,7 +62,7 @@ pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
         command.arg(format!("--{flag}-address=127.0.0.1")).arg(format!("--{flag}-port={port}"));
     }
-    Some(Server::start(command, ports))
+    Some((command, ports))
 }
 
 static PREPARED: OnceLock<()> = OnceLock::new();

@@ -1,0 +1,217 @@
+//! What every trial is held to, whatever its row says: a good client that asks a hundred times a second, by HTTP and gRPC
+//! in turn, and (a) loses nothing, (b) hardly waits longer; (c) the server's memory, descriptors and requests in flight
+//! are back where they were; (d) it lives, and nothing has panicked. And its metrics add up to what the client saw.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Asker, Outcome, percentile, sleep_until};
+use crate::models::GOOD;
+use crate::subject::Subject;
+use crate::support::http;
+use crate::trial::{Trial, mib, ms};
+
+/// The time between two requests of the good client.
+const PACE: Duration = Duration::from_millis(10);
+/// A p99 below this is no measure of three times as much: it is the client's own wake-up.
+const QUIET_LEAST: Duration = Duration::from_millis(1);
+/// How long the server has to be back where it was: free pages go back after 3 s.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+/// What a trial does to its server beside the standard four.
+#[derive(Clone, Copy)]
+pub struct Around {
+    /// What (c) allows on top of the memory before, in the long form, which has played the load once before.
+    pub kept_max: i64,
+    /// The load is played once only in the long form too: it cannot be repeated on one server.
+    pub is_once: bool,
+    /// What (b) allows: the good client's p99 over its quiet one.
+    pub slowdown_max: f64,
+}
+
+/// As the rows say.
+pub const STANDARD: Around = Around { kept_max: 2 << 20, is_once: false, slowdown_max: 3.0 };
+
+/// The allowance of the short form, which measures from the first load on: what a server allocates once is in it.
+const KEPT_MAX_SHORT: i64 = 48 << 20;
+/// And for the good client: the machine is busy with other trials.
+const LATENCY_MAX_SHORT: Duration = Duration::from_secs(2);
+
+/// What the good client saw.
+#[derive(Default)]
+struct Ledger {
+    sent: u64,
+    answered: u64,
+    faults: Vec<String>,
+    /// With the moment of each.
+    latencies: Vec<(Instant, Duration)>,
+}
+
+/// What `/metrics` says, as far as the server has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    pub received: Option<u64>,
+    pub succeeded: u64,
+    pub refused: u64,
+    pub cancelled: u64,
+    pub in_flight: u64,
+    /// Answers of the model that the good client alone asks.
+    pub good: Option<u64>,
+}
+
+impl Counts {
+    pub fn read(subject: &Subject) -> Self {
+        let text = scrape(subject);
+        let value =
+            |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0) as u64;
+        let lines = |start: &'static str| text.lines().filter(move |line| line.starts_with(start)).map(value);
+        let of_good = "nv_inference_request_success{model=\"good\"";
+        Self {
+            received: lines("deuteron_requests_received_total").next(),
+            succeeded: lines("deuteron_requests_succeeded_total").sum(),
+            refused: lines("deuteron_requests_refused_total").sum(),
+            cancelled: lines("deuteron_requests_cancelled_total").sum(),
+            in_flight: lines("deuteron_requests_in_flight").sum::<u64>()
+                + lines("nv_inference_pending_request_count").sum::<u64>(),
+            good: lines(of_good).next(),
+        }
+    }
+}
+
+/// The text of the metrics; none where they cannot be had.
+pub fn scrape(subject: &Subject) -> String {
+    let answer = http::get(subject.metrics, "/metrics");
+    answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default()
+}
+
+/// The sum of the values of a metric whose line starts so.
+pub fn metric(subject: &Subject, start: &str) -> u64 {
+    let text = scrape(subject);
+    let lines = text.lines().filter(|line| line.starts_with(start));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+}
+
+/// The good client, until told to stop.
+fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
+    let (mut asker, mut ledger) = (Asker::new(subject, GOOD), Ledger::default());
+    let mut due = Instant::now();
+    while !is_over.load(Ordering::SeqCst) {
+        due += PACE;
+        let is_late = due < Instant::now();
+        sleep_until(due);
+        // Who is late because the last answer was waits since the moment that it should have asked.
+        let start = if is_late { due } else { Instant::now() };
+        ledger.sent += 1;
+        match asker.ask(ledger.sent % 2 == 0) {
+            Outcome::Answered => ledger.answered += 1,
+            other => ledger.faults.push(format!("{other:?}")),
+        }
+        let took = start.elapsed();
+        ledger.latencies.push((start, took));
+        if is_late && took > PACE * 100 {
+            // Behind by a second: that was seen, and need not be seen a hundred times.
+            due = Instant::now();
+        }
+    }
+    ledger
+}
+
+/// Plays a load with the good client beside it, and holds the standard four against the server.
+pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl Fn()) {
+    let before = Counts::read(subject);
+    let start_descriptors = resting_descriptors(subject);
+    let is_over = AtomicBool::new(false);
+    let (ledger, loaded_at, resident) = thread::scope(|scope| {
+        let good = scope.spawn(|| good_client(subject, &is_over));
+        // The end of the scope waits for it, also where the load panics.
+        let _ends = Ends(&is_over);
+        thread::sleep(trial.size(Duration::from_millis(300), Duration::from_secs(3)));
+        let mut loaded_at = Instant::now();
+        if trial.form.is_long && !wanted.is_once {
+            load();
+            settle(subject, subject.resident(), start_descriptors + 2, Duration::from_secs(5));
+            trial.forget_figures();
+            loaded_at = Instant::now();
+        }
+        let resident = subject.resident();
+        load();
+        thread::sleep(Duration::from_millis(100));
+        is_over.store(true, Ordering::SeqCst);
+        (good.join().expect("the good client does not panic"), loaded_at, resident)
+    });
+    let kept_max = trial.size(KEPT_MAX_SHORT, wanted.kept_max);
+    settle(subject, resident + kept_max, start_descriptors, SETTLE_MAX);
+    judge_client(trial, &ledger, loaded_at, wanted);
+    judge_server(trial, subject, (before, &ledger), (start_descriptors, resident), kept_max);
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The descriptors that are open while nobody asks: the last look at the metrics may hold one for a moment.
+fn resting_descriptors(subject: &Subject) -> usize {
+    let looks = (0..5).map(|_| {
+        thread::sleep(Duration::from_millis(10));
+        subject.descriptors()
+    });
+    looks.min().unwrap_or_default()
+}
+
+/// Waits until memory, descriptors and requests in flight are no more than that.
+fn settle(subject: &Subject, resident: i64, descriptors: usize, most: Duration) {
+    let is_back = |it: &Subject| it.resident() <= resident && it.descriptors() <= descriptors;
+    subject.waits(most, |it| is_back(it) && Counts::read(it).in_flight == 0);
+}
+
+fn judge_client(trial: &Trial<'_>, ledger: &Ledger, loaded_at: Instant, wanted: Around) {
+    let part = |is_loaded: bool| -> Vec<Duration> {
+        let times = ledger.latencies.iter().filter(|(at, _)| (*at >= loaded_at) == is_loaded);
+        times.map(|(_, took)| *took).collect()
+    };
+    let [quiet, loaded] = [false, true].map(|is_loaded| percentile(&part(is_loaded), 0.99));
+    trial.figure(format!("good {}/{} p99 {} (quiet {})", ledger.answered, ledger.sent, ms(loaded), ms(quiet)));
+    trial.check(ledger.answered == ledger.sent, || {
+        format!("(a) good client: {} of {} answered: {:.300}", ledger.answered, ledger.sent, ledger.faults.join("; "))
+    });
+    let bound = trial.size(LATENCY_MAX_SHORT, quiet.max(QUIET_LEAST).mul_f64(wanted.slowdown_max));
+    trial.check(loaded <= bound, || format!("(b) good client: p99 {}, {} at most", ms(loaded), ms(bound)));
+}
+
+fn judge_server(
+    trial: &Trial<'_>,
+    subject: &Subject,
+    (before, ledger): (Counts, &Ledger),
+    (descriptors, resident): (usize, i64),
+    kept_max: i64,
+) {
+    let after = Counts::read(subject);
+    // The look at the metrics has a connection itself for a moment.
+    subject.waits(Duration::from_secs(1), |it| it.descriptors() <= descriptors);
+    let kept = subject.resident() - resident;
+    trial.figure(format!("memory {}", mib(kept)));
+    trial.check(kept <= kept_max, || format!("(c) memory {}, {} at most", mib(kept), mib(kept_max)));
+    let open = subject.descriptors();
+    trial.check(open <= descriptors, || format!("(c) {open} descriptors, {descriptors} before"));
+    trial.check(after.in_flight == 0, || format!("(c) {} requests in flight", after.in_flight));
+    trial.check(subject.is_running() && subject.is_live(), || "(d) it is not live".to_owned());
+    let log = subject.log();
+    let panic = log.lines().find(|line| line.contains("panicked"));
+    trial.check(panic.is_none(), || format!("(d) {}", panic.unwrap_or_default()));
+    if let (Some(was), Some(is)) = (before.good.or(Some(0)), after.good) {
+        trial.check(is - was == ledger.answered, || {
+            format!("(a) the metrics have {} answers of the good client, it had {}", is - was, ledger.answered)
+        });
+    }
+    if let Some(received) = after.received {
+        let settled = after.succeeded + after.refused + after.cancelled;
+        trial.check(received == settled, || {
+            format!("(a) {received} received, but {settled} succeeded, refused or cancelled: {after:?}")
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! One trial as it is played: what it shows, what it holds against the row, and why it cannot be played here.
+
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::form::Form;
+
+/// Why a trial cannot be played against this server, or on this machine.
+#[derive(Debug)]
+pub struct NotApplicable(pub String);
+
+/// What a trial ends with; what it found is in its [`Trial`].
+pub type Played = Result<(), NotApplicable>;
+
+/// What a trial is told, and what it tells.
+pub struct Trial<'a> {
+    pub form: &'a Form,
+    figures: Mutex<Vec<String>>,
+    failures: Mutex<Vec<String>>,
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(form: &'a Form) -> Self {
+        Self { form, figures: Mutex::default(), failures: Mutex::default() }
+    }
+
+    /// The size of the form that is played.
+    pub fn size<T>(&self, short: T, long: T) -> T {
+        self.form.size(short, long)
+    }
+
+    /// What was seen.
+    pub fn figure(&self, text: impl Display) {
+        self.figures.lock().expect("no trial panics within").push(text.to_string());
+    }
+
+    /// Forgets what was seen so far: that was the first pass, which shows nothing but failures.
+    pub fn forget_figures(&self) {
+        self.figures.lock().expect("no trial panics within").clear();
+    }
+
+    /// Holds something against the row, in both forms.
+    pub fn check(&self, is_so: bool, otherwise: impl FnOnce() -> String) {
+        if !is_so {
+            self.failures.lock().expect("no trial panics within").push(otherwise());
+        }
+    }
+
+    /// Holds a time against the row in the long form, and against much more in the short form, whose machine is busy.
+    pub fn within(&self, what: &str, took: Duration, long: Duration, short: Duration) {
+        let bound = self.size(short, long);
+        self.check(took <= bound, || format!("{what} took {took:.2?}, {bound:.2?} at most"));
+    }
+
+    /// The figures and the failures.
+    pub fn found(self) -> (Vec<String>, Vec<String>) {
+        (self.figures.into_inner().unwrap_or_default(), self.failures.into_inner().unwrap_or_default())
+    }
+}
+
+/// A duration as milliseconds.
+pub fn ms(duration: Duration) -> String {
+    let ms = duration.as_secs_f64() * 1e3;
+    if ms < 10.0 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// Bytes as MiB, with a sign.
+pub fn mib(bytes: i64) -> String {
+    format!("{:+.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
