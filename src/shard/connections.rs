@@ -18,6 +18,8 @@ use crate::limits::{
     CONNECTION_NOTICE_PAUSE, CONNECTIONS_LEAVING_MAX, CONNECTIONS_RESERVED, DRAIN_GRACE, EVICTION_CANDIDATES_MAX,
     METRICS_CONNECTIONS_MAX,
 };
+#[cfg(test)]
+use crate::runtime::simulation::{PlantedFault, is_planted};
 use crate::time::Instant;
 
 /// Why a connection was woken although its socket has no event.
@@ -287,6 +289,12 @@ impl Connections {
         self.watches.borrow().len()
     }
 
+    /// Slots that are taken or about to be given up.
+    #[cfg(test)]
+    pub fn taken(&self) -> usize {
+        self.taken.iter().map(Cell::get).sum::<usize>() + self.leaving.get()
+    }
+
     /// Whether none is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -435,6 +443,10 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let connections = &self.connections;
         connections.watches.borrow_mut().try_remove(self.key);
+        #[cfg(test)]
+        if is_planted(PlantedFault::SlotKept) {
+            return;
+        }
         match self.watch.evicted_at() {
             Some(_) => connections.leaving.set(connections.leaving.get().saturating_sub(1)),
             None => connections.count(self.watch.slot, -1),

@@ -12,14 +12,13 @@ use super::*;
 use crate::backend::details::CallChain;
 use crate::backend::{Batch, Instance, LoadedModel, OutputNeed, Request, RequestDetails, answering, threads};
 use crate::error::Error;
-use crate::metrics::{Departure, GpuBoard};
+use crate::metrics::Departure;
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::front_end::{FrontEnd, FrontEnds};
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc;
 use crate::queue::completions::Completions;
-use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -29,18 +28,11 @@ use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::access::{AccessEntry, AccessSampler};
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::ConnectionBounds;
-use crate::shard::control_request::ControlRequests;
 use crate::shard::infer::Arrival;
-use crate::shard::lifecycle::Lifecycle;
-use crate::shard::mailbox::{ControlSender, ShardMailbox};
+use crate::shard::mailbox::ControlSender;
 use crate::shard::model_table::LocalModel;
-use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::reply_stream::ReplyStream;
-use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions, ServiceOptions,
-    TlsOptions,
-};
-use crate::shard::trace_settings::{ShardTraces, TraceLink};
+use crate::shard::trace_settings::ShardTraces;
 use crate::shard::tracing::HttpTrace;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::wire::message::{Fields, Message, Method, Reply};
@@ -108,59 +100,9 @@ fn no_control() -> ControlSender {
 }
 
 fn server_context(cache_size: usize) -> Arc<ServerContext> {
-    let size = 1 << 20;
-    Arc::new(ServerContext {
-        service: ServiceOptions {
-            id: "s".to_owned(),
-            is_controlled: false,
-            strict_readiness: true,
-            tells_timing: false,
-            tells_load: false,
-            follows_triton: false,
-            allows_log_settings: false,
-            access_log_per_million: 0,
-            #[cfg(feature = "test-hooks")]
-            grpc_delays: Default::default(),
-            grpc_compression: None,
-        },
-        policy: RequestPolicy::default(),
-        front_ends: FrontEnds::default(),
-        connection_limits: ConnectionLimits {
-            connections_max: 1,
-            address_connections_max: 0,
-            timeouts: crate::policy::ConnectionTimeouts::default(),
-            http_input_size_max: size,
-            grpc_message_size_max: size,
-            http2_streams_max: 1,
-            http2_resets_max: 1,
-            http2_control_frames_max: 1,
-            keep_alive: crate::policy::KeepAlivePolicy::default(),
-        },
-        runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },
-        memory: MemoryBudgets { receive: Arc::new(ProcessReceiveBudget::new(size, 1)), cache_size },
-        metrics: MetricsSources {
-            shard_cells: vec![Arc::new(ShardCells::default())],
-            host: Arc::default(),
-            load: Default::default(),
-            interval: Duration::from_secs(1),
-            latencies: Default::default(),
-            gpus: Arc::new(GpuBoard::default()),
-            custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
-            run_memory: Arc::default(),
-        },
-        jobs: JobPool::default(),
-        lifecycle: Lifecycle::new(1),
-        control_link: ControlLink {
-            control: no_control(),
-            requests: ControlRequests::default(),
-            mailboxes: [ShardMailbox::default()].into(),
-        },
-        shared_memory: None,
-        redis: None,
-        tls: TlsOptions::default(),
-        traces: TraceLink::default(),
-        warn: |_| (),
-    })
+    let mut context = trial::server_context(1, no_control());
+    context.memory.cache_size = cache_size;
+    Arc::new(context)
 }
 
 /// A shard with these models.

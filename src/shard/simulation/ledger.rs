@@ -1,0 +1,134 @@
+//! What was asked and what came of it: each request has exactly one outcome. Whoever finds that a promise was broken says
+//! so here.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::runtime::clock;
+use crate::runtime::simulation::note;
+use crate::shard::simulation::plan::{Ask, Deed, Target};
+use crate::time::Instant;
+
+/// How a request ended for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With what it should.
+    Answered,
+    /// With an error, by its HTTP or gRPC status.
+    Refused(u16),
+    /// Without an answer, as the protocol allows here: the client left, the connection was lost, or the server said that
+    /// it takes no more.
+    Lost,
+}
+
+struct LedgerEntry {
+    client: u16,
+    ask: Ask,
+    /// When its last byte was on its way.
+    sent_at: Option<Instant>,
+    outcome: Option<Outcome>,
+}
+
+/// The ledger of one run.
+pub struct Ledger {
+    is_calm: bool,
+    entries: RefCell<BTreeMap<i32, LedgerEntry>>,
+    broken: RefCell<Vec<String>>,
+    pub counts: LedgerCounts,
+}
+
+/// Outcomes of inference requests.
+#[derive(Debug, Default)]
+pub struct LedgerCounts {
+    pub answered: Cell<u64>,
+    pub refused: Cell<u64>,
+    pub lost: Cell<u64>,
+}
+
+impl Ledger {
+    pub fn new(is_calm: bool) -> Self {
+        Self { is_calm, entries: RefCell::default(), broken: RefCell::default(), counts: LedgerCounts::default() }
+    }
+
+    /// A promise was broken.
+    pub fn broke(&self, text: String) {
+        note(|| format!("BROKEN: {text}"));
+        self.broken.borrow_mut().push(text);
+    }
+
+    /// A client begins to send a request.
+    pub fn open(&self, client: u16, ask: Ask) {
+        note(|| format!("c{client} asks {ask:?}"));
+        self.entries.borrow_mut().insert(ask.nonce, LedgerEntry { client, ask, sent_at: None, outcome: None });
+    }
+
+    /// Its last byte is on its way.
+    pub fn handle_sent(&self, nonce: i32) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&nonce) {
+            entry.sent_at = Some(clock::now());
+        }
+    }
+
+    /// A request has ended; `echo` is what its answer says that it was.
+    pub fn settle(&self, nonce: i32, outcome: Outcome, echo: Option<i32>) {
+        let mut entries = self.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(&nonce) else {
+            drop(entries);
+            return self.broke(format!("an answer to request {nonce}, which nobody sent"));
+        };
+        let (client, ask, before) = (entry.client, entry.ask, entry.outcome.replace(outcome));
+        drop(entries);
+        note(|| format!("c{client} request {nonce}: {outcome:?}"));
+        if let Some(before) = before {
+            self.broke(format!("request {nonce} of c{client} has two outcomes: {before:?} and {outcome:?}"));
+        }
+        self.count(&ask, outcome);
+        match outcome {
+            Outcome::Answered if ask.target != Target::Live && echo != Some(nonce) => {
+                self.broke(format!("request {nonce} of c{client} has the answer of {echo:?}"));
+            }
+            Outcome::Answered if ask.target == Target::Missing || !may_succeed(&ask) => {
+                self.broke(format!("request {nonce} of c{client} cannot succeed and did"));
+            }
+            Outcome::Refused(_) | Outcome::Lost if self.is_calm => {
+                self.broke(format!("request {nonce} of c{client} failed, and nothing was wrong"));
+            }
+            Outcome::Answered | Outcome::Refused(_) | Outcome::Lost => {}
+        }
+    }
+
+    fn count(&self, ask: &Ask, outcome: Outcome) {
+        let counter = match outcome {
+            _ if ask.target == Target::Live => return,
+            Outcome::Answered => &self.counts.answered,
+            Outcome::Refused(_) => &self.counts.refused,
+            Outcome::Lost => &self.counts.lost,
+        };
+        counter.set(counter.get() + 1);
+    }
+
+    /// How long a request has been on its way or has taken, from its last byte.
+    pub fn age(&self, nonce: i32) -> Option<Duration> {
+        let sent_at = self.entries.borrow().get(&nonce)?.sent_at?;
+        Some(clock::now().since(sent_at))
+    }
+
+    /// All promises that were broken, those that nobody said among them.
+    pub fn close(&self) -> Vec<String> {
+        let mut broken = self.broken.take();
+        for (nonce, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.outcome.is_none()) {
+            broken.push(format!("request {nonce} of c{} has no outcome", entry.client));
+        }
+        broken
+    }
+}
+
+/// Whether the model answers such a request with its echo.
+fn may_succeed(ask: &Ask) -> bool {
+    match ask.deed {
+        Deed::Echo => true,
+        Deed::Hang => ask.target != Target::Flight,
+        Deed::Fail | Deed::Drop | Deed::Panic | Deed::WrongShape => ask.target == Target::Live,
+    }
+}

@@ -1,0 +1,82 @@
+//! The whole server from a seed: the loops of shards, sessions, queues and workers as they are, on a runtime that draws
+//! their order, with links that cut, delay and reset, models that fail, and clients that check what they were promised.
+//! `DEUTERON_SIMULATIONS=n` sets the number of runs, `DEUTERON_SIMULATION_SEED=n` replays one.
+
+mod backend;
+mod grpc_client;
+mod http1_client;
+mod ledger;
+mod plan;
+mod world;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use crate::backend::{Threads, threads};
+use crate::runtime::simulation::{self, PlantedFault, SimulationEnd};
+use crate::shard::simulation::plan::RunPlan;
+
+/// Runs in `cargo test`.
+const RUNS: u64 = 10_000;
+/// Seeds in which each planted fault is found.
+const PLANTED_RUNS: u64 = 600;
+
+/// Runs a seed; the promises that were broken.
+fn simulate(seed: u64, threads: &Threads) -> Vec<String> {
+    let plan = RunPlan::new(seed);
+    // They only name the ports.
+    let sockets = (0..plan.shards).map(|_| OwnedFd::from(File::open("/dev/null").unwrap())).collect();
+    match simulation::run(seed, world::run(plan, threads.clone(), sockets)) {
+        Ok(broken) => broken,
+        Err(SimulationEnd::Dry) => vec!["nothing happens any more, and the run is not over".to_owned()],
+        Err(SimulationEnd::Endless) => vec!["the run has no end".to_owned()],
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn report(seed: u64, broken: &[String]) -> String {
+    let plan = RunPlan::new(seed);
+    format!("{plan:#?}\n{}\n\nDEUTERON_SIMULATION_SEED={seed} replays this: {broken:#?}", simulation::recent())
+}
+
+#[test]
+fn whatever_happens_each_request_has_one_outcome_and_nothing_is_left() {
+    let seeds = match variable("DEUTERON_SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("DEUTERON_SIMULATIONS").unwrap_or(RUNS),
+    };
+    threads::enter(1, |threads| {
+        for seed in seeds {
+            let broken = simulate(seed, threads);
+            assert!(broken.is_empty(), "{}", report(seed, &broken));
+        }
+    });
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    threads::enter(1, |threads| {
+        for seed in 0..20 {
+            let lines = [0; 2].map(|_| {
+                simulate(seed, threads);
+                simulation::recent()
+            });
+            assert_eq!(lines[0], lines[1], "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn planted_faults_are_found() {
+    threads::enter(1, |threads| {
+        for fault in PlantedFault::ALL {
+            simulation::plant(Some(fault));
+            let found = (0..PLANTED_RUNS).find(|seed| !simulate(*seed, threads).is_empty());
+            simulation::plant(None);
+            assert!(found.is_some(), "{fault:?} is not found in {PLANTED_RUNS} runs");
+        }
+    });
+}
