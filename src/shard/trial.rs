@@ -46,7 +46,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
             grpc_message_size_max: SIZE_MAX,
             http2_streams_max: 64,
             http2_resets_max: 64,
-            http2_control_frames_max: 64,
+            http2_control_frames_max: 10_000,
             keep_alive: Default::default(),
         },
         runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },

@@ -125,6 +125,7 @@ struct LinkState {
     /// When each side learns of a reset.
     server_reset: Option<Instant>,
     client_reset: Option<Instant>,
+    accepted_at: Option<Instant>,
     is_server_closed: bool,
     is_client_closed: bool,
     resets_at_close: bool,
@@ -142,6 +143,7 @@ pub(super) fn link(number: u16, rules: LinkRules) -> (SimulatedStream, ClientEnd
         behind: VecDeque::new(),
         server_reset: None,
         client_reset: None,
+        accepted_at: None,
         is_server_closed: false,
         is_client_closed: false,
         resets_at_close: false,
@@ -244,6 +246,11 @@ pub struct SimulatedStream {
 }
 
 impl SimulatedStream {
+    /// A shard has accepted it.
+    pub(super) fn handle_accepted(&self) {
+        self.shared.borrow_mut().accepted_at = Some(LinkState::now());
+    }
+
     /// As [`crate::runtime::socket::ByteStream::poll_read`].
     pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut link = self.shared.borrow_mut();
@@ -475,6 +482,11 @@ impl ClientEnd {
             None
         };
         futures_lite::future::or(async { Some(read.await) }, late).await
+    }
+
+    /// When a shard has accepted it.
+    pub fn accepted_at(&self) -> Option<Instant> {
+        self.shared.borrow().accepted_at
     }
 
     /// Bytes that the server has read.

@@ -87,6 +87,7 @@ impl SimulatedListener {
                 return Poll::Ready(Err(io::Error::other("no descriptor is left")));
             }
             let accepted = self.0.waiting.borrow_mut().pop_front();
+            accepted.iter().for_each(SimulatedStream::handle_accepted);
             accepted.map_or(Poll::Pending, |stream| Poll::Ready(Ok(stream)))
         })
         .await

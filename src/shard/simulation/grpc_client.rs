@@ -55,8 +55,8 @@ struct GrpcClient {
     cancelled: HashSet<u32>,
     /// The last stream that the server takes, once it has said so.
     last: Option<u32>,
+    /// Whether it has done something for which the server may drop it or make it wait.
     is_at_fault: bool,
-    has_stalled: bool,
 }
 
 /// Plays a client to its end.
@@ -75,7 +75,6 @@ pub async fn play(plan: ClientPlan, ledger: Rc<Ledger>, end: ClientEnd) {
         cancelled: HashSet::new(),
         last: None,
         is_at_fault: false,
-        has_stalled: false,
     };
     client.greet().await;
     let last = groups.len() - 1;
@@ -83,7 +82,11 @@ pub async fn play(plan: ClientPlan, ledger: Rc<Ledger>, end: ClientEnd) {
         let manner = if index == last { manner } else { Manner::Polite };
         client.ask(&group, manner == Manner::Partial).await;
         match manner {
-            Manner::HalfClose => client.end.shutdown_write(),
+            Manner::HalfClose => {
+                // The server takes the end of the input for the end of the client.
+                client.is_at_fault = true;
+                client.end.shutdown_write();
+            }
             Manner::HangUp(after) | Manner::Reset(after) => {
                 client.read_until(clock::now() + after).await;
                 client.lose("its client has left", true);
@@ -97,7 +100,7 @@ pub async fn play(plan: ClientPlan, ledger: Rc<Ledger>, end: ClientEnd) {
                 client.cancel().await;
             }
             Manner::Stall(pause) => {
-                (client.is_at_fault, client.has_stalled) = (true, true);
+                client.is_at_fault = true;
                 sleep(pause).await;
             }
             Manner::Partial | Manner::Polite => {}
@@ -280,7 +283,9 @@ impl GrpcClient {
             }
             FrameKind::GoAway => {
                 self.last = Some(number(payload));
-                note(|| format!("c{} is told to go away after stream {}", self.plan.number, number(payload)));
+                let code = payload.get(4..).map_or(0, number);
+                let last = number(payload);
+                note(|| format!("c{} is told to go away after stream {last}, code {code}", self.plan.number));
             }
             FrameKind::RstStream => self.handle_status(head.stream.0, RESET + number(payload) as u16),
             FrameKind::Data => {
@@ -363,8 +368,8 @@ impl GrpcClient {
         }
         let late = self.plan.rules.delay_max * 2 + SLACK;
         for ask in std::mem::take(&mut call.asks) {
-            let age = self.ledger.age(ask.nonce).unwrap_or_default();
-            if call.deadline.is_some_and(|deadline| age > deadline + late) && !self.has_stalled && status < RESET {
+            let age = self.ledger.age(ask.nonce, self.end.accepted_at());
+            if call.deadline.is_some_and(|deadline| age > deadline + late) && !self.is_at_fault && status < RESET {
                 self.ledger.broke(format!("request {} of c{number} was answered after {age:?}", ask.nonce));
             }
             if status > 0 {

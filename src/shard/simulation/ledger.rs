@@ -85,6 +85,8 @@ impl Ledger {
         }
         self.count(&ask, outcome);
         match outcome {
+            // gRPC sends what a model says, whatever its shape.
+            Outcome::Answered if ask.deed == Deed::WrongShape && ask.target != Target::Missing => {}
             Outcome::Answered if ask.target != Target::Live && echo != Some(nonce) => {
                 self.broke(format!("request {nonce} of c{client} has the answer of {echo:?}"));
             }
@@ -108,10 +110,10 @@ impl Ledger {
         counter.set(counter.get() + 1);
     }
 
-    /// How long a request has been on its way or has taken, from its last byte.
-    pub fn age(&self, nonce: i32) -> Option<Duration> {
-        let sent_at = self.entries.borrow().get(&nonce)?.sent_at?;
-        Some(clock::now().since(sent_at))
+    /// How long a request has taken, from its last byte or from when its connection was accepted.
+    pub fn age(&self, nonce: i32, accepted_at: Option<Instant>) -> Duration {
+        let sent_at = self.entries.borrow().get(&nonce).and_then(|entry| entry.sent_at);
+        sent_at.max(accepted_at).map_or(Duration::ZERO, |began| clock::now().since(began))
     }
 
     /// All promises that were broken, those that nobody said among them.

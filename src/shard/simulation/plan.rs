@@ -173,6 +173,18 @@ impl RunPlan {
     }
 }
 
+impl RunPlan {
+    /// For a person: a line for the server and one for each client.
+    pub fn describe(&self) -> String {
+        let clients = self.clients.iter().map(|client| {
+            let ClientPlan { number, shard, rules, pause_max, manner, .. } = client;
+            format!("c{number} at shard {shard}, {manner:?}, pauses up to {pause_max:?}: {rules:?}\n")
+        });
+        let server = format!("{:?}\n", Self { clients: Vec::new(), policy: self.policy.clone(), ..*self });
+        std::iter::once(server).chain(clients).collect()
+    }
+}
+
 impl Drawing {
     fn below(&mut self, bound: u64) -> u64 {
         self.random.next_below(bound)
