@@ -39,6 +39,8 @@ struct Call {
     deadline: Option<Duration>,
     content: Vec<u8>,
     is_stream: bool,
+    /// When its answer began to come.
+    began_at: Option<Instant>,
 }
 
 struct GrpcClient {
@@ -169,7 +171,7 @@ impl GrpcClient {
         }
         let ends_at = self.sent + out.len() as u64 + u64::from(is_partial);
         let is_stream = method == "ModelStreamInfer";
-        let call = Call { asks: asks.clone(), ends_at, deadline, content: Vec::new(), is_stream };
+        let call = Call { asks: asks.clone(), ends_at, deadline, content: Vec::new(), is_stream, began_at: None };
         self.calls.insert(stream.0, call);
         self.write(&out).await;
         asks.iter().for_each(|ask| self.ledger.handle_sent(ask.nonce));
@@ -319,6 +321,9 @@ impl GrpcClient {
                 .ledger
                 .broke(format!("c{}: fields on stream {}, which has ended", self.plan.number, head.stream.0));
         }
+        if let Some(call) = self.calls.get_mut(&head.stream.0) {
+            call.began_at.get_or_insert_with(clock::now);
+        }
         if head.has(END_STREAM) {
             self.handle_status(head.stream.0, status.unwrap_or(999));
         }
@@ -368,7 +373,8 @@ impl GrpcClient {
         }
         let late = self.plan.rules.delay_max * 2 + SLACK;
         for ask in std::mem::take(&mut call.asks) {
-            let age = self.ledger.age(ask.nonce, self.end.accepted_at());
+            let began_at = call.began_at.unwrap_or_else(clock::now);
+            let age = self.ledger.age(ask.nonce, self.end.accepted_at(), began_at);
             if call.deadline.is_some_and(|deadline| age > deadline + late) && !self.is_at_fault && status < RESET {
                 self.ledger.broke(format!("request {} of c{number} was answered after {age:?}", ask.nonce));
             }
@@ -380,7 +386,7 @@ impl GrpcClient {
             let response = message.and_then(|message| ModelInferResponse::decode(message).ok());
             self.settle(ask.nonce, Outcome::Answered, response.as_ref().and_then(echo));
         }
-        if !call.content.is_empty() {
+        if !call.content.is_empty() && status == 0 {
             self.ledger.broke(format!("c{number}: stream {stream} has {} bytes too many", call.content.len()));
         }
     }

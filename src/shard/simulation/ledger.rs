@@ -110,10 +110,10 @@ impl Ledger {
         counter.set(counter.get() + 1);
     }
 
-    /// How long a request has taken, from its last byte or from when its connection was accepted.
-    pub fn age(&self, nonce: i32, accepted_at: Option<Instant>) -> Duration {
+    /// How long a request took until its answer began, from its last byte or from when its connection was accepted.
+    pub fn age(&self, nonce: i32, accepted_at: Option<Instant>, began_at: Instant) -> Duration {
         let sent_at = self.entries.borrow().get(&nonce).and_then(|entry| entry.sent_at);
-        sent_at.max(accepted_at).map_or(Duration::ZERO, |began| clock::now().since(began))
+        sent_at.max(accepted_at).map_or(Duration::ZERO, |since| began_at.since(since))
     }
 
     /// All promises that were broken, those that nobody said among them.

@@ -35,6 +35,10 @@ use crate::shard::{ListeningSocket, ListeningSockets, ServerContext, Shard, tria
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a run may take.
 const RUN_MAX: Duration = Duration::from_secs(200);
+/// What a thread takes to wake up.
+const WAKE_TIME: Duration = Duration::from_micros(5);
+/// Times that a worker may wake up without work in between: more is a thread that spins.
+const IDLE_TURNS_MAX: usize = 2_000;
 /// The pause before an attempt to make a lost instance again.
 const RENEW_PAUSE: Duration = Duration::from_millis(100);
 
@@ -170,17 +174,17 @@ impl World {
     }
 
     fn start_workers(&self, served: &Arc<ServedModel>) -> Vec<Task<()>> {
-        start_workers(served, &self.threads, self.plan.run_max)
+        start_workers(served, &self.threads, (self.plan.run_max, &self.ledger))
     }
 
     /// Replaces the model on workers at a time, as the control thread does.
     fn reload(&self, at: Duration) -> impl Future<Output = (Arc<ServedModel>, Vec<Task<()>>)> + use<> {
         let NewModel { served, producers } = self.model("worker", None);
         let (old, context, events) = (Arc::clone(&self.models[0]), Arc::clone(&self.context), Arc::clone(&self.events));
-        let (threads, run_max) = (self.threads.clone(), self.plan.run_max);
+        let (threads, run_max, ledger) = (self.threads.clone(), self.plan.run_max, Rc::clone(&self.ledger));
         async move {
             simulation::sleep(at).await;
-            let workers = start_workers(&served, &threads, run_max);
+            let workers = start_workers(&served, &threads, (run_max, &ledger));
             note(|| "the model is replaced".to_owned());
             let mut left = producers.len();
             for (mailbox, producer) in context.control_link.mailboxes.iter().zip(producers) {
@@ -270,12 +274,16 @@ impl World {
     }
 }
 
-fn start_workers(served: &Arc<ServedModel>, threads: &Threads, run_max: Duration) -> Vec<Task<()>> {
+fn start_workers(
+    served: &Arc<ServedModel>,
+    threads: &Threads,
+    (run_max, ledger): (Duration, &Rc<Ledger>),
+) -> Vec<Task<()>> {
     let Placement::Worker(model_queue) = &served.placement else { return Vec::new() };
     let count = model_queue.parkings().len();
     let start = |parking| {
         let (served, model_queue, threads) = (Arc::clone(served), Arc::clone(model_queue), threads.clone());
-        executor::spawn(work(served, model_queue, parking, threads, run_max))
+        executor::spawn(work(served, model_queue, parking, threads, (run_max, Rc::clone(ledger))))
     };
     (0..count).map(start).collect()
 }
@@ -286,7 +294,7 @@ async fn work(
     model_queue: Arc<ModelQueue>,
     parking: usize,
     threads: Threads,
-    run_max: Duration,
+    (run_max, ledger): (Duration, Rc<Ledger>),
 ) {
     let instance = loop {
         if let Ok(instance) = served.loaded.new_instance(&threads) {
@@ -296,6 +304,7 @@ async fn work(
     let warn = |text: &str| note(|| format!("log: {text}"));
     let worker = Worker::new((&served, &model_queue, parking), instance, &threads, warn);
     let worker = Rc::new(std::cell::RefCell::new(worker));
+    let mut turns = 0;
     loop {
         let polled = worker.borrow_mut().poll_next();
         let work = match polled {
@@ -305,9 +314,17 @@ async fn work(
                 let is_deaf = is_planted(PlantedFault::WakeLost) && simulation::percent(20);
                 simulation::until(move || !sleeper.borrow().is_parked() && !is_deaf, until).await;
                 worker.borrow().end_sleep();
+                turns += 1;
+                if turns > IDLE_TURNS_MAX {
+                    let name = &served.spec.name;
+                    return ledger.broke(format!("worker {parking} of '{name}' turns without work; until {until:?}"));
+                }
+                // What a thread takes to wake up.
+                simulation::sleep(WAKE_TIME).await;
                 continue;
             }
         };
+        turns = 0;
         if let NextWork::Batch(batch) = &work {
             let is_flight = served.spec.name == "flight";
             note(|| format!("worker {parking} of '{}' takes a batch of {}", served.spec.name, batch.rows));
