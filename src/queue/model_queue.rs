@@ -41,7 +41,7 @@ use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::response_order::ResponseOrder;
 use crate::queue::sync::{self, AtomicBool, Mutex, MutexGuard};
 #[cfg(test)]
-use crate::runtime::simulation::{PlantedFault, is_planted};
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::scheduler::sequence::{SequencePolicy, Sequences};
 use crate::scheduler::{Claims, Policy, QueueBounds, ReleaseReason, Scheduler};
 use crate::time::Instant;
@@ -187,7 +187,7 @@ impl ModelQueue {
     /// A request left the queue: an instance took it, or its shard withdrew it.
     pub fn leave(&self, room: RequestSize) {
         #[cfg(test)]
-        if is_planted(PlantedFault::PlaceKept) {
+        if is_planted(SimulatedFault::PlaceKept) {
             return;
         }
         self.admission.leave(room);

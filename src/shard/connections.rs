@@ -19,7 +19,7 @@ use crate::limits::{
     METRICS_CONNECTIONS_MAX,
 };
 #[cfg(test)]
-use crate::runtime::simulation::{PlantedFault, is_planted};
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::time::Instant;
 
 /// Why a connection was woken although its socket has no event.
@@ -444,7 +444,7 @@ impl Drop for ConnectionGuard {
         let connections = &self.connections;
         connections.watches.borrow_mut().try_remove(self.key);
         #[cfg(test)]
-        if is_planted(PlantedFault::SlotKept) {
+        if is_planted(SimulatedFault::SlotKept) {
             return;
         }
         match self.watch.evicted_at() {

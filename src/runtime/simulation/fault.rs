@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlantedFault {
+pub enum SimulatedFault {
     /// A backend forgets a request whose client has left.
     AnswerForgotten,
     /// A connection sends some bytes twice.
@@ -28,7 +28,7 @@ pub enum PlantedFault {
     WakeLost,
 }
 
-impl PlantedFault {
+impl SimulatedFault {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::AnswerForgotten,
@@ -45,15 +45,15 @@ impl PlantedFault {
 }
 
 thread_local! {
-    static PLANTED: Cell<Option<PlantedFault>> = const { Cell::new(None) };
+    static PLANTED: Cell<Option<SimulatedFault>> = const { Cell::new(None) };
 }
 
 /// Plants a fault on this thread, or none.
-pub fn plant(fault: Option<PlantedFault>) {
+pub fn plant(fault: Option<SimulatedFault>) {
     PLANTED.set(fault);
 }
 
 /// Whether this thread has it.
-pub fn is_planted(fault: PlantedFault) -> bool {
+pub fn is_planted(fault: SimulatedFault) -> bool {
     PLANTED.get() == Some(fault)
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::limits::READ_SIZE;
-use crate::runtime::simulation::{PlantedFault, below, is_planted, is_running, note, percent, running, sleep, spawn};
+use crate::runtime::simulation::{SimulatedFault, below, is_planted, is_running, note, percent, running, sleep, spawn};
 use crate::time::Instant;
 
 /// How a connection treats what it carries.
@@ -113,7 +113,7 @@ impl Pipe {
     }
 }
 
-struct LinkState {
+struct LinkCore {
     number: u16,
     rules: LinkRules,
     /// From the client to the server.
@@ -131,11 +131,11 @@ struct LinkState {
     resets_at_close: bool,
 }
 
-type Shared = Rc<RefCell<LinkState>>;
+type Shared = Rc<RefCell<LinkCore>>;
 
 /// A connection: the server's end and the client's.
 pub(super) fn link(number: u16, rules: LinkRules) -> (SimulatedStream, ClientEnd) {
-    let shared = Rc::new(RefCell::new(LinkState {
+    let shared = Rc::new(RefCell::new(LinkCore {
         number,
         rules,
         up: Pipe::new(rules.send_size + READ_SIZE),
@@ -155,7 +155,7 @@ pub(super) fn link(number: u16, rules: LinkRules) -> (SimulatedStream, ClientEnd
 fn wake_at(shared: &Shared, at: Instant) {
     let shared = Rc::clone(shared);
     spawn(async move {
-        let unheard = is_planted(PlantedFault::InputUnheard) && percent(10);
+        let unheard = is_planted(SimulatedFault::InputUnheard) && percent(10);
         sleep_until_exactly(at).await;
         let mut link = shared.borrow_mut();
         if !unheard {
@@ -173,7 +173,7 @@ async fn sleep_until_exactly(at: Instant) {
     sleep(at.since(running().now.get())).await;
 }
 
-impl LinkState {
+impl LinkCore {
     fn now() -> Instant {
         running().now.get()
     }
@@ -198,7 +198,7 @@ impl LinkState {
             self.server_reset = Some(self.server_reset.map_or(at, |known| known.min(at)));
         } else {
             self.down.push(bytes, at);
-            if is_planted(PlantedFault::AnswerTwice) && percent(10) {
+            if is_planted(SimulatedFault::AnswerTwice) && percent(10) {
                 self.down.push(bytes, at);
             }
         }
@@ -248,7 +248,7 @@ pub struct SimulatedStream {
 impl SimulatedStream {
     /// A shard has accepted it.
     pub(super) fn handle_accepted(&self) {
-        self.shared.borrow_mut().accepted_at = Some(LinkState::now());
+        self.shared.borrow_mut().accepted_at = Some(LinkCore::now());
     }
 
     /// As [`crate::runtime::socket::ByteStream::poll_read`].
@@ -257,7 +257,7 @@ impl SimulatedStream {
         if link.is_reset() {
             return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
         }
-        let (now, most) = (LinkState::now(), link.cut(space.len()));
+        let (now, most) = (LinkCore::now(), link.cut(space.len()));
         let taken = link.up.take(now, most);
         if taken.is_empty() {
             if link.up.is_over(now) {
@@ -357,12 +357,12 @@ impl SimulatedStream {
     /// As [`crate::runtime::socket::ByteStream::is_hung_up`].
     pub fn is_hung_up(&self) -> bool {
         let link = self.shared.borrow();
-        link.is_reset() || link.up.ended_at.is_some_and(|at| at <= LinkState::now())
+        link.is_reset() || link.up.ended_at.is_some_and(|at| at <= LinkCore::now())
     }
 
     /// As [`crate::runtime::socket::ByteStream::unacknowledged`].
     pub fn unacknowledged(&self) -> usize {
-        let (link, now) = (self.shared.borrow(), LinkState::now());
+        let (link, now) = (self.shared.borrow(), LinkCore::now());
         let arrived: usize = link.down.pieces.iter().filter(|(at, _)| *at <= now).map(|(_, piece)| piece.len()).sum();
         link.behind.len() + link.down.size - arrived.min(link.rules.window_size)
     }
@@ -427,7 +427,7 @@ impl ClientEnd {
         while !bytes.is_empty() {
             let count = poll_fn(|context| {
                 let mut link = self.shared.borrow_mut();
-                if link.client_reset.is_some_and(|at| at <= LinkState::now()) {
+                if link.client_reset.is_some_and(|at| at <= LinkCore::now()) {
                     return Poll::Ready(0);
                 }
                 if link.is_server_closed {
@@ -459,7 +459,7 @@ impl ClientEnd {
     pub async fn read(&self, until: Instant) -> Option<ReadOutcome> {
         let read = poll_fn(|context| {
             let mut link = self.shared.borrow_mut();
-            let (now, most) = (LinkState::now(), link.rules.cut_max);
+            let (now, most) = (LinkCore::now(), link.rules.cut_max);
             let taken = link.down.take(now, most);
             if !taken.is_empty() {
                 let at = link.refill();

@@ -7,7 +7,7 @@ mod link;
 mod listener;
 mod timeline;
 
-pub use self::fault::{PlantedFault, is_planted, plant};
+pub use self::fault::{SimulatedFault, is_planted, plant};
 pub use self::link::{ClientEnd, LinkRules, ReadOutcome, SimulatedStream};
 pub use self::listener::{SimulatedListener, connect, listener, open_port};
 pub use self::timeline::{note, recent};
@@ -204,7 +204,7 @@ fn schedule(task: Runnable) {
 
 /// Waits until an instant.
 pub async fn sleep_until(at: Instant) {
-    let ignored = is_planted(PlantedFault::TimerIgnored) && percent(20);
+    let ignored = is_planted(SimulatedFault::TimerIgnored) && percent(20);
     SimulatedSleep { at: if ignored { at + Duration::from_secs(100_000) } else { at }, key: None }.await;
 }
 

@@ -10,7 +10,7 @@ use crate::backend::trial::{spec, tensor};
 use crate::backend::{Batch, InFlightState, Instance, LoadedModel, Request, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::runtime::simulation::{self, PlantedFault, is_planted, percent};
+use crate::runtime::simulation::{self, SimulatedFault, is_planted, percent};
 use crate::shard::simulation::plan::Deed;
 use crate::tensor::{Datatype, Tensor};
 use crate::time::{Clock, Instant};
@@ -117,7 +117,7 @@ fn deed(request: &Request) -> Deed {
 
 /// What a request asks for becomes of it.
 fn answer(mut request: Request, clock: Clock) {
-    if is_planted(PlantedFault::AnswerForgotten) && request.responder.has_left() {
+    if is_planted(SimulatedFault::AnswerForgotten) && request.responder.has_left() {
         return std::mem::forget(request.responder);
     }
     let (now, deed) = (clock(), deed(&request));
@@ -140,7 +140,7 @@ fn wrong() -> Tensor {
 /// The planted fault: the first two requests get each other's answers.
 fn swap_answers(batch: &mut Batch) {
     if let [first, second, ..] = &mut batch.requests[..]
-        && is_planted(PlantedFault::AnswersSwapped)
+        && is_planted(SimulatedFault::AnswersSwapped)
     {
         std::mem::swap(&mut first.inputs, &mut second.inputs);
     }

@@ -11,8 +11,8 @@ use prost::Message as _;
 use crate::runtime::clock;
 use crate::runtime::simulation::{ClientEnd, ReadOutcome, below, note, sleep};
 use crate::shard::simulation::http1_client::PATIENCE;
-use crate::shard::simulation::ledger::{Ledger, Outcome};
-use crate::shard::simulation::plan::{Ask, ClientPlan, ClientProtocol, Manner, Target};
+use crate::shard::simulation::ledger::{Ledger, RequestOutcome};
+use crate::shard::simulation::plan::{ClientPlan, ClientProtocol, Manner, ScriptedRequest, Target};
 use crate::time::Instant;
 use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
@@ -33,7 +33,7 @@ const RESET: u16 = 100;
 /// A call that has not ended.
 struct Call {
     /// Its requests without an answer.
-    asks: Vec<Ask>,
+    asks: Vec<ScriptedRequest>,
     /// Where in the connection its last byte is.
     ends_at: u64,
     deadline: Option<Duration>,
@@ -138,7 +138,7 @@ impl GrpcClient {
     }
 
     /// Sends a group of requests, the last in part only where that is its way.
-    async fn ask(&mut self, group: &[Ask], is_partial: bool) {
+    async fn ask(&mut self, group: &[ScriptedRequest], is_partial: bool) {
         self.is_at_fault |= is_partial;
         if self.plan.protocol == ClientProtocol::Stream {
             let asks: Vec<_> = group.iter().copied().filter(|ask| ask.target != Target::Live).collect();
@@ -153,7 +153,7 @@ impl GrpcClient {
         }
     }
 
-    async fn call(&mut self, method: &str, asks: Vec<Ask>, is_partial: bool) {
+    async fn call(&mut self, method: &str, asks: Vec<ScriptedRequest>, is_partial: bool) {
         let (stream, deadline) = (StreamId(self.next_stream), asks.first().and_then(|ask| ask.deadline));
         self.next_stream += 2;
         let mut out = Vec::new();
@@ -200,7 +200,7 @@ impl GrpcClient {
         for (stream, call) in std::mem::take(&mut self.calls) {
             encode_reset(StreamId(stream), ErrorCode::Cancel, &mut out);
             self.cancelled.insert(stream);
-            call.asks.iter().for_each(|ask| self.ledger.settle(ask.nonce, Outcome::Lost, None));
+            call.asks.iter().for_each(|ask| self.ledger.settle(ask.nonce, RequestOutcome::Lost, None));
         }
         self.write(&out).await;
     }
@@ -258,7 +258,7 @@ impl GrpcClient {
                     let (number, nonce) = (self.plan.number, ask.nonce);
                     self.ledger.broke(format!("request {nonce} of c{number} was read and has no answer: {why}"));
                 }
-                self.ledger.settle(ask.nonce, Outcome::Lost, None);
+                self.ledger.settle(ask.nonce, RequestOutcome::Lost, None);
             }
         }
     }
@@ -351,9 +351,9 @@ impl GrpcClient {
             let nonce: i32 = response.id.parse().unwrap_or(-1);
             self.take_ask(stream, nonce);
             if answer.error_message.is_empty() {
-                self.settle(nonce, Outcome::Answered, echo(&response));
+                self.settle(nonce, RequestOutcome::Answered, echo(&response));
             } else {
-                self.settle(nonce, Outcome::Refused(2), None);
+                self.settle(nonce, RequestOutcome::Refused(2), None);
             }
         }
     }
@@ -379,25 +379,25 @@ impl GrpcClient {
                 self.ledger.broke(format!("request {} of c{number} was answered after {age:?}", ask.nonce));
             }
             if status > 0 {
-                self.settle(ask.nonce, Outcome::Refused(status), None);
+                self.settle(ask.nonce, RequestOutcome::Refused(status), None);
                 continue;
             }
             let message = take_message(&mut call.content);
             let response = message.and_then(|message| ModelInferResponse::decode(message).ok());
-            self.settle(ask.nonce, Outcome::Answered, response.as_ref().and_then(echo));
+            self.settle(ask.nonce, RequestOutcome::Answered, response.as_ref().and_then(echo));
         }
         if !call.content.is_empty() && status == 0 {
             self.ledger.broke(format!("c{number}: stream {stream} has {} bytes too many", call.content.len()));
         }
     }
 
-    fn settle(&self, nonce: i32, outcome: Outcome, echo: Option<i32>) {
+    fn settle(&self, nonce: i32, outcome: RequestOutcome, echo: Option<i32>) {
         self.ledger.settle(nonce, outcome, echo);
     }
 }
 
 /// The message of a request, with its prefix.
-fn framed(ask: &Ask) -> Vec<u8> {
+fn framed(ask: &ScriptedRequest) -> Vec<u8> {
     let mut numbers = vec![0_i32; ask.padding + 2];
     (numbers[0], numbers[1]) = (ask.nonce, ask.deed as i32);
     let message = ModelInferRequest {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::runtime::clock;
 use crate::runtime::simulation::{ClientEnd, ReadOutcome, below, note, sleep};
-use crate::shard::simulation::ledger::{Ledger, Outcome};
-use crate::shard::simulation::plan::{Ask, ClientPlan, Manner, Target};
+use crate::shard::simulation::ledger::{Ledger, RequestOutcome};
+use crate::shard::simulation::plan::{ClientPlan, Manner, ScriptedRequest, Target};
 use crate::time::Instant;
 
 /// Longer than any timer of the server: whoever waits so long was forgotten.
@@ -20,7 +20,7 @@ struct Http1Client {
     ledger: Rc<Ledger>,
     end: ClientEnd,
     /// Its requests without an answer, in order, and where in the connection each ends.
-    waiting: VecDeque<(Ask, u64)>,
+    waiting: VecDeque<(ScriptedRequest, u64)>,
     sent: u64,
     input: Vec<u8>,
     /// Whether the server has said that it closes.
@@ -74,7 +74,7 @@ pub async fn play(plan: ClientPlan, ledger: Rc<Ledger>, end: ClientEnd) {
 
 impl Http1Client {
     /// Sends a group, the last request in part only where that is its way. Whether it went.
-    async fn send(&mut self, group: &[Ask], is_partial: bool) -> bool {
+    async fn send(&mut self, group: &[ScriptedRequest], is_partial: bool) -> bool {
         for (index, ask) in group.iter().enumerate() {
             let bytes = request(ask);
             self.ledger.open(self.plan.number, *ask);
@@ -137,7 +137,7 @@ impl Http1Client {
                 let nonce = ask.nonce;
                 self.ledger.broke(format!("request {nonce} of c{number} was read and has no answer: {why}"));
             }
-            self.ledger.settle(ask.nonce, Outcome::Lost, None);
+            self.ledger.settle(ask.nonce, RequestOutcome::Lost, None);
         }
     }
 
@@ -149,8 +149,8 @@ impl Http1Client {
                 return self.ledger.broke(format!("c{} has an answer too many: {answer:?}", self.plan.number));
             };
             let outcome = match answer.status {
-                200 => Outcome::Answered,
-                status => Outcome::Refused(status),
+                200 => RequestOutcome::Answered,
+                status => RequestOutcome::Refused(status),
             };
             self.is_closing |= answer.closes;
             self.ledger.settle(ask.nonce, outcome, answer.echo);
@@ -195,7 +195,7 @@ struct Http1Answer {
     echo: Option<i32>,
 }
 
-fn request(ask: &Ask) -> Vec<u8> {
+fn request(ask: &ScriptedRequest) -> Vec<u8> {
     if ask.target == Target::Live {
         return b"GET /v2/health/live HTTP/1.1\r\nhost: s\r\n\r\n".to_vec();
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::runtime::clock;
 use crate::runtime::simulation::note;
-use crate::shard::simulation::plan::{Ask, Deed, Target};
+use crate::shard::simulation::plan::{Deed, ScriptedRequest, Target};
 use crate::time::Instant;
 
 /// How a request ended for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// With what it should.
     Answered,
     /// With an error, by its HTTP or gRPC status.
@@ -24,10 +24,10 @@ pub enum Outcome {
 
 struct LedgerEntry {
     client: u16,
-    ask: Ask,
+    ask: ScriptedRequest,
     /// When its last byte was on its way.
     sent_at: Option<Instant>,
-    outcome: Option<Outcome>,
+    outcome: Option<RequestOutcome>,
 }
 
 /// The ledger of one run.
@@ -58,7 +58,7 @@ impl Ledger {
     }
 
     /// A client begins to send a request.
-    pub fn open(&self, client: u16, ask: Ask) {
+    pub fn open(&self, client: u16, ask: ScriptedRequest) {
         note(|| format!("c{client} asks {ask:?}"));
         self.entries.borrow_mut().insert(ask.nonce, LedgerEntry { client, ask, sent_at: None, outcome: None });
     }
@@ -71,7 +71,7 @@ impl Ledger {
     }
 
     /// A request has ended; `echo` is what its answer says that it was.
-    pub fn settle(&self, nonce: i32, outcome: Outcome, echo: Option<i32>) {
+    pub fn settle(&self, nonce: i32, outcome: RequestOutcome, echo: Option<i32>) {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&nonce) else {
             drop(entries);
@@ -86,26 +86,26 @@ impl Ledger {
         self.count(&ask, outcome);
         match outcome {
             // gRPC sends what a model says, whatever its shape.
-            Outcome::Answered if ask.deed == Deed::WrongShape && ask.target != Target::Missing => {}
-            Outcome::Answered if ask.target != Target::Live && echo != Some(nonce) => {
+            RequestOutcome::Answered if ask.deed == Deed::WrongShape && ask.target != Target::Missing => {}
+            RequestOutcome::Answered if ask.target != Target::Live && echo != Some(nonce) => {
                 self.broke(format!("request {nonce} of c{client} has the answer of {echo:?}"));
             }
-            Outcome::Answered if ask.target == Target::Missing || !may_succeed(&ask) => {
+            RequestOutcome::Answered if ask.target == Target::Missing || !may_succeed(&ask) => {
                 self.broke(format!("request {nonce} of c{client} cannot succeed and did"));
             }
-            Outcome::Refused(_) | Outcome::Lost if self.is_calm => {
+            RequestOutcome::Refused(_) | RequestOutcome::Lost if self.is_calm => {
                 self.broke(format!("request {nonce} of c{client} failed, and nothing was wrong"));
             }
-            Outcome::Answered | Outcome::Refused(_) | Outcome::Lost => {}
+            RequestOutcome::Answered | RequestOutcome::Refused(_) | RequestOutcome::Lost => {}
         }
     }
 
-    fn count(&self, ask: &Ask, outcome: Outcome) {
+    fn count(&self, ask: &ScriptedRequest, outcome: RequestOutcome) {
         let counter = match outcome {
             _ if ask.target == Target::Live => return,
-            Outcome::Answered => &self.counts.answered,
-            Outcome::Refused(_) => &self.counts.refused,
-            Outcome::Lost => &self.counts.lost,
+            RequestOutcome::Answered => &self.counts.answered,
+            RequestOutcome::Refused(_) => &self.counts.refused,
+            RequestOutcome::Lost => &self.counts.lost,
         };
         counter.set(counter.get() + 1);
     }
@@ -127,7 +127,7 @@ impl Ledger {
 }
 
 /// Whether the model answers such a request with its echo.
-fn may_succeed(ask: &Ask) -> bool {
+fn may_succeed(ask: &ScriptedRequest) -> bool {
     match ask.deed {
         Deed::Echo => true,
         Deed::Hang => ask.target != Target::Flight,

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use crate::backend::{Threads, threads};
-use crate::runtime::simulation::{self, PlantedFault, SimulationEnd};
+use crate::runtime::simulation::{self, SimulatedFault, SimulationEnd};
 use crate::shard::simulation::plan::RunPlan;
 
 /// Runs in `cargo test`.
@@ -82,7 +82,7 @@ fn the_same_seed_is_the_same_run() {
 fn planted_faults_are_found() {
     threads::enter(1, |threads| {
         let mut missed = Vec::new();
-        for fault in PlantedFault::ALL {
+        for fault in SimulatedFault::ALL {
             simulation::plant(Some(fault));
             let mut runs = (0..PLANTED_RUNS).map(|seed| (seed, simulate(seed, threads)));
             match runs.find(|(_, broken)| !broken.is_empty()) {

@@ -43,7 +43,7 @@ pub struct ClientPlan {
     pub protocol: ClientProtocol,
     pub rules: LinkRules,
     /// What it asks, in groups that it sends without waiting for answers in between.
-    pub groups: Vec<Vec<Ask>>,
+    pub groups: Vec<Vec<ScriptedRequest>>,
     /// The longest pause between two groups.
     pub pause_max: Duration,
     pub manner: Manner,
@@ -79,7 +79,7 @@ pub enum Manner {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ScriptedRequest {
     /// Tells it from all others of the run; its answer echoes it.
     pub nonce: i32,
     pub target: Target,
@@ -269,7 +269,7 @@ impl Drawing {
         }
     }
 
-    fn ask(&mut self) -> Ask {
+    fn ask(&mut self) -> ScriptedRequest {
         self.nonce += 1;
         let target = match self.below(20) {
             0 => Target::Live,
@@ -278,7 +278,7 @@ impl Drawing {
             6..=9 => Target::Flight,
             _ => Target::Worker,
         };
-        Ask {
+        ScriptedRequest {
             nonce: self.nonce,
             target,
             deed: if self.ill(20) { self.one_of(&Deed::ILL) } else { Deed::Echo },

@@ -20,7 +20,7 @@ use crate::queue::sync::SegQueue;
 use crate::queue::worker::{Worker, WorkerStep};
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
-use crate::runtime::simulation::{self, PlantedFault, is_planted, note};
+use crate::runtime::simulation::{self, SimulatedFault, is_planted, note};
 use crate::scheduler::QueueBounds;
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
 use crate::shard::receive_budget::ProcessReceiveBudget;
@@ -64,7 +64,7 @@ pub struct World {
 }
 
 /// A model on workers, and a producer for each shard.
-struct NewModel {
+struct FreshModel {
     served: Arc<ServedModel>,
     producers: Vec<QueueProducer>,
 }
@@ -135,7 +135,7 @@ impl World {
         let flight = self.model("flight", Some(self.plan.run_max));
         self.workers = [&new, &flight].iter().flat_map(|new| self.start_workers(&new.served)).collect();
         let mut parts: Vec<Vec<_>> = (0..self.plan.shards).map(|_| Vec::new()).collect();
-        for NewModel { served, producers } in [new, flight] {
+        for FreshModel { served, producers } in [new, flight] {
             for (parts, producer) in parts.iter_mut().zip(producers) {
                 parts.push((Arc::clone(&served), Some(producer)));
             }
@@ -163,14 +163,14 @@ impl World {
     }
 
     /// A model on workers.
-    fn model(&self, name: &str, flight: Option<Duration>) -> NewModel {
+    fn model(&self, name: &str, flight: Option<Duration>) -> FreshModel {
         let plan = &self.plan;
         let bounds = QueueBounds { requests: plan.waiting_max, bytes: 1 << 20 };
         let (model_queue, producers) = ModelQueue::new(plan.policy.clone(), bounds, plan.shards, plan.workers);
         let loaded = Arc::new(SimulatedModel { flight, failures: AtomicU64::new(plan.renew_failures) });
         let placement = Placement::Worker(model_queue);
         let served = Arc::new(ServedModel::new(echo_spec(name), 1, loaded, placement, plan.shards));
-        NewModel { served, producers }
+        FreshModel { served, producers }
     }
 
     fn start_workers(&self, served: &Arc<ServedModel>) -> Vec<Task<()>> {
@@ -179,7 +179,7 @@ impl World {
 
     /// Replaces the model on workers at a time, as the control thread does.
     fn reload(&self, at: Duration) -> impl Future<Output = (Arc<ServedModel>, Vec<Task<()>>)> + use<> {
-        let NewModel { served, producers } = self.model("worker", None);
+        let FreshModel { served, producers } = self.model("worker", None);
         let (old, context, events) = (Arc::clone(&self.models[0]), Arc::clone(&self.context), Arc::clone(&self.events));
         let (threads, run_max, ledger) = (self.threads.clone(), self.plan.run_max, Rc::clone(&self.ledger));
         async move {
@@ -311,7 +311,7 @@ async fn work(
             WorkPoll::Work(work) => work,
             WorkPoll::Sleep(until) => {
                 let sleeper = Rc::clone(&worker);
-                let is_deaf = is_planted(PlantedFault::WakeLost) && simulation::percent(20);
+                let is_deaf = is_planted(SimulatedFault::WakeLost) && simulation::percent(20);
                 simulation::until(move || !sleeper.borrow().is_parked() && !is_deaf, until).await;
                 worker.borrow().end_sleep();
                 turns += 1;
