@@ -54,6 +54,9 @@ pub enum SimulationEnd {
     Endless,
 }
 
+/// Something that a task waits for without a waker.
+type Condition = Box<dyn Fn() -> bool>;
+
 /// The state of one run.
 struct Simulation {
     now: Cell<Instant>,
@@ -61,7 +64,7 @@ struct Simulation {
     ready: RefCell<Vec<Runnable>>,
     timers: RefCell<TimerQueue>,
     /// What nobody wakes for, looked at after each step.
-    conditions: RefCell<Vec<(Box<dyn Fn() -> bool>, Waker)>>,
+    conditions: RefCell<Vec<(Condition, Waker)>>,
     ports: RefCell<HashMap<RawFd, Rc<Port>>>,
     timeline: RefCell<Timeline>,
 }

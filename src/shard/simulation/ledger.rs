@@ -46,6 +46,15 @@ pub struct LedgerCounts {
     pub lost: Cell<u64>,
 }
 
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct RunResult {
+    /// The promises that were broken.
+    pub broken: Vec<String>,
+    /// Inference requests that were answered, refused and lost.
+    pub counts: [u64; 3],
+}
+
 impl Ledger {
     pub fn new(is_calm: bool) -> Self {
         Self { is_calm, entries: RefCell::default(), broken: RefCell::default(), counts: LedgerCounts::default() }
@@ -116,13 +125,14 @@ impl Ledger {
         sent_at.max(accepted_at).map_or(Duration::ZERO, |since| began_at.since(since))
     }
 
-    /// All promises that were broken, those that nobody said among them.
-    pub fn close(&self) -> Vec<String> {
+    /// The result, with the promises that were broken without a word.
+    pub fn close(&self) -> RunResult {
         let mut broken = self.broken.take();
         for (nonce, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.outcome.is_none()) {
             broken.push(format!("request {nonce} of c{} has no outcome", entry.client));
         }
-        broken
+        let LedgerCounts { answered, refused, lost } = &self.counts;
+        RunResult { broken, counts: [answered, refused, lost].map(Cell::get) }
     }
 }
 

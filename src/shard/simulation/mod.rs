@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 
 use crate::backend::{Threads, threads};
 use crate::runtime::simulation::{self, SimulatedFault, SimulationEnd};
+use crate::shard::simulation::ledger::RunResult;
 use crate::shard::simulation::plan::RunPlan;
 
 /// Runs in `cargo test`.
@@ -21,18 +22,20 @@ const RUNS: u64 = 10_000;
 /// Seeds in which each planted fault is found.
 const PLANTED_RUNS: u64 = 600;
 
-/// Runs a seed; the promises that were broken.
-fn simulate(seed: u64, threads: &Threads) -> Vec<String> {
+/// Runs a seed.
+fn simulate(seed: u64, threads: &Threads) -> RunResult {
     let plan = RunPlan::new(seed);
     // They only name the ports.
     let sockets = (0..plan.shards).map(|_| OwnedFd::from(File::open("/dev/null").unwrap())).collect();
+    let failed = |text: &str| RunResult { broken: vec![text.to_owned()], ..RunResult::default() };
     match simulation::run(seed, world::run(plan, threads.clone(), sockets)) {
-        Ok(broken) => broken,
-        Err(SimulationEnd::Dry) => vec!["nothing happens any more, and the run is not over".to_owned()],
-        Err(SimulationEnd::Endless) => vec!["the run has no end".to_owned()],
+        Ok(result) => result,
+        Err(SimulationEnd::Dry) => failed("nothing happens any more, and the run is not over"),
+        Err(SimulationEnd::Endless) => failed("the run has no end"),
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test is told its seed by the environment")]
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -59,11 +62,26 @@ fn whatever_happens_each_request_has_one_outcome_and_nothing_is_left() {
         None => 0..variable("DEUTERON_SIMULATIONS").unwrap_or(RUNS),
     };
     threads::enter(1, |threads| {
-        let runs = seeds.map(|seed| (seed, simulate(seed, threads)));
-        let failed: Vec<_> = runs.filter(|(_, broken)| !broken.is_empty()).take(FAILURES_MAX).collect();
+        let (mut failed, mut counts, is_whole) = (Vec::new(), [0; 3], seeds.clone().count() > 1_000);
+        for seed in seeds {
+            let result = simulate(seed, threads);
+            counts.iter_mut().zip(result.counts).for_each(|(sum, count)| *sum += count);
+            if !result.broken.is_empty() {
+                failed.push((seed, result.broken));
+            }
+            if failed.len() == FAILURES_MAX {
+                break;
+            }
+        }
         // Once more, for its story.
         failed.last().iter().for_each(|(seed, _)| drop(simulate(*seed, threads)));
         assert!(failed.is_empty(), "{}", report(&failed));
+        let [answered, refused, lost] = counts;
+        println!("{answered} requests were answered, {refused} refused, {lost} lost with their connections");
+        assert!(
+            !is_whole || answered > refused && refused > lost && lost > 0,
+            "the runs are of every kind: {counts:?}"
+        );
     });
 }
 
@@ -86,7 +104,7 @@ fn planted_faults_are_found() {
         let mut missed = Vec::new();
         for fault in SimulatedFault::ALL {
             simulation::plant(Some(fault));
-            let mut runs = (0..PLANTED_RUNS).map(|seed| (seed, simulate(seed, threads)));
+            let mut runs = (0..PLANTED_RUNS).map(|seed| (seed, simulate(seed, threads).broken));
             match runs.find(|(_, broken)| !broken.is_empty()) {
                 Some((seed, broken)) => println!("{fault:?} is found by seed {seed}: {}", broken.join("; ")),
                 None => missed.push(fault),

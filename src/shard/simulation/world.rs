@@ -25,7 +25,7 @@ use crate::scheduler::QueueBounds;
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::simulation::backend::{SimulatedModel, echo_spec};
-use crate::shard::simulation::ledger::Ledger;
+use crate::shard::simulation::ledger::{Ledger, RunResult};
 use crate::shard::simulation::plan::{ClientPlan, ClientProtocol, RunPlan};
 use crate::shard::simulation::{grpc_client, http1_client};
 use crate::shard::thread::ShardParts;
@@ -69,8 +69,8 @@ struct FreshModel {
     producers: Vec<QueueProducer>,
 }
 
-/// Runs a plan; the promises that were broken.
-pub async fn run(plan: RunPlan, threads: Threads, sockets: Vec<OwnedFd>) -> Vec<String> {
+/// Runs a plan.
+pub async fn run(plan: RunPlan, threads: Threads, sockets: Vec<OwnedFd>) -> RunResult {
     let ledger = Rc::new(Ledger::new(plan.is_calm));
     let mut world = World::new(plan, threads, Rc::clone(&ledger));
     let running = world.play(sockets);
