@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use crossbeam_queue::SegQueue;
 use futures_lite::FutureExt;
 
 use crate::backend::Threads;
@@ -16,7 +17,6 @@ use crate::policy::ConnectionTimeouts;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::model_queue::{ModelQueue, NextWork, WorkPoll};
 use crate::queue::served_model::{Placement, ServedModel};
-use crate::queue::sync::SegQueue;
 use crate::queue::worker::{Worker, WorkerStep};
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
