@@ -41,11 +41,13 @@ use crate::queue::queued_request::{QueueRefusal, QueuedRequest, RequestSize};
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::response_order::ResponseOrder;
 use crate::queue::sync::{self, AtomicBool, Mutex, MutexGuard};
+#[cfg(test)]
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::scheduler::sequence::{SequencePolicy, Sequences};
 use crate::scheduler::{Claims, Entry, Policy, QueueBounds, ReleaseReason, Scheduler, TimeoutAction};
 
 pub use crate::queue::model_queue::counters::batch_sizes;
-pub use crate::queue::model_queue::in_flight::NextWork;
+pub use crate::queue::model_queue::in_flight::{NextWork, WorkPoll};
 pub use crate::queue::model_queue::sequence_queue::SequenceCounts;
 
 /// The queue of one model version, shared by shards and instances.
@@ -189,6 +191,10 @@ impl ModelQueue {
 
     /// A request left the queue: an instance took it, or its shard withdrew it.
     pub fn leave(&self, room: RequestSize) {
+        #[cfg(test)]
+        if is_planted(SimulatedFault::PlaceKept) {
+            return;
+        }
         self.admission.leave(room);
     }
 

@@ -8,7 +8,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::{InFlightState, Instance, Threads, answering};
+use crate::error::Error;
 use crate::queue::given_up::WorkerRuns;
+#[cfg(test)]
+use crate::queue::model_queue::WorkPoll;
 use crate::queue::model_queue::{ModelQueue, NextWork};
 use crate::queue::served_model::{GoneInstance, RunOutcome, ServedModel, renew_guarded, run_guarded};
 use crate::runtime::clock;
@@ -53,67 +56,163 @@ fn serve(
     served: &Arc<ServedModel>,
     model_queue: &Arc<ModelQueue>,
     parking: usize,
-    mut instance: Box<dyn Instance>,
+    instance: Box<dyn Instance>,
     threads: &Threads,
     warn: fn(&str),
 ) {
-    let name = model_queue.parkings().get(parking).map_or("", |parking| parking.name());
     if model_queue.parkings().get(parking).is_some_and(|parking| parking.is_passive()) {
         return model_queue.wait_stopped(parking, clock::now);
     }
-    let waker = model_queue
-        .parkings()
-        .get(parking)
-        .map_or_else(|| Waker::noop().clone(), |parking| Waker::from(Arc::clone(parking)));
-    let runs = WorkerRuns::new(served, parking);
-    let prepare = |instance: &mut dyn Instance| {
-        instance.set_waker(waker.clone());
-        runs.watch(served, instance);
-    };
-    let make = || {
-        let mut new = served.loaded.new_instance(threads)?;
-        prepare(&mut *new);
-        Ok(new)
-    };
-    prepare(&mut *instance);
+    let mut worker = Worker::new((served, model_queue, parking), instance, threads, warn);
     loop {
-        // Another instance, another file.
-        let file = instance.event_source();
-        let mut poll_flight = || answering(|| poll_guarded(&mut *instance));
-        let ran = match model_queue.next_beside(parking, clock::now, &mut poll_flight, file.as_deref()) {
-            NextWork::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
-            NextWork::Lost => {
-                warn(&format!("instance '{name}' of '{}' was lost and is recreated", served.spec.name));
-                renew_guarded(&mut instance, make)
+        let work = worker.next();
+        match worker.handle_work(work) {
+            WorkerStep::Next => {}
+            WorkerStep::Ended => return,
+            WorkerStep::Renew => {
+                let mut pause = RENEW_PAUSE_MIN;
+                while wait_for_attempt(served, model_queue, parking, pause) {
+                    pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
+                    if worker.try_renew() {
+                        break;
+                    }
+                }
             }
-            NextWork::Ended => return,
+        }
+    }
+}
+
+/// The instance of a worker and what becomes of it: all of the loop of [`run`] but its sleeps, so that a simulation takes
+/// the same steps without a thread.
+pub(crate) struct Worker {
+    served: Arc<ServedModel>,
+    model_queue: Arc<ModelQueue>,
+    parking: usize,
+    instance: Box<dyn Instance>,
+    maker: InstanceMaker,
+    warn: fn(&str),
+}
+
+/// Makes the instances of one worker.
+struct InstanceMaker {
+    served: Arc<ServedModel>,
+    runs: Arc<WorkerRuns>,
+    waker: Waker,
+    threads: Threads,
+}
+
+/// What a worker does after its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerStep {
+    /// The next work.
+    Next,
+    /// It ends.
+    Ended,
+    /// Its instance is lost: it pauses, and tries to make another one.
+    Renew,
+}
+
+impl InstanceMaker {
+    fn prepare(&self, instance: &mut dyn Instance) {
+        instance.set_waker(self.waker.clone());
+        self.runs.watch(&self.served, instance);
+    }
+
+    fn make(&self) -> Result<Box<dyn Instance>, Error> {
+        let mut new = self.served.loaded.new_instance(&self.threads)?;
+        self.prepare(&mut *new);
+        Ok(new)
+    }
+}
+
+impl Worker {
+    /// The worker with this parking of a model.
+    pub(crate) fn new(
+        (served, model_queue, parking): (&Arc<ServedModel>, &Arc<ModelQueue>, usize),
+        mut instance: Box<dyn Instance>,
+        threads: &Threads,
+        warn: fn(&str),
+    ) -> Self {
+        let own = model_queue.parkings().get(parking);
+        let waker = own.map_or_else(|| Waker::noop().clone(), |parking| Waker::from(Arc::clone(parking)));
+        let runs = WorkerRuns::new(served, parking);
+        let maker = InstanceMaker { served: Arc::clone(served), runs, waker, threads: threads.clone() };
+        maker.prepare(&mut *instance);
+        Self { served: Arc::clone(served), model_queue: Arc::clone(model_queue), parking, instance, maker, warn }
+    }
+
+    /// The next work; sleeps until there is some.
+    fn next(&mut self) -> NextWork {
+        // Another instance, another file.
+        let file = self.instance.event_source();
+        let instance = &mut self.instance;
+        let mut poll_flight = || answering(|| poll_guarded(&mut **instance));
+        self.model_queue.next_beside(self.parking, clock::now, &mut poll_flight, file.as_deref())
+    }
+
+    /// The next work, or until when it may sleep.
+    #[cfg(test)]
+    pub(crate) fn poll_next(&mut self) -> WorkPoll {
+        let instance = &mut self.instance;
+        let mut poll_flight = || answering(|| poll_guarded(&mut **instance));
+        self.model_queue.poll_beside(self.parking, clock::now, &mut poll_flight)
+    }
+
+    /// Whether it was not woken since [`Self::poll_next`] said that it may sleep.
+    #[cfg(test)]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.model_queue.parkings().get(self.parking).is_some_and(|parking| parking.is_parked())
+    }
+
+    /// Its sleep is over, because the time is.
+    #[cfg(test)]
+    pub(crate) fn end_sleep(&self) {
+        self.model_queue.parkings().get(self.parking).map(|parking| parking.set_parked(false));
+    }
+
+    /// Does it.
+    pub(crate) fn handle_work(&mut self, work: NextWork) -> WorkerStep {
+        let Self { instance, maker, .. } = self;
+        let ran = match work {
+            NextWork::Batch(batch) => answering(|| run_guarded(instance, batch, || maker.make())),
+            NextWork::Lost => {
+                self.warn("was lost and is recreated");
+                renew_guarded(&mut self.instance, || self.maker.make())
+            }
+            NextWork::Ended => return WorkerStep::Ended,
         };
         // Counted as lost already, and its state may be.
-        let was_given_up = runs.take_given_up();
-        match if was_given_up { renew_guarded(&mut instance, make) } else { ran } {
-            RunOutcome::Well => continue,
+        let was_given_up = self.maker.runs.take_given_up();
+        let maker = &self.maker;
+        match if was_given_up { renew_guarded(&mut self.instance, || maker.make()) } else { ran } {
+            RunOutcome::Well => return WorkerStep::Next,
             RunOutcome::Renewed if was_given_up => {
-                handle_restored(served, model_queue, parking);
-                continue;
+                handle_restored(&self.served, &self.model_queue, self.parking);
+                return WorkerStep::Next;
             }
             RunOutcome::Renewed => {
-                model_queue.handle_instance_lost(parking, true, clock::now());
-                continue;
+                self.model_queue.handle_instance_lost(self.parking, true, clock::now());
+                return WorkerStep::Next;
             }
             RunOutcome::Dead if was_given_up => {}
-            RunOutcome::Dead => handle_lost(served, model_queue, parking),
+            RunOutcome::Dead => handle_lost(&self.served, &self.model_queue, self.parking),
         }
-        warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
-        let mut pause = RENEW_PAUSE_MIN;
-        while wait_for_attempt(served, model_queue, parking, pause) {
-            pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
-            if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
-                instance = new;
-                handle_restored(served, model_queue, parking);
-                warn(&format!("instance '{name}' of '{}' serves again", served.spec.name));
-                break;
-            }
-        }
+        self.warn("was lost and cannot be recreated yet");
+        WorkerStep::Renew
+    }
+
+    /// Tries to make another instance in the place of a lost one; whether that went well.
+    pub(crate) fn try_renew(&mut self) -> bool {
+        let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(|| self.maker.make())) else { return false };
+        self.instance = new;
+        handle_restored(&self.served, &self.model_queue, self.parking);
+        self.warn("serves again");
+        true
+    }
+
+    fn warn(&self, what: &str) {
+        let name = self.model_queue.parkings().get(self.parking).map_or("", |parking| parking.name());
+        (self.warn)(&format!("instance '{name}' of '{}' {what}", self.served.spec.name));
     }
 }
 
@@ -172,7 +271,6 @@ mod tests {
     use crate::backend::gpu::driver::GpuFault;
     use crate::backend::gpu::fake::Fake;
     use crate::backend::{Batch, LoadedModel, gpu, threads};
-    use crate::error::Error;
     use crate::model::ModelSpec;
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::queue::completions::Completions;

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(test)]
+use crate::runtime::simulation;
 use crate::time::Instant;
 
 /// How long a thread reuses a reading of the wall clock, which may be set meanwhile.
@@ -21,6 +23,10 @@ static START: OnceLock<std::time::Instant> = OnceLock::new();
 /// Time since the first call, which `main` makes at start.
 #[expect(clippy::disallowed_methods, reason = "this is the clock that all other code gets passed in")]
 pub fn now() -> Instant {
+    #[cfg(test)]
+    if let Some(now) = simulation::now() {
+        return now;
+    }
     let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
     Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -76,6 +82,10 @@ pub fn monotonic_at_start() -> u64 {
 
 #[expect(clippy::disallowed_methods, reason = "the date is read nowhere else")]
 fn wall_millis() -> u64 {
+    #[cfg(test)]
+    if let Some(now) = simulation::now() {
+        return simulation::EPOCH_MILLIS.saturating_add(millis(now));
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

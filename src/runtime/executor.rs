@@ -13,6 +13,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::runtime::clock;
 use crate::runtime::ring;
 use crate::runtime::ring::{DriverKind, Ring, SleepFuture};
+#[cfg(test)]
+use crate::runtime::simulation;
 use crate::time::Instant;
 
 /// Entries of glommio's rings: one for each waiting socket; glommio queues more than that.
@@ -124,6 +126,10 @@ impl<T> Future for Task<T> {
 
 /// Starts a task on this thread.
 pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
+    #[cfg(test)]
+    if simulation::is_running() {
+        return Task::Ring(simulation::spawn(future));
+    }
     match ring::current() {
         Some(_) => Task::Ring(ring::spawn(future)),
         None => Task::Glommio(glommio::spawn_local(future)),
@@ -133,6 +139,10 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
 /// Starts a task that must run within `latency` after it is woken, however busy the thread is. Our own ring needs
 /// nothing special: each ready task runs once per turn.
 pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = T> + 'static) -> Task<T> {
+    #[cfg(test)]
+    if simulation::is_running() {
+        return Task::Ring(simulation::spawn(future));
+    }
     if ring::current().is_some() {
         return Task::Ring(ring::spawn(future));
     }
@@ -152,6 +162,10 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
 
 /// Waits until an instant.
 pub async fn sleep_until(at: Instant) {
+    #[cfg(test)]
+    if simulation::is_running() {
+        return simulation::sleep_until(at).await;
+    }
     match ring::current() {
         Some(ring) => SleepFuture::until(ring, at).await,
         None => glommio::timer::sleep(at.since(clock::now())).await,

@@ -6,5 +6,7 @@ pub mod claim;
 pub mod clock;
 pub mod executor;
 pub mod ring;
+#[cfg(test)]
+pub mod simulation;
 pub mod socket;
 pub mod wake_file;

@@ -16,6 +16,8 @@ use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive};
 
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
+#[cfg(test)]
+use crate::runtime::simulation::{self, SimulatedListener, SimulatedStream};
 
 /// Silence after which the kernel probes whether a peer is still there: streams of HTTP/2 may be quiet without limit.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
@@ -42,6 +44,8 @@ pub struct Listener {
 enum AcceptFuture {
     Glommio(TcpListener),
     Ring(RefCell<RingAcceptor>),
+    #[cfg(test)]
+    Simulated(SimulatedListener),
 }
 
 impl Listener {
@@ -53,6 +57,18 @@ impl Listener {
     #[expect(unsafe_code, reason = "glommio takes a configured socket only by its descriptor")]
     pub fn new(socket: OwnedFd, is_lent: bool, write_timeout: Duration) -> io::Result<Self> {
         let socket = RawSocket::from(socket);
+        #[cfg(test)]
+        if let Some(listener) = simulation::listener(socket.as_raw_fd()) {
+            let accepting = AcceptFuture::Simulated(listener);
+            return Ok(Self {
+                accepting,
+                raw: socket,
+                is_lent,
+                is_local: false,
+                is_stopped: Cell::new(false),
+                group: Arc::new([]),
+            });
+        }
         socket.set_nonblocking(true)?;
         let is_local = socket.domain()? == Domain::UNIX;
         if !is_local {
@@ -81,6 +97,10 @@ impl Listener {
     /// Begins no more handshakes: the kernel refuses them at once, as where nobody listens. Handshakes that have begun go
     /// on and are still accepted. If the kernel does not know how, connections are made until [`Self::stop`].
     pub fn stop_handshakes(&self) {
+        #[cfg(test)]
+        if let AcceptFuture::Simulated(listener) = &self.accepting {
+            return listener.stop_handshakes();
+        }
         // A socket that is bound to a device hears only what comes by that device, also where there is none of that number.
         // All of a group at once: while one is bound and another is not, the kernel gives some handshakes to the one that
         // is bound, which drops them.
@@ -96,12 +116,18 @@ impl Listener {
         match &self.accepting {
             AcceptFuture::Ring(acceptor) => acceptor.borrow_mut().stop(),
             AcceptFuture::Glommio(_) => self.stop(),
+            #[cfg(test)]
+            AcceptFuture::Simulated(_) => self.stop(),
         }
     }
 
     /// Stops listening at once, and ends [`Self::accept`] with an error. Dropping the listener alone would leave the
     /// socket open as long as the ring still polls it.
     pub fn stop(&self) {
+        #[cfg(test)]
+        if let AcceptFuture::Simulated(listener) = &self.accepting {
+            return listener.stop();
+        }
         self.is_stopped.set(true);
         // It fails only on a socket that does not listen any more.
         let _ = self.raw.shutdown(Shutdown::Both);
@@ -124,6 +150,8 @@ impl Listener {
             AcceptFuture::Ring(acceptor) => {
                 Socket::Ring(Box::new(poll_fn(|context| acceptor.borrow_mut().poll_accept(context)).await?))
             }
+            #[cfg(test)]
+            AcceptFuture::Simulated(listener) => Socket::Simulated(listener.accept().await?),
         })
     }
 }
@@ -240,6 +268,9 @@ pub enum Socket {
     Glommio(Box<TcpStream>),
     /// On our own ring.
     Ring(Box<RingStream>),
+    /// Nowhere: bytes that a test cuts, delays and loses.
+    #[cfg(test)]
+    Simulated(SimulatedStream),
 }
 
 impl ByteStream for Socket {
@@ -253,6 +284,8 @@ impl ByteStream for Socket {
         match self {
             Self::Glommio(stream) => Pin::new(&mut **stream).poll_read(context, space),
             Self::Ring(stream) => stream.poll_read(context, space),
+            #[cfg(test)]
+            Self::Simulated(stream) => stream.poll_read(context, space),
         }
     }
 
@@ -260,6 +293,8 @@ impl ByteStream for Socket {
         match self {
             Self::Glommio(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
             Self::Ring(stream) => stream.poll_write(context, bytes),
+            #[cfg(test)]
+            Self::Simulated(stream) => stream.poll_write(context, bytes),
         }
     }
 
@@ -267,6 +302,8 @@ impl ByteStream for Socket {
         match self {
             Self::Glommio(_) => Poll::Ready(Ok(())),
             Self::Ring(stream) => stream.poll_written(context),
+            #[cfg(test)]
+            Self::Simulated(stream) => stream.poll_written(context),
         }
     }
 
@@ -274,10 +311,16 @@ impl ByteStream for Socket {
         match self {
             Self::Glommio(_) => false,
             Self::Ring(stream) => stream.write_behind(bytes),
+            #[cfg(test)]
+            Self::Simulated(stream) => stream.write_behind(bytes),
         }
     }
 
     fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        #[cfg(test)]
+        if let Self::Simulated(stream) = self {
+            return stream.try_write_vectored(parts);
+        }
         match send_vectored(&SockRef::from(&self.descriptor()), parts) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             other => other,
@@ -287,10 +330,7 @@ impl ByteStream for Socket {
     async fn write_all(&mut self, head: &mut Vec<u8>, body: &[Bytes], mut moved: impl FnMut(usize)) -> io::Result<()> {
         poll_fn(|context| self.poll_written(context)).await?;
         let total = head.len() + body.iter().map(Bytes::len).sum::<usize>();
-        if total == head.len()
-            && let Self::Ring(stream) = self
-            && stream.write_behind(head)
-        {
+        if total == head.len() && self.write_behind(head) {
             moved(total);
             return Ok(());
         }
@@ -309,6 +349,11 @@ impl ByteStream for Socket {
                         stream.writable().await?;
                         continue;
                     }
+                    #[cfg(test)]
+                    Self::Simulated(stream) => {
+                        stream.writable().await?;
+                        continue;
+                    }
                 };
             }
             if count == 0 {
@@ -321,10 +366,18 @@ impl ByteStream for Socket {
     }
 
     fn is_reset(&self) -> bool {
+        #[cfg(test)]
+        if let Self::Simulated(stream) = self {
+            return stream.is_reset();
+        }
         SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
     }
 
     fn is_hung_up(&self) -> bool {
+        #[cfg(test)]
+        if let Self::Simulated(stream) = self {
+            return stream.is_hung_up();
+        }
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let descriptor = self.descriptor();
         let mut polled = [PollFd::new(&descriptor, PollFlags::RDHUP)];
@@ -333,6 +386,10 @@ impl ByteStream for Socket {
     }
 
     fn unacknowledged(&self) -> usize {
+        #[cfg(test)]
+        if let Self::Simulated(stream) = self {
+            return stream.unacknowledged();
+        }
         let mut count: libc::c_int = 0;
         #[expect(unsafe_code, reason = "rustix has no function for this ioctl")]
         // SAFETY: SIOCOUTQ writes one int, to a place that lives for the call; the descriptor is borrowed and open.
@@ -341,11 +398,19 @@ impl ByteStream for Socket {
     }
 
     fn reset_at_close(&self) {
+        #[cfg(test)]
+        if let Self::Simulated(stream) = self {
+            return stream.reset_at_close();
+        }
         // It fails only on a socket that is not connected any more.
         let _ = SockRef::from(&self.descriptor()).set_linger(Some(Duration::ZERO));
     }
 
     fn peer(&self) -> Option<SocketAddr> {
+        #[cfg(test)]
+        if let Self::Simulated(stream) = self {
+            return stream.peer();
+        }
         SockRef::from(&self.descriptor()).peer_addr().ok()?.as_socket()
     }
 
@@ -355,6 +420,8 @@ impl ByteStream for Socket {
         match self {
             Self::Glommio(stream) => stream.shutdown(Shutdown::Write).await.map_err(io::Error::from),
             Self::Ring(stream) => stream.shutdown_write(),
+            #[cfg(test)]
+            Self::Simulated(stream) => stream.shutdown_write(),
         }
     }
 }
@@ -366,6 +433,8 @@ impl Socket {
             // SAFETY: the descriptor is owned by the stream, which outlives the borrow.
             Self::Glommio(stream) => unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) },
             Self::Ring(stream) => stream.descriptor().as_fd(),
+            #[cfg(test)]
+            Self::Simulated(_) => unreachable!("what asks for a descriptor asks the simulated stream before"),
         }
     }
 }

@@ -18,6 +18,8 @@ use crate::limits::{
     ADMIN_CONNECTIONS_MAX, CONNECTION_NOTICE_PAUSE, CONNECTIONS_LEAVING_MAX, CONNECTIONS_RESERVED, DRAIN_GRACE,
     EVICTION_CANDIDATES_MAX, MEMORY_HEAVY_SIZE, METRICS_CONNECTIONS_MAX, REST_TIMEOUT,
 };
+#[cfg(test)]
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::shard::keys::ConnectionRights;
 use crate::time::Instant;
 
@@ -366,6 +368,12 @@ impl Connections {
         self.watches.borrow().len()
     }
 
+    /// Slots that are taken or about to be given up.
+    #[cfg(test)]
+    pub fn taken(&self) -> usize {
+        self.taken.iter().map(Cell::get).sum::<usize>() + self.leaving.get()
+    }
+
     /// Whether none is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -524,6 +532,10 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let connections = &self.connections;
         connections.watches.borrow_mut().try_remove(self.key);
+        #[cfg(test)]
+        if is_planted(SimulatedFault::SlotKept) {
+            return;
+        }
         match self.watch.evicted_at() {
             Some(_) => connections.leaving.set(connections.leaving.get().saturating_sub(1)),
             None => connections.count(self.watch.slot, -1),

@@ -33,6 +33,7 @@ use crate::shard::reply_stream::ReplyStream;
 use crate::shard::tracing::HttpTrace;
 use crate::shard::{ServerContext, Shard, grpc, rest};
 use crate::time::Instant;
+use crate::wire::http2::error::ErrorCode;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
 
@@ -382,7 +383,11 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
                     answer(shard, link, stream, (message, memory), departure)
                 });
             }
-            Some(ConnectionEvent::Fault { stream, fault }) => grpc::refuse(link, stream, fault),
+            Some(ConnectionEvent::Fault { stream, fault }) => {
+                grpc::refuse(link, stream, fault);
+                // What works on it has nobody to answer.
+                link.reset(stream, ErrorCode::Cancel);
+            }
             Some(ConnectionEvent::Next(stream)) => link.wake(stream),
             Some(ConnectionEvent::Reset { stream, code }) => link.reset(stream, code),
         }

@@ -28,6 +28,8 @@ use crate::queue::queued_request::{QueueRefusal, QueuedRequest, deadline_exceede
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
 use crate::runtime::executor;
+#[cfg(test)]
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::call_chain::check_free;
@@ -375,6 +377,8 @@ pub(super) async fn unless_late<T>(
     answer: impl Future<Output = Result<T, Error>>,
     deadline: Option<Instant>,
 ) -> Result<T, Error> {
+    #[cfg(test)]
+    let deadline = deadline.filter(|_| !is_planted(SimulatedFault::DeadlineIgnored));
     let Some(deadline) = deadline else { return answer.await };
     let late = async {
         sleep_until(deadline).await;

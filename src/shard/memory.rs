@@ -16,7 +16,11 @@ impl Shard {
     }
 
     /// Refuses what a reserved slot is not for, and what there is no memory for.
-    pub fn check_capacity(&self, reserved_for: Option<ReservedFor>, category: Option<ApiCategory>) -> Result<(), Error> {
+    pub fn check_capacity(
+        &self,
+        reserved_for: Option<ReservedFor>,
+        category: Option<ApiCategory>,
+    ) -> Result<(), Error> {
         if !matches!(category, Some(ApiCategory::Inference | ApiCategory::SharedMemory)) {
             return Ok(());
         }

@@ -47,6 +47,8 @@ pub mod server_context;
 pub mod session;
 pub mod shared_cache;
 pub mod shared_memory;
+#[cfg(test)]
+mod simulation;
 pub mod stream;
 pub mod supervisor;
 pub mod thread;
@@ -54,6 +56,8 @@ pub mod tls;
 pub mod tls_configs;
 pub mod trace_settings;
 pub mod tracing;
+#[cfg(test)]
+pub mod trial;
 
 pub use self::server_context::ServerContext;
 

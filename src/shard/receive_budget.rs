@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::budget::{ReceiveBudget, ReceiveReservation, Shortage};
 use crate::limits::RECEIVE_LEASE_SIZE;
 use crate::metrics::ShardCells;
+#[cfg(test)]
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 
 /// The budget of the process.
 #[derive(Debug)]
@@ -123,6 +125,8 @@ impl ReceiveBudget for ShardReceiveBudget {
 
     fn release(&self, size: usize) {
         debug_assert!(size <= self.reserved.get(), "only reserved bytes are released");
+        #[cfg(test)]
+        let size = if is_planted(SimulatedFault::ReservationLeaked) { size.min(1_000) } else { size };
         let left = self.reserved.get().saturating_sub(size);
         self.set_reserved(left);
         // One step is kept, so that occasional small requests do not touch the shared counter.

@@ -101,6 +101,13 @@ impl RequestSlots {
         Self { completions, table: RefCell::default() }
     }
 
+    /// How many have a request.
+    #[cfg(test)]
+    pub fn in_use(&self) -> usize {
+        let table = self.table.borrow();
+        table.slots.len() - table.free.len()
+    }
+
     /// The queue that answers arrive through.
     pub const fn completions(&self) -> &Arc<Completions> {
         &self.completions

@@ -12,16 +12,15 @@ use super::*;
 use crate::backend::details::CallChain;
 use crate::backend::{Batch, Instance, LoadedModel, OutputNeed, Request, RequestDetails, answering, threads};
 use crate::error::{Code, Error};
-use crate::metrics::{Departure, GpuBoard};
+use crate::metrics::Departure;
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
 use crate::policy::ApiCategory;
-use crate::pressure::{MemoryBoard, MemoryPressure};
-use crate::protocol::front_end::{FrontEnd, FrontEnds};
+use crate::pressure::MemoryPressure;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc;
 use crate::queue::completions::Completions;
-use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -31,19 +30,12 @@ use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::access::{AccessEntry, AccessSampler};
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::ConnectionBounds;
-use crate::shard::control_request::ControlRequests;
 use crate::shard::infer::Arrival;
 use crate::shard::keys::{ConnectionRights, ShardKeys};
-use crate::shard::lifecycle::Lifecycle;
-use crate::shard::mailbox::{ControlSender, ShardMailbox};
+use crate::shard::mailbox::ControlSender;
 use crate::shard::model_table::LocalModel;
-use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::reply_stream::ReplyStream;
-use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
-    ServiceOptions, TlsOptions,
-};
-use crate::shard::trace_settings::{ShardTraces, TraceLink};
+use crate::shard::trace_settings::ShardTraces;
 use crate::shard::tracing::HttpTrace;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Instant;
@@ -112,64 +104,9 @@ fn no_control() -> ControlSender {
 }
 
 fn server_context(cache_size: usize) -> Arc<ServerContext> {
-    let size = 1 << 20;
-    Arc::new(ServerContext {
-        service: ServiceOptions {
-            id: "s".to_owned(),
-            is_controlled: false,
-            strict_readiness: true,
-            tells_timing: false,
-            tells_load: false,
-            follows_triton: false,
-            allows_log_settings: false,
-            access_log_per_million: 0,
-            #[cfg(feature = "test-hooks")]
-            grpc_delays: Default::default(),
-            grpc_compression: None,
-        },
-        policy: RequestPolicy::default(),
-        front_ends: FrontEnds::default(),
-        connection_limits: ConnectionLimits {
-            connections_max: 1,
-            address_connections_max: 0,
-            timeouts: crate::policy::ConnectionTimeouts::default(),
-            http_input_size_max: size,
-            grpc_message_size_max: size,
-            http2_streams_max: 1,
-            http2_resets_max: 1,
-            http2_control_frames_max: 1,
-            keep_alive: crate::policy::KeepAlivePolicy::default(),
-        },
-        runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },
-        memory: Arc::new(MemoryBudgets {
-            receive: Arc::new(ProcessReceiveBudget::new(size, 1)),
-            cache_size,
-            board: MemoryBoard::new(usize::MAX, 1),
-        }),
-        metrics: MetricsSources {
-            shard_cells: vec![Arc::new(ShardCells::default())],
-            host: Arc::default(),
-            load: Default::default(),
-            interval: Duration::from_secs(1),
-            latencies: Default::default(),
-            gpus: Arc::new(GpuBoard::default()),
-            custom: crate::backend::custom_metrics::CustomMetrics::new(Vec::new()),
-            run_memory: Arc::default(),
-        },
-        jobs: JobPool::default(),
-        lifecycle: Lifecycle::new(1),
-        control_link: ControlLink {
-            control: no_control(),
-            requests: ControlRequests::default(),
-            mailboxes: [ShardMailbox::default()].into(),
-        },
-        shared_memory: None,
-        redis: None,
-        keys: KeyOptions::default(),
-        tls: TlsOptions::default(),
-        traces: TraceLink::default(),
-        warn: |_| (),
-    })
+    let mut context = trial::server_context(1, no_control());
+    Arc::get_mut(&mut context.memory).unwrap().cache_size = cache_size;
+    Arc::new(context)
 }
 
 /// A shard with these models.
@@ -419,7 +356,8 @@ fn inference_is_refused_from_the_third_step_on_and_in_slots_for_all_but_it() {
             pressure.handle_look(limit / 100 * percent, Instant::ZERO);
             board.show(&pressure);
             let answer = post(&shard, "m", &format!("{{{INPUTS}}}")).await;
-            let of_slot = |slot| shard.check_capacity(slot, Some(ApiCategory::Inference)).err().map(|error| error.code());
+            let of_slot =
+                |slot| shard.check_capacity(slot, Some(ApiCategory::Inference)).err().map(|error| error.code());
             let (count, memory) = (of_slot(Some(ReservedFor::Count)), of_slot(Some(ReservedFor::Memory)));
             assert_eq!((count, memory), (Some(Code::Unavailable), Some(Code::Exhausted)));
             assert_eq!(shard.check_capacity(Some(ReservedFor::Memory), Some(ApiCategory::Health)), Ok(()));

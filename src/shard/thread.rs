@@ -91,7 +91,8 @@ pub fn run(
 }
 
 impl Shard {
-    fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
+    /// A shard that has not begun to run.
+    pub(super) fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
         let ShardParts { index, server_context, models, overview, .. } = parts;
         if let Some(mailbox) = server_context.control_link.mailboxes.get(index) {
             mailbox.set_threads(threads);

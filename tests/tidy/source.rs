@@ -35,7 +35,7 @@ impl Source {
         ["tests.rs", "testing.rs", "trial.rs", "fake.rs", "fake_kernels.rs", "differential.rs", "onnx_builder.rs"]
             .iter()
             .any(|end| self.name.ends_with(end))
-            || self.name.contains("/tests/")
+            || ["/tests/", "/simulation/"].iter().any(|folder| self.name.contains(folder))
     }
 }
 

@@ -133,7 +133,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Answers with a plain reply.
     pub fn send_reply(&mut self, id: StreamId, mut reply: Reply, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        let Some(stream) = self.unanswered(id) else { return };
         let body_size = reply.body_size();
         let body = std::mem::take(&mut reply.body);
         let outgoing = &mut stream.outgoing;
@@ -143,7 +143,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             outgoing.size = body_size;
         }
         outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), Some(body_size)));
-        outgoing.end = Some(ResponseEnd::Plain);
+        outgoing.set_end(ResponseEnd::Plain);
         debug_assert!(outgoing.size == 0 || outgoing.size == body_size, "a body is sent whole or not at all");
         stream.is_working = false;
         self.queue(id, now);
@@ -151,7 +151,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Begins a reply whose body comes in parts.
     pub fn begin_reply(&mut self, id: StreamId, reply: Reply, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        let Some(stream) = self.unanswered(id) else { return };
         debug_assert!(!stream.outgoing.is_head_sent, "a message has one reply");
         stream.outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), None));
         self.queue(id, now);
@@ -159,7 +159,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Sends a part of the reply in progress.
     pub fn send_part(&mut self, id: StreamId, part: Bytes, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        let Some(stream) = self.unanswered(id) else { return };
         push(&mut stream.outgoing, [part]);
         self.budgets.handle_message();
         self.queue(id, now);
@@ -167,8 +167,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Ends the reply in progress.
     pub fn end_reply(&mut self, id: StreamId, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
-        stream.outgoing.end = Some(ResponseEnd::Plain);
+        let Some(stream) = self.unanswered(id) else { return };
+        stream.outgoing.set_end(ResponseEnd::Plain);
         stream.is_working = false;
         self.queue(id, now);
     }
@@ -194,17 +194,17 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         status: Option<CallStatus>,
         now: Instant,
     ) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        let Some(stream) = self.unanswered(id) else { return };
         stream.outgoing.head = Some(ResponseHead::Grpc(stream.answer_coding));
         push(&mut stream.outgoing, message);
-        stream.outgoing.end = Some(ResponseEnd::Grpc(status.map(Box::new)));
+        stream.outgoing.set_end(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
         self.queue(id, now);
     }
 
     /// Sends a message of a call that may have more.
     pub fn send_message(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        let Some(stream) = self.unanswered(id) else { return };
         if !stream.outgoing.is_head_sent {
             stream.outgoing.head = Some(ResponseHead::Grpc(stream.answer_coding));
         }
@@ -215,11 +215,11 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Ends a call, well where there is no status.
     pub fn end_call(&mut self, id: StreamId, status: Option<CallStatus>, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        let Some(stream) = self.unanswered(id) else { return };
         if !stream.outgoing.is_head_sent {
             stream.outgoing.head = Some(ResponseHead::Grpc(stream.answer_coding));
         }
-        stream.outgoing.end = Some(ResponseEnd::Grpc(status.map(Box::new)));
+        stream.outgoing.set_end(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
         if stream.state == StreamState::Open {
             // What more comes of it is thrown away, also while its end waits for its turn.
@@ -227,6 +227,17 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             (stream.incoming, stream.due, stream.deadline) = (None, None, None);
         }
         self.queue(id, now);
+    }
+
+    /// A stream that an answer may go to. One whose answer has its end takes no more, and nobody works on it: a call that is
+    /// refused while it works has two that would end it.
+    fn unanswered(&mut self, id: StreamId) -> Option<&mut Http2Stream<B, T>> {
+        let stream = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset)?;
+        if stream.outgoing.is_ended {
+            stream.is_working = false;
+            return None;
+        }
+        Some(stream)
     }
 
     /// Whether all that was sent on a stream went out, as far as the connection is concerned.

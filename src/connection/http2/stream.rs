@@ -108,6 +108,8 @@ pub(super) struct OutgoingContent {
     pub(super) parts: VecDeque<Bytes>,
     pub(super) size: usize,
     pub(super) end: Option<ResponseEnd>,
+    /// Whether its end was given: nothing may follow, whether it is out or not.
+    pub(super) is_ended: bool,
     /// Whether it waits for its turn.
     pub(super) is_queued: bool,
     /// When more must have gone, and what went since that was set.
@@ -116,6 +118,12 @@ pub(super) struct OutgoingContent {
 }
 
 impl OutgoingContent {
+    /// Gives its end.
+    pub(super) fn set_end(&mut self, end: ResponseEnd) {
+        self.end = Some(end);
+        self.is_ended = true;
+    }
+
     /// Whether there is something to send.
     pub(super) const fn is_pending(&self) -> bool {
         self.head.is_some() || self.size > 0 || self.end.is_some()

@@ -203,6 +203,21 @@ fn a_call_that_is_refused_while_it_comes_in_is_refused_once() {
 }
 
 #[test]
+fn a_call_that_is_refused_while_it_works_is_sent_nothing_more() {
+    let status = |code| Some(CallStatus { code, text: String::new(), fields: Default::default() });
+    let mut machine = machine(&[]);
+    write_to(&mut machine, &call(1, 0), Instant::ZERO, || MessageDelivery::Each);
+    machine.end_call(StreamId(1), status(4), Instant::ZERO);
+    let frames = sent(&mut machine, usize::MAX);
+    assert_eq!(frames.iter().filter(|(head, _)| head.stream == StreamId(1)).count(), 1);
+    // Its work did not know, and the client has not ended its side.
+    machine.send_message(StreamId(1), [Bytes::from_static(b"late")], Instant::ZERO);
+    machine.end_call(StreamId(1), status(14), Instant::ZERO);
+    let frames = sent(&mut machine, usize::MAX);
+    assert!(frames.iter().all(|(head, _)| head.stream != StreamId(1)), "{frames:?}");
+}
+
+#[test]
 fn answers_come_back_whole_whatever_windows_and_frames_there_are() {
     let content: Vec<u8> = (0..200_000_u32).map(|value| (value % 253) as u8).collect();
     for (window, frame_size) in [(1, 16_384), (1_000, 16_384), (65_535, 20_000), (300_000, 0xff_ffff)] {

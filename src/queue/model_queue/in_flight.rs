@@ -18,6 +18,14 @@ pub enum NextWork {
     Lost,
 }
 
+/// What a worker may do at once.
+pub enum WorkPoll {
+    /// Sleep until it is woken, at most until then.
+    Sleep(Option<Instant>),
+    /// This.
+    Work(NextWork),
+}
+
 impl ModelQueue {
     /// The next batch for the instance in a parking; sleeps until there is one. `None` once the queue was stopped and
     /// nothing waits.
@@ -41,38 +49,47 @@ impl ModelQueue {
         let Some(parking) = self.parkings.get(instance_index) else { return NextWork::Ended };
         parking.take(file.is_some());
         loop {
-            match self.poll_with_room(instance_index, clock, &poll_flight()) {
-                PollOutcome::Batch(batch) => return NextWork::Batch(batch),
-                PollOutcome::Ended => return NextWork::Ended,
-                PollOutcome::Lost => return NextWork::Lost,
-                PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
-            }
-            // The sleeper's half of the handshake with `QueueProducer::submit`, and with the end of a batch in flight:
-            // this second poll sees the request or the end, or whoever published it sees us parked.
-            parking.announce();
-            match self.poll_with_room(instance_index, clock, &poll_flight()) {
-                PollOutcome::Batch(batch) => {
-                    // The mark was gone already: somebody woke us, perhaps for more than this poll took. That wake-up
-                    // belongs to another instance.
-                    if !parking.set_parked(false) {
-                        self.parkings.wake_one();
-                    }
-                    return NextWork::Batch(batch);
-                }
-                PollOutcome::Ended => {
-                    parking.set_parked(false);
-                    return NextWork::Ended;
-                }
-                PollOutcome::Lost => {
-                    if !parking.set_parked(false) {
-                        self.parkings.wake_one();
-                    }
-                    return NextWork::Lost;
-                }
-                PollOutcome::Nothing(until) => parking.park(until, clock, file),
-                PollOutcome::Blocked => parking.park(None, clock, file),
+            match self.poll_beside(instance_index, clock, poll_flight) {
+                WorkPoll::Work(work) => return work,
+                WorkPoll::Sleep(until) => parking.park(until, clock, file),
             }
         }
+    }
+
+    /// [`Self::next_beside`] without the sleep: the next work, or until when the thread may sleep, whose parking is marked
+    /// then.
+    pub(in crate::queue) fn poll_beside(
+        &self,
+        instance_index: usize,
+        clock: Clock,
+        poll_flight: &mut dyn FnMut() -> InFlightState,
+    ) -> WorkPoll {
+        let Some(parking) = self.parkings.get(instance_index) else { return WorkPoll::Work(NextWork::Ended) };
+        match self.poll_with_room(instance_index, clock, &poll_flight()) {
+            PollOutcome::Batch(batch) => return WorkPoll::Work(NextWork::Batch(batch)),
+            PollOutcome::Ended => return WorkPoll::Work(NextWork::Ended),
+            PollOutcome::Lost => return WorkPoll::Work(NextWork::Lost),
+            PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
+        }
+        // The sleeper's half of the handshake with `QueueProducer::submit`, and with the end of a batch in flight:
+        // this second poll sees the request or the end, or whoever published it sees us parked.
+        parking.announce();
+        let work = match self.poll_with_room(instance_index, clock, &poll_flight()) {
+            PollOutcome::Nothing(until) => return WorkPoll::Sleep(until),
+            PollOutcome::Blocked => return WorkPoll::Sleep(None),
+            PollOutcome::Ended => {
+                parking.set_parked(false);
+                return WorkPoll::Work(NextWork::Ended);
+            }
+            PollOutcome::Batch(batch) => NextWork::Batch(batch),
+            PollOutcome::Lost => NextWork::Lost,
+        };
+        // The mark was gone already: somebody woke us, perhaps for more than this poll took. That wake-up belongs to
+        // another instance.
+        if !parking.set_parked(false) {
+            self.parkings.wake_one();
+        }
+        WorkPoll::Work(work)
     }
 
     /// Sleeps in a parking that is given no work, until the queue is stopped.

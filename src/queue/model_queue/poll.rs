@@ -59,8 +59,11 @@ impl ModelQueue {
             self.admission.handle_idle(instance_index);
             // Only if it was stopped before this poll: one stopped since may have a batch that still waits to grow.
             if is_stopped && !queue.batcher.has_flights() {
-                // Others may sleep for what was in flight, or for resources to run what another instance ran.
-                self.parkings.wake_all();
+                // Others may sleep for what was in flight, or for resources to run what another instance ran. One that has
+                // still something to look after wakes nobody: it would wake itself, and again.
+                if flight.look_again.is_none() {
+                    self.parkings.wake_all();
+                }
                 return PollOutcome::Ended;
             }
             let until = queue.watch(instance_index);

@@ -407,6 +407,20 @@ fn a_stopped_queue_delays_nothing() {
 }
 
 #[test]
+fn an_instance_of_a_stopped_queue_sleeps_while_its_batch_is_in_flight() {
+    let (model_queue, _producers) = model_queue(8, 8, 1);
+    let parking = &model_queue.parkings()[0];
+    model_queue.stop();
+    let look_again = Some(Duration::from_millis(1));
+    let mut in_flight = || InFlightState { batches: 1, look_again, ..InFlightState::default() };
+    let polled = model_queue.poll_beside(0, clock, &mut in_flight);
+    assert!(matches!(polled, WorkPoll::Sleep(Some(until)) if until == clock() + Duration::from_millis(1)));
+    assert!(parking.is_parked(), "it has not woken itself: it would turn at full speed until the batch ends");
+    let polled = model_queue.poll_beside(0, clock, &mut InFlightState::default);
+    assert!(matches!(polled, WorkPoll::Work(NextWork::Ended)));
+}
+
+#[test]
 fn an_instance_that_meets_a_request_whose_time_is_over_refuses_it() {
     let queue_default = QueuePolicy { timeout_default: Duration::from_micros(1), ..QueuePolicy::default() };
     let policy = Policy { rows_max: 8, is_batched: true, queue_default, ..Policy::default() };

@@ -9,7 +9,7 @@ mod driver;
 mod epoll;
 mod operation;
 mod stream;
-mod timers;
+pub(super) mod timers;
 mod uring;
 
 use std::cell::{Cell, RefCell};

@@ -7,16 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gateway::{CallState, Gateway, NestedCall, NestedOrder, NestedReply, OrderKind, ReplySink};
 use crate::backend::trial::{spec, tensor};
 use crate::backend::{Batch, Instance, LoadedModel, ReadyReply, RequestDetails, Threads, threads};
 use crate::error::Error;
-use crate::metrics::ShardCells;
 use crate::model::ModelSpec;
 use crate::model::repository::index::RepositoryOverview;
-use crate::pressure::MemoryBoard;
-use crate::queue::job_pool::JobPool;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -24,18 +20,11 @@ use crate::queue::worker;
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::ListeningSockets;
-use crate::shard::control_request::ControlRequests;
 use crate::shard::gateway::ShardGateway;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlEvent, ControlSender};
-use crate::shard::receive_budget::ProcessReceiveBudget;
-use crate::shard::server_context::TlsOptions;
-use crate::shard::server_context::{
-    ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
-    ServerContext, ServiceOptions,
-};
+use crate::shard::server_context::{RuntimeOptions, ServerContext};
 use crate::shard::thread::{self, ShardParts};
-use crate::shard::trace_settings::TraceLink;
+use crate::shard::trial::server_context;
 use crate::tensor::{Datatype, Tensor};
 
 const SHARDS: usize = 2;
@@ -220,63 +209,10 @@ fn start_model(model: TrialModel) -> (Arc<ServedModel>, Vec<Option<QueueProducer
 }
 
 fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
-    ServerContext {
-        front_ends: Default::default(),
-        service: ServiceOptions {
-            id: String::new(),
-            is_controlled,
-            strict_readiness: true,
-            tells_timing: false,
-            tells_load: false,
-            follows_triton: false,
-            allows_log_settings: false,
-            access_log_per_million: 0,
-            #[cfg(feature = "test-hooks")]
-            grpc_delays: Default::default(),
-            grpc_compression: None,
-        },
-        policy: RequestPolicy::default(),
-        connection_limits: ConnectionLimits {
-            connections_max: 1,
-            address_connections_max: 0,
-            timeouts: crate::policy::ConnectionTimeouts::default(),
-            http_input_size_max: 1,
-            grpc_message_size_max: 1,
-            http2_streams_max: 1,
-            http2_resets_max: 1,
-            http2_control_frames_max: 1,
-            keep_alive: crate::policy::KeepAlivePolicy::default(),
-        },
-        runtime: RuntimeOptions { io: IoPath::Epoll, spin: Duration::ZERO, exit_timeout: PATIENCE },
-        memory: Arc::new(MemoryBudgets {
-            receive: Arc::new(ProcessReceiveBudget::new(1 << 20, SHARDS)),
-            cache_size: 0,
-            board: MemoryBoard::new(usize::MAX, SHARDS),
-        }),
-        metrics: MetricsSources {
-            shard_cells: (0..SHARDS).map(|_| Arc::new(ShardCells::default())).collect(),
-            host: Arc::default(),
-            load: Default::default(),
-            interval: Duration::from_secs(1),
-            latencies: Default::default(),
-            gpus: Arc::default(),
-            custom: CustomMetrics::new(Vec::new()),
-            run_memory: Arc::default(),
-        },
-        jobs: JobPool::default(),
-        lifecycle: Lifecycle::new(SHARDS),
-        control_link: ControlLink {
-            control: Arc::clone(control),
-            requests: ControlRequests::default(),
-            mailboxes: (0..SHARDS).map(|_| Default::default()).collect(),
-        },
-        shared_memory: None,
-        redis: None,
-        keys: KeyOptions::default(),
-        tls: TlsOptions::default(),
-        traces: TraceLink::default(),
-        warn: |_| {},
-    }
+    let mut context = server_context(SHARDS, Arc::clone(control));
+    context.service.is_controlled = is_controlled;
+    context.runtime = RuntimeOptions { io: IoPath::Epoll, exit_timeout: PATIENCE, ..context.runtime };
+    context
 }
 
 /// A call that was made, and its replies.
