@@ -140,8 +140,7 @@ fn serve(
     let plan = ServerPlan::new(&settings, loaded, &control, sources, (shared_memory_client, redis))?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
-    files.watch(&server_context, &waker);
-    watch_memory(&settings, &server_context, purge);
+    start_watches((files, &waker), &settings, &server_context, purge);
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
@@ -252,6 +251,17 @@ fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &S
         let pinned_used = move || loader.upgrade().map_or(0, |loader| loader.pinned_used() as u64);
         host_watch::start(&server_context.metrics.host, settings.metrics_config.interval, pinned_used);
     }
+}
+
+/// Looks from now on at what changes outside: the files of TLS and of API keys, and the memory of the process.
+fn start_watches(
+    (files, waker): (AccessFiles, &FileWaker),
+    settings: &Settings,
+    server_context: &Arc<ServerContext>,
+    purge: fn(),
+) {
+    files.watch(server_context, waker);
+    watch_memory(settings, server_context, purge);
 }
 
 /// Says how much memory the process may have, and starts to look at what it has.

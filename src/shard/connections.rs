@@ -20,7 +20,6 @@ use crate::limits::{
 };
 #[cfg(test)]
 use crate::runtime::simulation::{SimulatedFault, is_planted};
-use crate::shard::keys::ConnectionRights;
 use crate::time::Instant;
 
 /// Why a connection was woken although its socket has no event.
@@ -102,6 +101,15 @@ pub enum Notice {
     Full,
     /// A connection got a reserved slot.
     Reserved,
+}
+
+/// What a connection may do by itself, whoever sends requests on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionRights {
+    /// Why it has a reserved slot, in which there is no inference; none where it has another.
+    pub reserved_for: Option<ReservedFor>,
+    /// Whether it came by the Unix socket of `--admin-socket`: the rights of the file have said who it is.
+    pub is_admin: bool,
 }
 
 /// One connection's slot, deadline, waker and last wake reason, shared by the connection and the sweep.

@@ -11,7 +11,7 @@ use crate::protocol::keys::{KeyClient, KeyDigest, KeyGrant, KeyTable};
 use crate::protocol::policy::{self, AccessRefusal, AccessRules, AdmittedClient, ApiPart, KEY_UNKNOWN};
 use crate::runtime::clock;
 use crate::shard::Shard;
-use crate::shard::connections::ReservedFor;
+use crate::shard::connections::ConnectionRights;
 
 /// The clients with keys, as one shard has them now; none where nobody needs a key.
 #[derive(Default)]
@@ -37,15 +37,6 @@ impl ShardKeys {
     pub fn table(&self) -> Option<Arc<KeyTable>> {
         self.0.borrow().clone()
     }
-}
-
-/// What a connection may do by itself, whoever sends requests on it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ConnectionRights {
-    /// Why it has a reserved slot, in which there is no inference; none where it has another.
-    pub reserved_for: Option<ReservedFor>,
-    /// Whether it came by the Unix socket of `--admin-socket`: the rights of the file have said who it is.
-    pub is_admin: bool,
 }
 
 /// A request that was let in, for as long as it lasts.

@@ -10,7 +10,7 @@ use crate::protocol::policy::ApiPart;
 use crate::protocol::rest;
 use crate::runtime::socket::ByteStream;
 use crate::shard::connections::ConnectionGuard;
-use crate::shard::keys::ConnectionRights;
+use crate::shard::connections::ConnectionRights;
 use crate::shard::metrics_text;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};

@@ -340,6 +340,15 @@ enum ListenerKind {
 }
 
 impl ListenerKind {
+    /// Which slots its connections take.
+    const fn slot(self) -> SlotKind {
+        match self {
+            Self::Admin => SlotKind::Admin,
+            Self::Grpc | Self::Hosting(_) | Self::Http => SlotKind::Client,
+            Self::Metrics => SlotKind::Metrics,
+        }
+    }
+
     /// The TLS of its port; hosting services speak without it, to what is in front of them, and a Unix socket needs none.
     const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
         match self {
@@ -483,14 +492,9 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             (shard.server_context.warn)(&text());
         }
     };
-    let slot = match kind {
-        ListenerKind::Admin => SlotKind::Admin,
-        ListenerKind::Grpc | ListenerKind::Hosting(_) | ListenerKind::Http => SlotKind::Client,
-        ListenerKind::Metrics => SlotKind::Metrics,
-    };
     let peer = || socket.peer().map(|peer| peer.ip());
     let is_memory_short = shard.gives_up(MemoryStep::Connections);
-    match shard.connections.enter(slot, peer, is_memory_short, now) {
+    match shard.connections.enter(kind.slot(), peer, is_memory_short, now) {
         Ok((connection_guard, SlotGrant::Free)) => Some(connection_guard),
         Ok((connection_guard, SlotGrant::Evicted(idle))) => {
             cells.connections_evicted.add(1);
