@@ -41,9 +41,8 @@ pub enum AdmissionRule {
     Deadline,
     /// None: each waits until its time is over.
     None,
-    /// Those that would still wait at the end of their queue timeout, or be answered after their deadline: run times
-    /// count by their mean, and what has no full batch before it is never refused, so that a forecast that is wrong is
-    /// corrected by the next run.
+    /// Those that would still wait at the end of their queue timeout: run times count by their mean, and what has no full
+    /// batch before it is never refused, so that a forecast that is wrong is corrected by the next run.
     #[default]
     Queue,
 }

@@ -114,25 +114,11 @@ pub fn model_name(name: &str) -> Result<String, Error> {
         return Ok(name.to_owned());
     }
     let is_traversal = name.contains(['/', '\\']) || bare == "." || bare == "..";
-    Err(match is_traversal {
-        true => Error::invalid(format!(
-            "invalid model name '{name}', model name must not contain path traversal characters"
-        )),
-        false => not_a_name(name),
-    })
-}
-
-/// Checks the name of a model to unload. Nothing is read by it, so that of a path it is told only that it is none, as
-/// Triton does.
-///
-/// # Errors
-/// As [`model_name`].
-pub fn unloaded_name(name: &str) -> Result<String, Error> {
-    model_name(name).map_err(|error| if name.trim().is_empty() { error } else { not_a_name(name) })
-}
-
-fn not_a_name(name: &str) -> Error {
-    Error::invalid(format!("invalid model name '{}': {MODEL_NAME_RULE}", name.escape_debug()))
+    Err(Error::invalid(if is_traversal {
+        format!("invalid model name '{name}', model name must not contain path traversal characters")
+    } else {
+        format!("invalid model name '{}': {MODEL_NAME_RULE}", name.escape_debug())
+    }))
 }
 
 /// Checks the path of an uploaded file, `[file:]VERSION/NAME`: a version directory and plain names below it, so
@@ -198,10 +184,7 @@ mod tests {
         for bad in ["..", ".", " ..", "a/b", "/etc", "..\\x"] {
             let want = format!("invalid model name '{bad}', model name must not contain path traversal characters");
             assert_eq!(name(bad), Err(want));
-            let unloaded = unloaded_name(bad).unwrap_err();
-            assert!(unloaded.text().contains("of 1 to 255 bytes") && !unloaded.text().contains("traversal"), "{bad}");
         }
-        assert!(unloaded_name(" ").unwrap_err().text().starts_with("Model name cannot be empty."));
         assert_eq!(name("nop_FP32_-1,-1"), Ok("nop_FP32_-1,-1".to_owned()));
         assert!(name("a\"b").unwrap_err().contains("of 1 to 255 bytes"));
         assert!(name(&"n".repeat(256)).is_err());

@@ -185,7 +185,9 @@ impl ModelQueue {
         let queue = self.policy.queue(room.level);
         let may_expire = self.policy.admission == AdmissionRule::Queue && queue.timeout_action == TimeoutAction::Reject;
         let timeout = may_expire.then(|| queue.timeout(entry.timeout)).flatten();
-        let due = RequestDue { expires_at: timeout.map(|timeout| entry.queued_at + timeout), deadline: entry.deadline };
+        // A client that gives up by itself is told so when it does, as by Triton, unless the stricter rule is asked for.
+        let deadline = entry.deadline.filter(|_| self.policy.admission == AdmissionRule::Deadline);
+        let due = RequestDue { expires_at: timeout.map(|timeout| entry.queued_at + timeout), deadline };
         self.admission.admit(room, due, entry.queued_at)
     }
 

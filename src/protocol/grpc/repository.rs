@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::limits::ORDER_PARAMETERS_MAX;
 use crate::model::repository::index::{IndexEntry, VersionState};
 use crate::protocol::grpc::framing::{framed, read};
-use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name, named_repository, unloaded_name};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name, named_repository};
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::model_repository_parameter::ParameterChoice;
 use crate::wire::proto::inference::repository_index_response::ModelIndex;
@@ -50,7 +50,7 @@ impl RepositoryRpc {
                         return Err(Error::invalid(text));
                     }
                 };
-                Ok(RepositoryOrder::Unload { name: unloaded_name(&request.model_name)?, with_dependents })
+                Ok(RepositoryOrder::Unload { name: model_name(&request.model_name)?, with_dependents })
             }
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::limits::ORDER_PARAMETERS_MAX;
 use crate::model::repository::index::IndexEntry;
-use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name, unloaded_name};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name};
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::server::write_list;
 use crate::wire::base64;
@@ -64,7 +64,7 @@ pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
 ///
 /// `InvalidArgument` for a bad name, body or parameter.
 pub fn unload_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
-    let name = unloaded_name(name)?;
+    let name = model_name(name)?;
     let document = parse(body)?;
     let flag = document.as_ref().and_then(|document| document.root().get("parameters")?.get("unload_dependents"));
     let with_dependents = match flag {

@@ -22,7 +22,7 @@ pub(super) struct AdmissionControl {
 pub(super) struct RequestDue {
     /// Its time in the queue, where it is refused then.
     pub expires_at: Option<Instant>,
-    /// Its time as a whole.
+    /// Its time as a whole, where that counts.
     pub deadline: Option<Instant>,
 }
 
@@ -108,7 +108,5 @@ fn refusal(forecast: &Forecast, room: RequestSize, due: RequestDue, now: Instant
         let late = after(answered()?, due.deadline).map(QueueRefusal::Late)?;
         return (!forecast.takes_probe(now)).then_some(late);
     }
-    let taken_at = forecast.taken_at(room.level, now)?;
-    let stuck = after(taken_at, due.expires_at).or_else(|| after(taken_at, due.deadline)).map(QueueRefusal::Stuck);
-    stuck.or_else(|| after(answered()?, due.deadline).map(QueueRefusal::Late))
+    after(forecast.taken_at(room.level, now)?, due.expires_at).map(QueueRefusal::Stuck)
 }

@@ -48,7 +48,7 @@ class Senders(WorkerTest):
     def test_senders_in_other_threads_after_execute(self):
         body = """
 def answer(sender, number):
-    time.sleep(0.05)
+    time.sleep(0.5)
     sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.float32([number]))]), 1)
 for number, request in enumerate(requests):
     threading.Thread(target=answer, args=(request.get_response_sender(), number)).start()
