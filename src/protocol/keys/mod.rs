@@ -1,5 +1,5 @@
 //! The clients that have API keys: who a key belongs to, what it is good for, and how much its owner may ask at a time.
-//! Made from the operator's file ([`file`]), shared by all shards, and replaced as a whole when the file changes; what was
+//! Made from the operator's file ([`mod@file`]), shared by all shards, and replaced as a whole when the file changes; what was
 //! counted of a client lives on with its name. Keys themselves are nowhere: they are known by their SHA-256. Pure: the
 //! instant is an argument. [`crate::protocol::policy`] applies it to requests.
 
