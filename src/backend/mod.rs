@@ -521,8 +521,11 @@ impl Responder {
         self.answer(Ok(Vec::new()), AnswerPart::End);
     }
 
+    /// Sends an answer. One whose tensors have not the bytes that their shapes say is an error: whatever comes after, a
+    /// step of an ensemble or a client, would read other numbers.
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
         if let Some(sink) = self.sink.take() {
+            let outputs = outputs.and_then(check_sizes);
             if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
                 executions.count(self.batch_rows, &self.stamps);
             }
@@ -534,6 +537,26 @@ impl Responder {
             wake_afterwards(sink);
         }
     }
+}
+
+/// The outputs, if each has its size or is left out.
+fn check_sizes(outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
+    match outputs.iter().position(|output| !output.has_its_size() && !output.is_missing()) {
+        None => Ok(outputs),
+        Some(index) => Err(wrong_size(index, &outputs)),
+    }
+}
+
+#[cold]
+fn wrong_size(index: usize, outputs: &[Tensor]) -> Error {
+    let Some(Tensor { datatype, shape, contents }) = outputs.get(index) else {
+        return Error::internal("no such output");
+    };
+    Error::internal(format!(
+        "the model's output {index}, {} {shape:?}, has {} bytes, which is not the size of that shape",
+        datatype.name(),
+        contents.len()
+    ))
 }
 
 impl Drop for Responder {
@@ -548,6 +571,7 @@ mod tests {
 
     use super::*;
     use crate::error::Code;
+    use crate::tensor::Datatype;
 
     /// Counts what happens to it.
     #[derive(Default)]
@@ -596,6 +620,32 @@ mod tests {
         assert_eq!(counts(), [(4, 0), (4, 0)]);
         drop(responders());
         assert_eq!(counts(), [(4, 4), (4, 4)], "outside, each answer wakes");
+    }
+
+    #[test]
+    fn outputs_whose_bytes_are_not_those_of_their_shape_are_an_error_and_what_is_left_out_is_not() {
+        let check = |datatype, shape: &[i64], size: usize, is_right: bool| {
+            let answers = trial::TrialAnswers::default();
+            let tensor = Tensor { datatype, shape: shape.into(), contents: vec![0; size].into() };
+            let request = answers.batch(vec![(vec![], 1)]).requests.remove(0);
+            request.responder.send(Ok(vec![tensor]));
+            let got = answers.outputs(1).remove(0);
+            assert_eq!(
+                got.as_ref().map(Vec::len).map_err(Error::code),
+                if is_right { Ok(1) } else { Err(Code::Internal) },
+                "{shape:?} {size}"
+            );
+        };
+        check(Datatype::Fp32, &[2, 2], 16, true);
+        check(Datatype::Fp32, &[2, 2], 12, false);
+        check(Datatype::Fp32, &[2, 2], 20, false);
+        check(Datatype::Fp32, &[1, -1], 4, false);
+        check(Datatype::Fp32, &[0, i64::MAX], 0, true);
+        check(Datatype::Fp32, &[i64::MAX, i64::MAX], 0, false);
+        check(Datatype::Fp32, &[], 4, true);
+        check(Datatype::Fp32, &[], 0, true);
+        check(Datatype::Bytes, &[2], 8, true);
+        check(Datatype::Bytes, &[2], 7, false);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod infer;
 pub mod keys;
 pub mod logging;
 pub mod orca;
+mod outputs;
 pub mod path;
 pub mod policy;
 pub mod repository;

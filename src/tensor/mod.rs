@@ -133,6 +133,18 @@ impl Tensor {
     pub fn is_missing(&self) -> bool {
         self.shape.is_empty() && self.contents.is_empty()
     }
+
+    /// Whether the contents have the size that datatype and shape say. Of strings only this is seen: that there is room
+    /// for the length of each.
+    pub fn has_its_size(&self) -> bool {
+        match byte_size(self.datatype, &self.shape) {
+            Ok(Some(size)) => size == self.contents.len(),
+            Ok(None) => element_count(&self.shape).is_ok_and(|count| {
+                count.checked_mul(strings::LENGTH_SIZE).is_some_and(|size| size <= self.contents.len())
+            }),
+            Err(_) => false,
+        }
+    }
 }
 
 /// Why a size could not be computed.

@@ -555,5 +555,5 @@ fn a_drain_ends_connections_with_tls_as_it_ends_others() {
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
     assert_eq!(busy.stream().read(&mut [0; 8]).unwrap(), 0, "close_notify");
     assert_eq!(idle.stream().read(&mut [0; 8]).unwrap(), 0, "close_notify");
-    assert!(server.stop().success());
+    assert!(server.wait().success());
 }

@@ -9,9 +9,8 @@ use smallvec::SmallVec;
 use crate::error::Error;
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::classification::classify;
-use crate::protocol::infer::SequenceParameters;
-use crate::protocol::infer::{OutputPlan, ResponsePlan};
+use crate::protocol::infer::{ResponsePlan, SequenceParameters};
+use crate::protocol::outputs::{SentOutput, planned_outputs};
 use crate::tensor::Tensor;
 use crate::wire::grpc::{PREFIX_SIZE, prefix};
 use crate::wire::protobuf::{bytes_size, packed_size, put_bytes_head, put_packed, put_str, put_varint, str_size};
@@ -45,7 +44,8 @@ const OUTPUT_SHAPE: u32 = 3;
 ///
 /// # Errors
 ///
-/// `Internal` if the model gave too few outputs, or the message is larger than 4 GiB; the error of classification.
+/// `Internal` if an output is missing that the model may not leave out, or the message is larger than 4 GiB; the error of
+/// classification.
 pub fn encode(
     spec: &ModelSpec,
     version: u64,
@@ -130,19 +130,17 @@ fn write(
     outputs: Vec<Tensor>,
     (parameters, is_final): (Option<&Parameters>, Option<bool>),
 ) -> Result<FramedParts, Error> {
-    let outputs = plan.outputs.iter().filter_map(|planned| output(spec, planned, &outputs).transpose());
-    let outputs: SmallVec<[(&str, Tensor); 2]> = outputs.collect::<Result<_, _>>()?;
+    let outputs = planned_outputs(spec, plan, outputs)?;
     let version = version.to_string();
     let texts = [(MODEL_NAME, &*spec.name), (MODEL_VERSION, &*version), (ID, &*plan.id)];
 
-    let descriptions_size: usize =
-        outputs.iter().map(|(name, tensor)| bytes_size(OUTPUTS, description_size(name, tensor))).sum();
+    let descriptions_size: usize = outputs.iter().map(|output| bytes_size(OUTPUTS, description_size(output))).sum();
     let parameters = entries(plan, parameters, is_final);
     let parameters_size: usize = parameters.iter().map(|entry| bytes_size(PARAMETERS, entry.len())).sum();
     let head_size =
         texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + parameters_size + descriptions_size;
     let raw_size: usize =
-        outputs.iter().map(|(_, tensor)| bytes_size(RAW_OUTPUT_CONTENTS, tensor.contents.len())).sum();
+        outputs.iter().map(|output| bytes_size(RAW_OUTPUT_CONTENTS, output.tensor.contents.len())).sum();
     let response = head_size.saturating_add(raw_size);
     let size = is_final.map_or(response, |_| bytes_size(INFER_RESPONSE, response));
     let prefix = prefix(size).ok_or_else(|| too_large(size))?;
@@ -158,8 +156,8 @@ fn write(
         put_bytes_head(PARAMETERS, entry.len(), &mut head);
         head.extend_from_slice(entry);
     }
-    outputs.iter().for_each(|(name, tensor)| put_description(name, tensor, &mut head));
-    Ok(parts(head, outputs.into_iter().map(|(_, tensor)| tensor.contents)))
+    outputs.iter().for_each(|output| put_description(output, &mut head));
+    Ok(parts(head, outputs.into_iter().map(|output| output.tensor.contents)))
 }
 
 /// The encoded entries of `parameters`: echoed sequence parameters, the model's own, and whether the response is final.
@@ -227,34 +225,15 @@ fn parameter(name: &str, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 /// Bytes of the key and the length before a tensor's bytes: one, and a varint of up to ten.
 const RAW_HEAD_SIZE_MAX: usize = 11;
 
-/// One planned output and its name, classified if the plan says so; `None` where a Python model, or a step of an
-/// ensemble, left it out.
-fn output<'a>(
-    spec: &'a ModelSpec,
-    planned: &OutputPlan,
-    outputs: &[Tensor],
-) -> Result<Option<(&'a str, Tensor)>, Error> {
-    let (Some(known), Some(tensor)) = (spec.outputs.get(planned.index), outputs.get(planned.index)) else {
-        return Err(Error::internal("the model gave fewer outputs than its configuration lists"));
-    };
-    if tensor.is_missing() && spec.takes_details() {
-        return Ok(None);
-    }
-    let tensor = match planned.class_count {
-        0 => tensor.clone(),
-        count => classify(spec, known, tensor, count)?,
-    };
-    Ok(Some((&known.name, tensor)))
-}
-
-fn description_size(name: &str, tensor: &Tensor) -> usize {
+fn description_size(SentOutput { spec, tensor, .. }: &SentOutput<'_>) -> usize {
     let shape = if tensor.shape.is_empty() { 0 } else { bytes_size(OUTPUT_SHAPE, packed_size(&tensor.shape)) };
-    str_size(OUTPUT_NAME, name) + str_size(OUTPUT_DATATYPE, tensor.datatype.name()) + shape
+    str_size(OUTPUT_NAME, &spec.name) + str_size(OUTPUT_DATATYPE, tensor.datatype.name()) + shape
 }
 
-fn put_description(name: &str, tensor: &Tensor, out: &mut Vec<u8>) {
-    put_bytes_head(OUTPUTS, description_size(name, tensor), out);
-    put_str(OUTPUT_NAME, name, out);
+fn put_description(output: &SentOutput<'_>, out: &mut Vec<u8>) {
+    let SentOutput { spec, tensor, .. } = output;
+    put_bytes_head(OUTPUTS, description_size(output), out);
+    put_str(OUTPUT_NAME, &spec.name, out);
     put_str(OUTPUT_DATATYPE, tensor.datatype.name(), out);
     put_packed(OUTPUT_SHAPE, &tensor.shape, out);
 }
@@ -413,7 +392,8 @@ mod tests {
             (names.concat(), response.raw_output_contents.len())
         };
         assert_eq!(names(&python), ("YZ".to_owned(), 2));
-        assert_eq!(names(&model()), ("XYZ".to_owned(), 3));
+        let error = encode(&model(), 1, &plan("", &[0, 1, 2]), outputs(), None).unwrap_err();
+        assert_eq!(error, Error::internal("model 'm' did not produce every output that was asked for"));
     }
 
     #[test]

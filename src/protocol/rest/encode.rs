@@ -7,10 +7,9 @@ use smallvec::SmallVec;
 
 use crate::error::{Code, Error};
 use crate::model::parameters::{ParameterValue, Parameters};
-use crate::model::{CorrelationId, ModelSpec, TensorSpec};
-use crate::protocol::classification::classify;
-use crate::protocol::infer::SequenceParameters;
-use crate::protocol::infer::{OutputPlan, ResponsePlan};
+use crate::model::{CorrelationId, ModelSpec};
+use crate::protocol::infer::{OutputPlan, ResponsePlan, SequenceParameters};
+use crate::protocol::outputs::{SentOutput, planned_outputs};
 use crate::protocol::rest::decode::check_json_output;
 use crate::tensor::strings::Strings;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count};
@@ -155,45 +154,6 @@ pub(super) fn error_json(error: &Error) -> Vec<u8> {
     writer::string(error.text(), &mut json);
     json.push(b'}');
     json
-}
-
-/// One output to be written.
-pub(super) struct SentOutput<'a> {
-    pub(super) spec: &'a TensorSpec,
-    pub(super) tensor: Tensor,
-    is_binary: bool,
-    /// It was written to shared memory: the response has only its name, datatype and shape.
-    is_shared: bool,
-}
-
-/// The planned outputs, in the plan's order, classified if the plan says so; without those that a Python model, or a
-/// step of an ensemble, left out.
-pub(super) fn planned_outputs<'a>(
-    spec: &'a ModelSpec,
-    plan: &ResponsePlan,
-    outputs: Vec<Tensor>,
-) -> Result<SmallVec<[SentOutput<'a>; 2]>, Error> {
-    let mut outputs: SmallVec<[Option<Tensor>; 4]> = outputs.into_iter().map(Some).collect();
-    let mut sent = SmallVec::new();
-    for planned in &plan.outputs {
-        let is_shared = plan.is_shared(planned.index);
-        let expected = spec.outputs.get(planned.index);
-        let (Some(expected), Some(tensor)) = (expected, outputs.get_mut(planned.index).and_then(Option::take)) else {
-            return Err(Error::internal(format!(
-                "model '{}' did not produce every output that was asked for",
-                spec.name
-            )));
-        };
-        if tensor.is_missing() && spec.takes_details() {
-            continue;
-        }
-        let tensor = match planned.class_count {
-            0 => tensor,
-            count => classify(spec, expected, &tensor, count)?,
-        };
-        sent.push(SentOutput { spec: expected, tensor, is_binary: planned.is_binary, is_shared });
-    }
-    Ok(sent)
 }
 
 impl SentOutput<'_> {

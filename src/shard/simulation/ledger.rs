@@ -94,8 +94,6 @@ impl Ledger {
         }
         self.count(&ask, outcome);
         match outcome {
-            // gRPC sends what a model says, whatever its shape.
-            RequestOutcome::Answered if ask.deed == Deed::WrongShape && ask.target != Target::Missing => {}
             RequestOutcome::Answered if ask.target != Target::Live && echo != Some(nonce) => {
                 self.broke(format!("request {nonce} of c{client} has the answer of {echo:?}"));
             }
