@@ -24,7 +24,8 @@ pub enum MemoryStep {
     /// Nothing.
     #[default]
     Nothing,
-    /// Connections end with their answer or when they are idle, and free pages go back to the system at once.
+    /// Connections end with their answer or when they are idle; cached answers are dropped, and free pages go back to the
+    /// system at once.
     KeepAlive,
     /// New connections are answered all but inference.
     Connections,
@@ -53,7 +54,7 @@ impl MemoryStep {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Nothing => "nothing is given up any more",
-            Self::KeepAlive => "connections end with their answer or when they are idle",
+            Self::KeepAlive => "cached answers are dropped, connections end with their answer or when they are idle",
             Self::Connections => "new connections are answered all but inference",
             Self::Requests => "new inference requests are refused",
             Self::Heaviest => "connections and streams that hold the most are closed",

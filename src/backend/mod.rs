@@ -252,7 +252,7 @@ pub struct Answer {
     pub stamps: Stamps,
     /// Rows of the batch that it was part of; 0 if it was refused before it ran.
     pub batch_rows: u32,
-    /// Whether the request is the first of its batch, which is the one that counts the execution.
+    /// Whether the request is the first of its batch.
     pub is_first: bool,
     /// Which of the request's answers this is.
     pub part: AnswerPart,
@@ -292,10 +292,10 @@ pub enum AnswerPart {
     More,
 }
 
-/// Counts the batches that ran: each once, when its first request is answered with outputs, as Triton's
+/// Counts the batches that ran: each once, when the first of its requests is answered with outputs, as Triton's
 /// backends do. A batch whose requests all fail is not counted.
 pub trait ExecutionCounter: Send + Sync {
-    /// A batch of so many rows ran.
+    /// A batch of so many rows ran. Told by each of its requests that is answered with outputs.
     fn count(&self, rows: u32, stamps: &Stamps);
 }
 
@@ -464,7 +464,7 @@ impl Responder {
         self.is_first = is_first;
     }
 
-    /// Sets where its batch is counted.
+    /// Sets where its batch is counted: what the other requests of the batch have too.
     pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
     }
@@ -526,7 +526,7 @@ impl Responder {
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
         if let Some(sink) = self.sink.take() {
             let outputs = outputs.and_then(check_sizes);
-            if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
+            if let Some(executions) = self.executions.take_if(|_| outputs.is_ok()) {
                 executions.count(self.batch_rows, &self.stamps);
             }
             let Self { stamps, batch_rows, is_first, .. } = *self;

@@ -58,7 +58,7 @@ impl WatchedFiles for ApiKeys {
     }
 
     fn apply(&mut self, server_context: &ServerContext) {
-        let (mailboxes, board) = (&server_context.control_link.mailboxes, &server_context.keys.board);
+        let (mailboxes, reloads) = (&server_context.control_link.mailboxes, &server_context.keys.reloads);
         match self.text.as_deref().map_err(Clone::clone).and_then(|text| key_file(&self.path, text)) {
             Ok(file) => {
                 let before = self.table.as_ref().or(server_context.keys.initial.as_ref());
@@ -67,11 +67,11 @@ impl WatchedFiles for ApiKeys {
                 let count = file.entries.len();
                 log::info(&format!("the file of API keys has changed: {count} clients have keys from now on"));
                 self.table = Some(table);
-                board.reloaded.add(1);
+                reloads.succeeded.add(1);
                 warn_of_readers(&self.path);
             }
             Err(text) => {
-                board.reload_failed.add(1);
+                reloads.failed.add(1);
                 log::error(&format!("the file of API keys has changed, and is not used: {text}; those before stay"));
             }
         }

@@ -100,12 +100,12 @@ impl WatchedFiles for Certificates {
                 for mailbox in &server_context.control_link.mailboxes {
                     mailbox.push_tls(Arc::clone(&self.configs));
                 }
-                self.board.reloaded.add(1);
+                self.board.reloads.succeeded.add(1);
                 log::info("the files of TLS have changed; new connections get the new certificates");
                 self.show();
             }
             Err(text) => {
-                self.board.reload_failed.add(1);
+                self.board.reloads.failed.add(1);
                 log::error(&format!(
                     "the files of TLS have changed, and are not used: {text}; those before stay in use"
                 ));

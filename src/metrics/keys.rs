@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::metrics::{Counter, ShardCells, head};
+use crate::metrics::{Counter, ReloadCells, ShardCells, head};
 
 /// Why the operator's policy refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +72,6 @@ impl RefusalCells {
     }
 }
 
-/// What the thread that reads the file of keys shows of it; it alone writes.
-#[derive(Debug, Default)]
-pub struct KeyBoard {
-    /// Changed files that are in use.
-    pub reloaded: Counter,
-    /// Changed files that are not, because something is wrong with them.
-    pub reload_failed: Counter,
-}
-
 const REQUESTS: &str = "deuteron_api_key_requests_total";
 const REFUSED: &str = "deuteron_api_key_refused_total";
 const RELOADS: &str = "deuteron_api_keys_reloads_total";
@@ -94,7 +85,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub fn encode_keys<'a>(
     out: &mut String,
     clients: impl Iterator<Item = (&'a str, &'a [KeyCells])> + Clone,
-    board: &KeyBoard,
+    reloads: &ReloadCells,
 ) {
     head(out, REQUESTS, "counter", "Requests that were let in, by the name of their API key");
     for (name, cells) in clients.clone() {
@@ -109,10 +100,7 @@ pub fn encode_keys<'a>(
             let _ = writeln!(out, "{REFUSED}{{key=\"{name}\",reason=\"{}\"}} {count}", reason.label());
         }
     }
-    head(out, RELOADS, "counter", "Changes of the file of API keys, by whether it is in use");
-    for (result, counter) in [("failed", &board.reload_failed), ("succeeded", &board.reloaded)] {
-        let _ = writeln!(out, "{RELOADS}{{result=\"{result}\"}} {}", counter.get());
-    }
+    reloads.encode(out, RELOADS, "Changes of the file of API keys, by whether it is in use");
 }
 
 /// Appends the refusals of all shards.
@@ -149,7 +137,7 @@ mod tests {
         one.iter().for_each(|cells| cells.requests.add(3));
         one[1].count_refusal(KeyRefusal::Rate);
         let mut text = String::new();
-        encode_keys(&mut text, [("a", &one[..]), ("b", &two[..])].into_iter(), &KeyBoard::default());
+        encode_keys(&mut text, [("a", &one[..]), ("b", &two[..])].into_iter(), &ReloadCells::default());
         for line in [
             "deuteron_api_key_requests_total{key=\"a\"} 6\n",
             "deuteron_api_key_requests_total{key=\"b\"} 0\n",

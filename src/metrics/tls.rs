@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::metrics::gpus::Gauge;
-use crate::metrics::{Counter, ShardCells, head};
+use crate::metrics::{Counter, ReloadCells, ShardCells, head};
 
 /// Why a TLS handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +86,8 @@ pub struct PortExpiry {
 pub struct TlsBoard {
     /// The ports with TLS.
     pub ports: Vec<PortExpiry>,
-    /// Changed files that are in use.
-    pub reloaded: Counter,
-    /// Changed files that are not, because something is wrong with them.
-    pub reload_failed: Counter,
+    /// Changes of their files.
+    pub reloads: ReloadCells,
 }
 
 const EXPIRY: &str = "deuteron_tls_certificate_expiry_seconds";
@@ -112,10 +110,7 @@ impl TlsBoard {
                 let _ = writeln!(out, "{EXPIRY}{{port=\"{port}\"}} {at}");
             }
         }
-        head(out, RELOADS, "counter", "Changes of the files with certificates, by whether they are in use");
-        for (result, counter) in [("failed", &self.reload_failed), ("succeeded", &self.reloaded)] {
-            let _ = writeln!(out, "{RELOADS}{{result=\"{result}\"}} {}", counter.get());
-        }
+        self.reloads.encode(out, RELOADS, "Changes of the files with certificates, by whether they are in use");
     }
 }
 

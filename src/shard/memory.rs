@@ -52,6 +52,11 @@ impl Shard {
             return;
         }
         self.buffers.borrow_mut().clear();
+        if let Some(cache) = &self.cache {
+            let mut cache = cache.borrow_mut();
+            cache.clear();
+            cache.show(&self.cells.cache);
+        }
         for _ in 0..self.connections.evict_resting(now) {
             self.cells.count_memory_loss(MemoryLoss::IdleConnection);
         }

@@ -49,7 +49,7 @@ async fn text(shard: &Shard) -> String {
     shard.server_context.tls.board.encode(&mut text);
     if let Some(keys) = shard.keys.table() {
         let clients = keys.clients().map(|client| (client.name(), client.all_cells()));
-        metrics::encode_keys(&mut text, clients, &shard.server_context.keys.board);
+        metrics::encode_keys(&mut text, clients, &shard.server_context.keys.reloads);
     }
     metrics::encode_memory(&mut text, &shard.server_context.memory.board, &shards);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());

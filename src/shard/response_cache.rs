@@ -102,6 +102,11 @@ impl ResponseCache {
         self.cache.insert(key, CachedAnswer { outputs, _spec: Arc::clone(spec), _steps: steps }, size);
     }
 
+    /// Evicts all answers: they can be computed again.
+    pub fn clear(&mut self) {
+        self.cache.clear();
+    }
+
     /// Writes down how full it is.
     pub fn show(&self, cells: &CacheCells) {
         cells.size.set(self.cache.size as u64);
@@ -189,6 +194,12 @@ impl<V> LruCache<V> {
         self.link_newest(index);
     }
 
+    /// Evicts all, and gives back what it needed to find them.
+    fn clear(&mut self) {
+        let evictions = self.evictions + self.entries.len() as u64;
+        *self = Self { evictions, ..Self::new(self.size_max) };
+    }
+
     fn remove(&mut self, index: usize) {
         self.unlink(index);
         if let Some(entry) = self.entries.try_remove(index) {
@@ -236,11 +247,16 @@ mod tests {
         cache.key(spec, inputs, &Parameters::default(), &EnsembleParts::default())
     }
 
-    /// `+a3` puts in, `?a` asks; what is there afterwards from the newest to the oldest, and the bytes.
+    /// `+a3` puts in, `?a` asks, `-` evicts all; what is there afterwards from the newest to the oldest, and the bytes.
     fn script(size_max: usize, text: &str) -> String {
         let mut cache = LruCache::new(size_max);
         for word in text.split_whitespace() {
-            let name = word.chars().nth(1).unwrap();
+            let Some(name) = word.chars().nth(1) else {
+                let (evictions, count) = (cache.evictions, cache.entries.len() as u64);
+                cache.clear();
+                assert_eq!((word, cache.evictions), ("-", evictions + count));
+                continue;
+            };
             match word.split_at(2) {
                 ("?a" | "?b" | "?c" | "?d", "") => assert!(cache.find(&key(name)).is_none_or(|value| *value == name)),
                 (_, size) => cache.insert(key(name), name, size.parse().unwrap()),
@@ -273,6 +289,7 @@ mod tests {
         check("+a10 ?b +b1 ?a", "b 1");
         check("+a0 +b0 +c10 +d0", "dcba 10");
         check("+a5 +b5 ?a +c5 ?b ?a", "ac 10");
+        check("+a3 +b4 - +c2 ?a", "c 2");
     }
 
     #[test]

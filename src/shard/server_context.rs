@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics::{GpuBoard, HostCells, KeyBoard, LatencyOptions, LoadBoard, ShardCells, TlsBoard};
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ReloadCells, ShardCells, TlsBoard};
 use crate::policy::{ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::FrontEnds;
@@ -148,8 +148,8 @@ pub struct TlsOptions {
 pub struct KeyOptions {
     /// Those at start, where clients need keys; later ones come by the mailboxes.
     pub initial: Option<Arc<KeyTable>>,
-    /// What the metrics show of their file.
-    pub board: Arc<KeyBoard>,
+    /// Changes of their file.
+    pub reloads: Arc<ReloadCells>,
 }
 
 /// How each shard runs.

@@ -33,8 +33,12 @@ const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\
 
 /// A server that may have so many bytes beyond what it has when nothing is asked, most of them for requests that come in.
 fn server_with(room: usize, flags: &[&str]) -> (Folder, Server, usize) {
+    server_of(repository::write(Flavour::Deuteron), room, flags)
+}
+
+/// The same for a repository of one's own.
+fn server_of(folder: Folder, room: usize, flags: &[&str]) -> (Folder, Server, usize) {
     static IDLE: OnceLock<usize> = OnceLock::new();
-    let folder = repository::write(Flavour::Deuteron);
     let idle = *IDLE.get_or_init(|| {
         let server = Server::deuteron(folder.path(), &["--shards=1"]);
         waits_until("the memory was looked at", || metric(server.metrics(), USED) > 0);
@@ -123,6 +127,26 @@ fn has_frame(bytes: &[u8], wanted: u8) -> bool {
 }
 
 #[test]
+fn cached_answers_go_before_any_request_is_refused() {
+    let config = "backend: \"identity\" response_cache { enable: true }\n\
+                  input { name: \"INPUT0\" data_type: TYPE_UINT8 dims: -1 }\n\
+                  output { name: \"OUTPUT0\" data_type: TYPE_UINT8 dims: -1 }\n";
+    let folder = repository::write(Flavour::Deuteron);
+    repository::add(folder.path(), "kept", config, None);
+    let (_folder, server, _) = server_of(folder, 96 * MIB, &["--cache-config=local,size=1000000000"]);
+    let raw = [("Inference-Header-Content-Length", "0")];
+    for number in 0..400_u32 {
+        let body = number.to_le_bytes().repeat(MIB / 4);
+        let request = http::request("POST", "/v2/models/kept/infer", &raw, &body);
+        let answer = http::exchange(server.http(), &request).unwrap();
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        assert!(answer.body.ends_with(&body));
+    }
+    assert!(metric(server.metrics(), "nv_cache_num_evictions") > 0);
+    assert_eq!(losses(&server, "request"), 0);
+}
+
+#[test]
 fn first_keep_alive_ends_then_new_connections_get_no_inference_and_both_come_back() {
     let (_folder, server, limit) = server_with(64 * MIB, &["--http-idle-timeout=60"]);
     let ask = |connection: &mut Connection| {
@@ -174,9 +198,7 @@ fn large_request(size: usize) -> Vec<u8> {
     let head = format!(
         r#"{{"inputs":[{{"name":"INPUT0","shape":[1,{size}],"datatype":"INT8","parameters":{{"binary_data_size":{size}}}}}]}}"#
     );
-    let length = head.len().to_string();
-    let body = [head.into_bytes(), vec![0x9c; size]].concat();
-    http::request("POST", "/v2/models/identity_int8/infer", &[("Inference-Header-Content-Length", &length)], &body)
+    http::infer_request("identity_int8", &head, &vec![0x9c; size])
 }
 
 /// Connects with a small receive buffer, so that the kernel takes little of an answer that nobody reads.

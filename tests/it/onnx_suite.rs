@@ -16,7 +16,7 @@ const EMBEDDED_RIGHT: u32 = 1123;
 const ONNXRUNTIME_RIGHT: u32 = 1432;
 
 /// How long the server may take to load two thousand models, beside other tests.
-const START_MAX: Duration = Duration::from_secs(300);
+const START_MAX: Duration = Duration::from_secs(900);
 
 fn script(environment: &Environment, verb: &str, argument: &str) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx_suite/check.py");

@@ -338,7 +338,8 @@ fn an_idle_server_ends_at_once() {
     let mut server = Server::deuteron(folder.path(), &[]);
     let start = Instant::now();
     assert_eq!(server.stop().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+    // Were it to wait for something, it would be for a second at least.
+    assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
     assert!(server.log().contains("Started HTTPService at"), "{}", server.log());
 }
 

@@ -232,17 +232,6 @@ fn every_timer_keeps_to_its_flag_whatever_the_protocol() {
     assert!(after[2] - before[2] >= count("idle"));
 }
 
-/// A request whose answer has this many bytes of tensor.
-fn large_request(size: usize) -> Vec<u8> {
-    let head = format!(
-        r#"{{"inputs":[{{"name":"INPUT0","shape":[1,{}],"datatype":"FP32","parameters":{{"binary_data_size":{size}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
-        size / 4
-    );
-    let length = head.len().to_string();
-    let body = [head.into_bytes(), vec![0; size]].concat();
-    http::request("POST", "/v2/models/identity_fp32/infer", &[("Inference-Header-Content-Length", &length)], &body)
-}
-
 #[test]
 fn a_client_that_never_reads_is_closed_though_the_kernel_took_its_answer() {
     const COUNT: u64 = 8;
@@ -251,7 +240,7 @@ fn a_client_that_never_reads_is_closed_though_the_kernel_took_its_answer() {
         let (_folder, server) = server(&["--http-write-timeout=2", "--http-idle-timeout=60", io]);
         for size in [1 << 20, 4 << 20] {
             let before = of_timer(&server, "write");
-            let held: Vec<_> = (0..COUNT).map(|_| connect(server.http(), &large_request(size))).collect();
+            let held: Vec<_> = (0..COUNT).map(|_| connect(server.http(), &http::echo_request(size))).collect();
             let start = Instant::now();
             waits_until("they are closed", || of_timer(&server, "write") == before + COUNT);
             assert!(start.elapsed() > Duration::from_secs(1), "{io}: {:?}", start.elapsed());
@@ -259,7 +248,7 @@ fn a_client_that_never_reads_is_closed_though_the_kernel_took_its_answer() {
             drop(held);
         }
         // One that reads is not: it takes its time, and is idle then.
-        let mut reader = connect(server.http(), &large_request(4 << 20));
+        let mut reader = connect(server.http(), &http::echo_request(4 << 20));
         let (mut piece, mut count) = (vec![0; 1 << 20], 0);
         while count < 4 << 20 {
             thread::sleep(Duration::from_millis(600));

@@ -166,6 +166,22 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) 
     bytes
 }
 
+/// A request for inference: JSON, and binary data behind it.
+pub fn infer_request(model: &str, head: &str, data: &[u8]) -> Vec<u8> {
+    let length = head.len().to_string();
+    let body = [head.as_bytes(), data].concat();
+    request("POST", &format!("/v2/models/{model}/infer"), &[("Inference-Header-Content-Length", &length)], &body)
+}
+
+/// A request for `identity_fp32` whose answer has this many bytes of tensor.
+pub fn echo_request(size: usize) -> Vec<u8> {
+    let head = format!(
+        r#"{{"inputs":[{{"name":"INPUT0","shape":[1,{}],"datatype":"FP32","parameters":{{"binary_data_size":{size}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
+        size / 4
+    );
+    infer_request("identity_fp32", &head, &vec![0; size])
+}
+
 /// Sends these bytes on a connection of their own and reads one response.
 pub fn exchange(address: SocketAddr, request: &[u8]) -> io::Result<Response> {
     let method = request.split(|byte| *byte == b' ').next().unwrap_or_default();

@@ -102,7 +102,7 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
 /// Asks so often for an answer of 4 MB that it does not read: how long the server kept the last, and how many there were.
 /// Who does not read does not see the end: the server's descriptors show it.
 fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Duration) -> (Option<Duration>, usize) {
-    let request = large_request(ANSWER_SIZE);
+    let request = http::echo_request(ANSWER_SIZE);
     let ask = |_| {
         let mut stream = TcpStream::connect(subject.http).ok()?;
         stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -112,17 +112,6 @@ fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Dur
     let asked = Instant::now();
     let is_closed = subject.waits(patience, |it| it.descriptors() <= descriptors);
     (is_closed.then(|| asked.elapsed()), silent.len())
-}
-
-/// A request whose answer has this many bytes of tensor.
-pub fn large_request(size: usize) -> Vec<u8> {
-    let head = format!(
-        r#"{{"inputs":[{{"name":"INPUT0","shape":[1,{}],"datatype":"FP32","parameters":{{"binary_data_size":{size}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
-        size / 4
-    );
-    let length = head.len().to_string();
-    let body = [head.into_bytes(), vec![0; size]].concat();
-    http::request("POST", "/v2/models/identity_fp32/infer", &[("Inference-Header-Content-Length", &length)], &body)
 }
 
 /// Row 14.

@@ -8,13 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Asker, Outcome, echoes_json, nonce, request};
-use crate::form::Who;
-use crate::hold::large_request;
 use crate::models::ECHO;
 use crate::standard::{Around, STANDARD, around};
 use crate::subject::{OWN, Subject, Wish};
-use crate::support::http::Connection;
-use crate::support::server::{Ports, Server};
+use crate::support::http::{self, Connection};
 use crate::trial::{NotApplicable, Played, Trial, mib};
 use crate::{floods, leaving, values};
 
@@ -69,20 +66,6 @@ impl Drop for Group {
 const TIMERS: [&str; 4] =
     ["--http-head-timeout=3", "--http-body-timeout=3", "--http-write-timeout=3", "--http-idle-timeout=10"];
 
-/// Tells our server of the ceiling: it reads that of a container, and not of a group within one, as this is.
-fn bounds(trial: &Trial<'_>, ceiling: i64) -> Vec<String> {
-    let help = Server::command(Path::new("-"), &[], Ports { http: 0, grpc: 0, metrics: 0 });
-    let help = std::process::Command::new(help.get_program()).args(["serve", "--help"]).output();
-    let has_limit = help.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--memory-limit"));
-    match (&trial.form.who, has_limit) {
-        (Who::Deuteron, true) => vec![format!("--memory-limit={ceiling}")],
-        (Who::Deuteron, false) => {
-            ["receive-memory", "queue"].map(|what| format!("--{what}-bytes-max={}", HEADROOM / 4)).to_vec()
-        }
-        _ => Vec::new(),
-    }
-}
-
 /// Row 26.
 pub fn memory_ceiling(trial: &Trial<'_>) -> Played {
     let Some(group) = Group::new() else {
@@ -98,9 +81,7 @@ pub fn memory_ceiling(trial: &Trial<'_>) -> Played {
         return Err(NotApplicable("the ceiling of a control group cannot be set here".to_owned()));
     }
     let shell = format!("echo $$ > {}/cgroup.procs", group.path.display());
-    let bounds = bounds(trial, own + HEADROOM);
-    let flags: Vec<&str> = TIMERS.into_iter().chain(bounds.iter().map(String::as_str)).collect();
-    let subject = Subject::start(trial, Wish { deuteron: &flags, shell: &shell, ..wish })?;
+    let subject = Subject::start(trial, Wish { shell: &shell, ..wish })?;
     around(trial, &subject, Around { is_once: true, ..STANDARD }, || {
         let mixed = mix(&subject, trial.size(Duration::from_secs(3), Duration::from_secs(25)));
         trial.figure(format!("mixed load: {mixed}"));
@@ -222,7 +203,7 @@ pub fn mix_into(subject: &Subject, time: Duration, mixed: &Mixed, is_over: &Atom
 
 /// Half of them begin a head, half ask for 1 MB and do not read.
 fn hold_and_drip(mut held: Vec<Connection>, time: Duration, goes_on: &impl Fn() -> bool) {
-    let (start, large) = (Instant::now(), large_request(1 << 20));
+    let (start, large) = (Instant::now(), http::echo_request(1 << 20));
     for (index, connection) in held.iter_mut().enumerate() {
         let _ = connection.stream().set_write_timeout(Some(Duration::from_millis(200)));
         let _ = connection.send(if index % 2 == 0 { b"GET /v2 HTTP/1.1\r\nHost: a\r\nX: " } else { &large });

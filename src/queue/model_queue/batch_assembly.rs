@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::backend::{self, Batch, ExecutionCounter, Request, Responder};
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::batcher::{BatchRow, FormedBatch};
+use crate::queue::model_queue::counters::BatchExecution;
 use crate::queue::queued_request::QueuedRequest;
 use crate::time::{Clock, Stamps};
 
@@ -39,6 +40,9 @@ impl ModelQueue {
         let empty = formed.iter().filter(|row| row.request.is_none()).count();
         let counted = rows.saturating_add(u32::try_from(empty).unwrap_or(u32::MAX));
         let filler = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
+        let batches = Arc::clone(self.counters.batches());
+        let executions: Arc<dyn ExecutionCounter> =
+            if waiting().nth(1).is_some() { Arc::new(BatchExecution::new(batches)) } else { batches };
         let mut is_first = true;
         let is_iterative = self.sequences.as_ref().is_some_and(|sequences| sequences.is_iterative);
         let requests = formed.into_iter().map(|BatchRow { request, sequence, flight }| {
@@ -63,7 +67,7 @@ impl ModelQueue {
                 }
             };
             request.responder.set_batch(counted, std::mem::take(&mut is_first));
-            request.responder.count_in(Arc::clone(self.counters.batches()) as Arc<dyn ExecutionCounter>);
+            request.responder.count_in(Arc::clone(&executions));
             request
         });
         let requests = requests.collect();

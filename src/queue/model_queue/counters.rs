@@ -2,7 +2,7 @@
 //! they are relaxed and may be read a moment too late.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::backend::ExecutionCounter;
 use crate::limits::BATCH_SIZES_MAX;
@@ -52,5 +52,42 @@ pub fn batch_sizes(rows_max: u32) -> usize {
 impl ExecutionCounter for BatchCells {
     fn count(&self, rows: u32, stamps: &Stamps) {
         self.count_shared(rows, stamps);
+    }
+}
+
+/// Counts a batch of several requests once, by the first that is answered with outputs: any of them may fail alone.
+pub(super) struct BatchExecution {
+    batches: Arc<BatchCells>,
+    /// Publishes nothing: relaxed.
+    is_counted: AtomicBool,
+}
+
+impl BatchExecution {
+    /// Of a batch that nobody has counted yet.
+    pub(super) const fn new(batches: Arc<BatchCells>) -> Self {
+        Self { batches, is_counted: AtomicBool::new(false) }
+    }
+}
+
+impl ExecutionCounter for BatchExecution {
+    fn count(&self, rows: u32, stamps: &Stamps) {
+        if !self.is_counted.swap(true, Ordering::Relaxed) {
+            self.batches.count_shared(rows, stamps);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_counted_by_the_first_of_its_requests_that_is_answered_with_outputs() {
+        let batches = Arc::new(BatchCells::new(4));
+        for _ in 0..2 {
+            let execution = BatchExecution::new(Arc::clone(&batches));
+            (0..3).for_each(|_| execution.count(3, &Stamps::default()));
+        }
+        assert_eq!((batches.executions(), batches.rows()), (2, 6));
     }
 }

@@ -51,16 +51,16 @@ fn a_model_that_ends_in_each_batch_is_started_after_pauses_that_grow() {
     assert!(longest < REFUSED, "{longest:?}");
     assert!(used < CPU_MAX, "{used:?}");
     assert_eq!(served.pid("other"), other);
-    // One that has answered starts at once again: five pauses that grow would be half a minute.
+    // One that has answered starts at once again: of five pauses that grow the last would be eight and sixteen seconds.
     until("it serves again", Duration::from_secs(20), || served.run("m", "result = 1").is_ok());
-    let start = Instant::now();
-    for _ in 0..5 {
-        let pid = served.pid("m");
+    let ends = [(); 5].map(|()| {
+        let (pid, start) = (served.pid("m"), Instant::now());
         kill(pid, "KILL");
         assert_ne!(served.pid("m"), pid);
-    }
-    println!("five ends took {:?}", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+        start.elapsed()
+    });
+    println!("five ends took {ends:?}");
+    assert!(ends[3..].iter().min() < Some(&Duration::from_secs(8)), "{ends:?}");
 }
 
 #[test]
