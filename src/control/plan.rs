@@ -277,7 +277,7 @@ pub fn server_context(
         tls: tls_options(settings, &files.certificates),
         keys: KeyOptions {
             initial: files.keys.as_ref().map(|keys| Arc::new(keys.table(shards))),
-            board: Arc::default(),
+            reloads: Arc::default(),
         },
         traces: trace_link(settings),
         // A closure, here and elsewhere: its place is the cause of what it logs.

@@ -273,6 +273,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
+    use crate::protocol::infer::OutputPlan;
     use crate::protocol::testing::{output, spec};
     use crate::tensor::{Datatype, Shape};
     use crate::wire::proto::inference::infer_parameter::ParameterChoice;
