@@ -525,7 +525,7 @@ impl Responder {
     /// step of an ensemble or a client, would read other numbers.
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
         if let Some(sink) = self.sink.take() {
-            let outputs = outputs.and_then(check_sizes);
+            let outputs = outputs.and_then(|outputs| check_sizes(outputs, &self.output_needs));
             if let Some(executions) = self.executions.take_if(|_| outputs.is_ok()) {
                 executions.count(self.batch_rows, &self.stamps);
             }
@@ -539,9 +539,12 @@ impl Responder {
     }
 }
 
-/// The outputs, if each has its size or is left out.
-fn check_sizes(outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-    match outputs.iter().position(|output| !output.has_its_size() && !output.is_missing()) {
+/// The outputs, if each has its size, is left out, or is not needed.
+fn check_sizes(outputs: Vec<Tensor>, needs: &OutputNeeds) -> Result<Vec<Tensor>, Error> {
+    let is_wrong = |(index, output): (usize, &Tensor)| {
+        !output.has_its_size() && !output.is_missing() && needs.of(index) != OutputNeed::Nothing
+    };
+    match outputs.iter().enumerate().position(is_wrong) {
         None => Ok(outputs),
         Some(index) => Err(wrong_size(index, &outputs)),
     }

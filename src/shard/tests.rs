@@ -229,7 +229,7 @@ fn other_models_are_told_nothing_and_must_make_every_output() {
     let told = Told::default();
     let models = vec![inline(teller_spec("identity", ""), &told)];
     let reply = on_shard(models, |shard| async move { post(&shard, "m", &full()).await });
-    assert_eq!(reply, r#"{"error":"output tensor shape does not match size of output for 'z'"}"#);
+    assert_eq!(reply, r#"{"error":"model 'm' did not produce every output that was asked for"}"#);
     assert_eq!(took(&told), [None]);
 }
 

@@ -464,6 +464,6 @@ mod tests {
     #[test]
     fn outputs_that_the_model_did_not_give_are_its_failure() {
         let error = encode(&model(), 1, &plan("", &[1]), vec![tensor(Datatype::Fp32, &[0], &[])], None).unwrap_err();
-        assert_eq!(error, Error::internal("the model gave fewer outputs than its configuration lists"));
+        assert_eq!(error, Error::internal("model 'm' did not produce every output that was asked for"));
     }
 }
