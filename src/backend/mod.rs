@@ -292,11 +292,24 @@ pub enum AnswerPart {
     More,
 }
 
-/// Counts the batches that ran: each once, when the first of its requests is answered with outputs, as Triton's
-/// backends do. A batch whose requests all fail is not counted.
+/// Counts the batches that ran: each once, as soon as one of its requests is known to be answered with outputs, as
+/// Triton's backends do. A batch whose requests all fail is not counted.
 pub trait ExecutionCounter: Send + Sync {
-    /// A batch of so many rows ran. Told by each of its requests that is answered with outputs.
-    fn count(&self, rows: u32, stamps: &Stamps);
+    /// A request of a batch has its first answer.
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>);
+}
+
+/// What an [`ExecutionCounter`] is told of a request.
+#[derive(Debug)]
+pub struct AnswerOfBatch<'a> {
+    /// The request is the first of its batch, or ran alone after the batch had failed.
+    pub is_first: bool,
+    /// It is answered with outputs.
+    pub has_outputs: bool,
+    /// Rows of the batch.
+    pub rows: u32,
+    /// When the batch ran.
+    pub stamps: &'a Stamps,
 }
 
 /// Where answers go: the completion queue of the shard that has the request's ticket.
@@ -526,10 +539,11 @@ impl Responder {
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
         if let Some(sink) = self.sink.take() {
             let outputs = outputs.and_then(|outputs| check_sizes(outputs, &self.output_needs));
-            if let Some(executions) = self.executions.take_if(|_| outputs.is_ok()) {
-                executions.count(self.batch_rows, &self.stamps);
-            }
             let Self { stamps, batch_rows, is_first, .. } = *self;
+            if let Some(executions) = self.executions.take() {
+                let has_outputs = outputs.is_ok();
+                executions.handle_answer(&AnswerOfBatch { is_first, has_outputs, rows: batch_rows, stamps: &stamps });
+            }
             let parameters = self.parameters.take();
             let answer = Answer { outputs, stamps, batch_rows, is_first, part, parameters };
             // Pushed before the wake-up: a shard that wakes finds the answer.

@@ -18,6 +18,7 @@ use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes
 use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::policy::AdmissionRule;
+use crate::pressure::MemoryStep;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::completions::Completions;
@@ -248,6 +249,7 @@ impl Shard {
         let began = clock::now();
         match (key, &self.cache) {
             _ if inferred.parameters.is_some() => {}
+            (MissedKey::Own(..), _) if self.gives_up(MemoryStep::KeepAlive) => self.clear_cache(),
             (MissedKey::Own(key, steps), Some(cache)) => {
                 let mut cache = cache.borrow_mut();
                 cache.insert(key, &model.served().spec, steps, &inferred.outputs);

@@ -52,16 +52,21 @@ impl Shard {
             return;
         }
         self.buffers.borrow_mut().clear();
-        if let Some(cache) = &self.cache {
-            let mut cache = cache.borrow_mut();
-            cache.clear();
-            cache.show(&self.cells.cache);
-        }
+        self.clear_cache();
         for _ in 0..self.connections.evict_resting(now) {
             self.cells.count_memory_loss(MemoryLoss::IdleConnection);
         }
         if self.gives_up(MemoryStep::Heaviest) {
             self.close_heaviest();
+        }
+    }
+
+    /// Drops the cached answers.
+    pub(super) fn clear_cache(&self) {
+        if let Some(cache) = &self.cache {
+            let mut cache = cache.borrow_mut();
+            cache.clear();
+            cache.show(&self.cells.cache);
         }
     }
 

@@ -38,12 +38,19 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
 
 /// The longest that a client waits who asks for little every few milliseconds, while `busy` goes on.
 fn longest_wait(server: &Server, busy: impl FnOnce() + Send) -> (Duration, u32) {
+    /// Says that it is over, also where `busy` has panicked.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
     let is_over = AtomicBool::new(false);
     let small = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
     thread::scope(|scope| {
         scope.spawn(|| {
+            let _end = End(&is_over);
             busy();
-            is_over.store(true, Ordering::Release);
         });
         let mut connection = Connection::open(server.http()).unwrap();
         let (mut longest, mut count) = (Duration::ZERO, 0);

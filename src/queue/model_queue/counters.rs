@@ -2,9 +2,9 @@
 //! they are relaxed and may be read a moment too late.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use crate::backend::ExecutionCounter;
+use crate::backend::{AnswerOfBatch, ExecutionCounter};
 use crate::limits::BATCH_SIZES_MAX;
 use crate::metrics::BatchCells;
 use crate::scheduler::ReleaseReason;
@@ -48,31 +48,46 @@ pub fn batch_sizes(rows_max: u32) -> usize {
     usize::try_from(rows_max).unwrap_or(BATCH_SIZES_MAX).clamp(1, BATCH_SIZES_MAX)
 }
 
-/// Workers count a batch, not shards: the clients of its requests may have left by then.
+/// Workers count a batch, not shards: the clients of its requests may have left by then. This is for a batch of one request.
 impl ExecutionCounter for BatchCells {
-    fn count(&self, rows: u32, stamps: &Stamps) {
-        self.count_shared(rows, stamps);
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) {
+        if answer.is_first && answer.has_outputs {
+            self.count_shared(answer.rows, answer.stamps);
+        }
     }
 }
 
-/// Counts a batch of several requests once, by the first that is answered with outputs: any of them may fail alone.
+/// Counts a batch of several requests, of which any may fail alone: by its first, or by another where the first failed.
 pub(super) struct BatchExecution {
     batches: Arc<BatchCells>,
-    /// Publishes nothing: relaxed.
-    is_counted: AtomicBool,
+    /// What is known of the answers. Publishes nothing: relaxed.
+    known: AtomicU8,
 }
 
+/// The first request of the batch has failed.
+const FIRST_FAILED: u8 = 1;
+/// Another was answered with outputs.
+const OTHER_HAS_OUTPUTS: u8 = 2;
+
 impl BatchExecution {
-    /// Of a batch that nobody has counted yet.
+    /// Of a batch without an answer yet.
     pub(super) const fn new(batches: Arc<BatchCells>) -> Self {
-        Self { batches, is_counted: AtomicBool::new(false) }
+        Self { batches, known: AtomicU8::new(0) }
     }
 }
 
 impl ExecutionCounter for BatchExecution {
-    fn count(&self, rows: u32, stamps: &Stamps) {
-        if !self.is_counted.swap(true, Ordering::Relaxed) {
-            self.batches.count_shared(rows, stamps);
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) {
+        let news = match (answer.is_first, answer.has_outputs) {
+            (true, true) => return self.batches.count_shared(answer.rows, answer.stamps),
+            (true, false) => FIRST_FAILED,
+            (false, true) => OTHER_HAS_OUTPUTS,
+            (false, false) => return,
+        };
+        let before = self.known.fetch_or(news, Ordering::Relaxed);
+        // Only who makes it complete counts.
+        if before & news == 0 && before | news == FIRST_FAILED | OTHER_HAS_OUTPUTS {
+            self.batches.count_shared(answer.rows, answer.stamps);
         }
     }
 }
@@ -82,12 +97,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_counted_by_the_first_of_its_requests_that_is_answered_with_outputs() {
-        let batches = Arc::new(BatchCells::new(4));
-        for _ in 0..2 {
+    fn a_batch_is_counted_once_whichever_of_its_requests_fail_and_in_whichever_order_they_are_answered() {
+        // `F` and `f` are the first request, answered with outputs and failed; `O` and `o` are others.
+        let check = |answers: &str, want: u64| {
+            let batches = Arc::new(BatchCells::new(4));
             let execution = BatchExecution::new(Arc::clone(&batches));
-            (0..3).for_each(|_| execution.count(3, &Stamps::default()));
+            for answer in answers.chars() {
+                let (is_first, has_outputs) = (answer.eq_ignore_ascii_case(&'f'), answer.is_uppercase());
+                execution.handle_answer(&AnswerOfBatch { is_first, has_outputs, rows: 3, stamps: &Stamps::default() });
+            }
+            assert_eq!(batches.executions(), want, "{answers}");
+        };
+        for counted in ["FOO", "OOF", "Foo", "OFo", "fOO", "OfO", "OOf", "ofO", "Oof"] {
+            check(counted, 1);
         }
-        assert_eq!((batches.executions(), batches.rows()), (2, 6));
+        check("foo", 0);
+        check("oof", 0);
+        // Run again one by one, each is the first of its own run.
+        check("FfF", 2);
+        check("fff", 0);
     }
 }
