@@ -8,7 +8,6 @@ use crate::backend::{AnswerOfBatch, ExecutionCounter};
 use crate::limits::BATCH_SIZES_MAX;
 use crate::metrics::BatchCells;
 use crate::scheduler::ReleaseReason;
-use crate::time::Stamps;
 
 pub(super) struct QueueCounters {
     releases: [AtomicUsize; ReleaseReason::ALL.len()],
@@ -95,6 +94,7 @@ impl ExecutionCounter for BatchExecution {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Stamps;
 
     #[test]
     fn a_batch_is_counted_once_whichever_of_its_requests_fail_and_in_whichever_order_they_are_answered() {
