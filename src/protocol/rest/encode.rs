@@ -22,7 +22,7 @@ use crate::wire::message::Reply;
 /// # Errors
 ///
 /// `Internal` if an output is missing that the model may not leave out, or does not fit its shape; `InvalidArgument`
-/// for strings that are not UTF-8, and as [`classify`].
+/// for strings that are not UTF-8, and what [`crate::protocol::classification::classify`] refuses.
 pub fn encode(
     spec: &ModelSpec,
     version: u64,
