@@ -1,6 +1,9 @@
 //! Compiles `proto/` to Rust, without `protoc`, and keeps the descriptors for reflection and for
-//! reading `config.pbtxt`; writes down what the program is made of.
+//! reading `config.pbtxt`; writes down what the program is made of,
+//! and of which commit.
 
+#[path = "build/commit.rs"]
+mod commit;
 #[path = "build/dependencies.rs"]
 mod dependencies;
 
@@ -20,5 +23,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(["."])
         .bytes([".inference.ModelInferRequest.raw_input_contents", ".inference.ModelInferResponse.raw_output_contents"])
         .compile_fds(descriptors)?;
+    commit::tell()?;
     dependencies::write(&out)
 }

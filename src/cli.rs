@@ -7,20 +7,23 @@ pub mod init;
 mod sbom;
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches};
+use clap::{Arg, ArgMatches, ValueHint, value_parser};
 
 use crate::cli::init::NewModel;
 use crate::flags::{self, Variables};
 use crate::loadgen;
-use crate::settings::{self, ConfigForm};
+use crate::settings::{self, ConfigForm, ReadFile};
 
 /// What a command line asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Measure a server.
     Bench(Box<loadgen::BenchSettings>),
+    /// Say what is wrong with files of flags: a line for each fault.
+    Complain(Vec<String>),
     /// Print what this machine has for a server with these settings.
     Doctor(Box<settings::Settings>),
     /// Ask a server whether it is ready.
@@ -48,10 +51,13 @@ pub struct Environment<'a> {
     pub variables: Variables<'a>,
     /// Whether there is something at a path.
     pub has_path: &'a dyn Fn(&OsStr) -> bool,
+    /// Reads a file of flags.
+    pub read_file: ReadFile<'a>,
 }
 
 const PROGRAM: &str = "deuteron";
-const VERSION: &str = concat!("deuteron ", env!("CARGO_PKG_VERSION"), "\n");
+/// As `build.rs` knows it: with the commit and its day, where there is one.
+const VERSION: &str = concat!("deuteron ", env!("DEUTERON_VERSION"), "\n");
 
 /// Reads a command line, the program's name left out. The error is one line for a person.
 pub fn parse<I>(arguments: I, environment: Environment) -> Result<Command, String>
@@ -86,13 +92,21 @@ where
 }
 
 fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, String> {
-    let server = |matches| settings::read(matches, environment.variables).map(Box::new);
+    let server = |matches| settings::read(matches, environment.variables, environment.read_file).map(Box::new);
     match matches.subcommand() {
-        None => server(matches).map(Command::Serve),
+        None => server(matches).map(Command::Serve).map_err(|why| match matches.args_present() {
+            false if why.starts_with(settings::NO_REPOSITORY) => format!("{why}\n\n{NEXT_STEPS}"),
+            _ => why,
+        }),
         Some(("serve", matches)) => server(matches).map(Command::Serve),
         Some(("bench", matches)) => loadgen::flags::read(matches).map(|settings| Command::Bench(Box::new(settings))),
         Some(("config", matches)) => {
-            let (_, matches) = matches.subcommand().ok_or("expected `deuteron config show PATH`")?;
+            let (name, matches) = matches.subcommand().ok_or("expected `deuteron config show PATH`")?;
+            if name == "check" {
+                let file = matches.get_one::<PathBuf>(FILE).ok_or("expected `deuteron config check FILE`")?;
+                let outcome = settings::check_file(file, environment.read_file);
+                return Ok(outcome.map_or_else(Command::Complain, Command::Print));
+            }
             let settings = server(matches)?;
             if settings.repositories.len() > 1 {
                 return Err("one path at a time, as in `deuteron config show m`".to_owned());
@@ -100,7 +114,8 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             Ok(Command::ShowConfig(settings, form(matches)?))
         }
         Some(("doctor", matches)) => {
-            settings::read_any(matches, environment.variables).map(|settings| Command::Doctor(Box::new(settings)))
+            let settings = settings::read_any(matches, environment.variables, environment.read_file)?;
+            Ok(Command::Doctor(Box::new(settings)))
         }
         Some(("health", matches)) => {
             settings::HealthQuestion::read(matches, environment.variables).map(Command::Health)
@@ -150,7 +165,7 @@ fn explain(error: &clap::Error, is_bench: bool) -> String {
 
 fn program_command() -> clap::Command {
     clap::Command::new(PROGRAM)
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(env!("DEUTERON_VERSION"))
         .propagate_version(true)
         .about("A light inference server")
         .override_usage(
@@ -160,14 +175,25 @@ fn program_command() -> clap::Command {
         .args_conflicts_with_subcommands(true)
         .args(settings::arguments())
         .subcommands(commands())
-        .after_help(AFTER_HELP)
+        .after_help(format!("{AFTER_HELP}\n\n{EXIT_CODES}"))
         .args_override_self(true)
         .max_term_width(100)
 }
 
 const AFTER_HELP: &str = "Environment:\n  Each flag of the server is also read from a variable: DEUTERON_HTTP_PORT=9000 for --http-port=9000. A flag \
-     goes before its variable; an empty variable is none. Where a flag may be given more than once, ';' stands between \
-     the values of the variable.";
+     goes before its variable, a variable before the file of --config; an empty variable is none. Where a flag may be \
+     given more than once, ';' stands between the values of the variable.";
+
+const EXIT_CODES: &str = "Exit codes:\n  0: it did what was asked; a server has drained after a signal. 1: it did not, and standard error says why; \
+     `deuteron health`: the server is not ready; `deuteron bench`: no request succeeded. 128 and the \
+     signal's number: a signal ended a server before its models were loaded, or a second one ended its drain.";
+
+/// What to type next, for who types the name of the program alone.
+const NEXT_STEPS: &str = "  deuteron serve DIRECTORY     serve a directory of models, or one model.onnx\n  \
+     deuteron init python NAME    write a Python model to begin with\n  \
+     deuteron doctor              what this machine has: engines, Python, GPUs\n  \
+     deuteron bench -m NAME       measure a server\n  \
+     deuteron --help              all commands and flags";
 
 /// The commands, in the order of the help.
 fn commands() -> Vec<clap::Command> {
@@ -183,12 +209,15 @@ fn commands() -> Vec<clap::Command> {
                 .help("The notation [default: pbtxt]"),
         )
         .after_help(AFTER_HELP);
+    let check = command("check", "Tell all that is wrong with a file of flags (--config)")
+        .override_usage("deuteron config check FILE")
+        .arg(file_argument());
     vec![
         command("serve", "Serve models")
             .override_usage("deuteron serve PATH... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),
-        command("config", "Look at configurations").subcommand_required(true).subcommand(show),
+        command("config", "Look at configurations").subcommand_required(true).subcommands([show, check]),
         command("doctor", "Print what this machine has for the server: engines, Python, kernel, limits, GPUs")
             .override_usage("deuteron doctor [FLAGS]")
             .args(settings::arguments())
@@ -212,6 +241,13 @@ fn commands() -> Vec<clap::Command> {
         command("sbom", "Print what the program is made of, as a CycloneDX document"),
         command("version", "Print the version"),
     ]
+}
+
+/// The argument of `deuteron config check`.
+const FILE: &str = "FILE";
+
+fn file_argument() -> Arg {
+    Arg::new(FILE).required(true).value_parser(value_parser!(PathBuf)).value_hint(ValueHint::FilePath).help("The file")
 }
 
 fn command(name: &'static str, about: &'static str) -> clap::Command {

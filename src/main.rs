@@ -11,11 +11,13 @@ use deuteron::{loadgen, server};
 
 /// What requests took goes back to the system within seconds, where the C library's allocator keeps it for ever
 /// (`docs/decisions/0030`).
+#[cfg(not(feature = "system-allocator"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// jemalloc's options. Pages that are free for three seconds are given back, by threads of its own, so that no shard does it
 /// within a request; those of tensors of many megabytes too, which it would give back at once.
+#[cfg(not(feature = "system-allocator"))]
 #[expect(unsafe_code, reason = "the name by which jemalloc finds its options")]
 // SAFETY: the symbol is jemalloc's own, and it expects a pointer to a string that ends with a zero.
 #[unsafe(export_name = "_rjem_malloc_conf")]
@@ -32,6 +34,7 @@ static DEPENDENCIES: [u8; include_bytes!(concat!(env!("OUT_DIR"), "/dependencies
     *include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z"));
 
 /// Has jemalloc give back all pages that are free now, where memory is short.
+#[cfg(not(feature = "system-allocator"))]
 #[expect(unsafe_code, reason = "jemalloc is controlled by a function of C")]
 fn give_back_free_pages() {
     // All arenas (`MALLCTL_ARENAS_ALL`). It fails only where there is no such control.
@@ -42,14 +45,25 @@ fn give_back_free_pages() {
     };
 }
 
+/// The C library's allocator keeps what is free.
+#[cfg(feature = "system-allocator")]
+fn give_back_free_pages() {}
+
 fn main() -> ExitCode {
     // The linker leaves out what nothing refers to.
     std::hint::black_box(&DEPENDENCIES);
     deuteron::runtime::clock::now();
-    let environment =
-        Environment { variables: &|name| std::env::var_os(name), has_path: &|word| Path::new(word).exists() };
+    let environment = Environment {
+        variables: &|name| std::env::var_os(name),
+        has_path: &|word| Path::new(word).exists(),
+        read_file: &|path| std::fs::read_to_string(path),
+    };
     match cli::parse(std::env::args_os().skip(1), environment) {
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
+        Ok(Command::Complain(faults)) => {
+            faults.iter().for_each(|fault| eprintln!("error: {fault}"));
+            ExitCode::FAILURE
+        }
         Ok(Command::Doctor(settings)) => server::doctor::run(&settings),
         Ok(Command::Health(question)) => server::health::run(&question),
         Ok(Command::InitPython(model)) => match model.write() {

@@ -3,6 +3,7 @@
 //! Triton has the metric.
 
 mod batches;
+mod build;
 mod cache;
 mod compression;
 mod connections;
@@ -34,6 +35,7 @@ use crate::metrics::latency::{LatencyCells, RequestDurations};
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::build::encode_build;
 pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, encode_redis};
 pub use crate::metrics::compression::CompressionCells;
 pub use crate::metrics::connections::ClientTimer;

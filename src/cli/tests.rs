@@ -3,7 +3,8 @@ use expect_test::expect_file;
 use super::*;
 
 /// Without variables, where every path leads to something.
-const PLAIN: Environment = Environment { variables: &|_| None, has_path: &|_| true };
+const PLAIN: Environment =
+    Environment { variables: &|_| None, has_path: &|_| true, read_file: &|_| Ok("htp-port = 1".to_owned()) };
 
 fn read(line: &str) -> Result<Command, String> {
     parse(line.split_whitespace(), PLAIN)
@@ -26,7 +27,7 @@ fn the_declarations_hold_together() {
 fn models_are_served_with_the_command_and_without() {
     let want = read("serve models").unwrap();
     let Command::Serve(settings) = &want else { panic!("{want:?}") };
-    assert_eq!(settings.repositories, [std::path::PathBuf::from("models")]);
+    assert_eq!(settings.repositories, [PathBuf::from("models")]);
     for line in ["models", "--model-repository=models", "--model-store models", "serve --model-repository models"] {
         assert_eq!(read(line).as_ref(), Ok(&want), "{line}");
     }
@@ -73,9 +74,33 @@ fn a_configuration_is_shown_in_one_of_three_forms() {
     assert_eq!(shown("config show --format toml m"), (vec!["m".into()], ConfigForm::Toml));
     let check = |line: &str, want: &str| assert_eq!(read(line), Err(want.to_owned()), "{line}");
     check("config show m --format=xml", "--format xml: expected pbtxt, json or toml");
-    check("config", "a command is missing: expected show or help");
+    check("config", "a command is missing: expected show, check or help");
     check("config m", "unknown command 'm'; --help lists the commands");
     check("config show m n", "one path at a time, as in `deuteron config show m`");
+}
+
+#[test]
+fn the_program_alone_says_what_to_do_next() {
+    let text = parse([] as [&str; 0], PLAIN).unwrap_err();
+    for word in ["deuteron serve", "deuteron init python", "deuteron doctor", "deuteron --help"] {
+        assert!(text.contains(word), "{text}");
+    }
+    // `serve` asks for what it lacks, and nothing else.
+    let text = read("serve").unwrap_err();
+    assert!(text.starts_with("no model repository") && !text.contains('\n'), "{text}");
+    let Ok(Command::Print(page)) = read("man") else { panic!("no page") };
+    assert!(page.contains("128"), "exit codes");
+}
+
+#[test]
+fn a_file_of_flags_is_checked_without_a_model() {
+    let Ok(Command::Complain(faults)) = read("config check deuteron.toml") else { panic!("no fault") };
+    assert_eq!(faults.len(), 1);
+    assert!(faults[0].starts_with("deuteron.toml: line 1: unknown key 'htp-port'"), "{faults:?}");
+    let empty = Environment { read_file: &|_| Ok(String::new()), ..PLAIN };
+    let fine = parse(["config", "check", "f"], empty);
+    assert_eq!(fine, Ok(Command::Print("f: 0 flags, no fault\n".to_owned())));
+    assert_eq!(read("config check"), Err("<FILE> is missing; --help tells more".to_owned()));
 }
 
 #[test]
@@ -100,9 +125,19 @@ fn a_python_model_is_begun_by_its_name() {
 
 #[test]
 fn every_command_has_a_help_and_a_version() {
-    for command in
-        ["", "serve", "config", "config show", "init", "init python", "bench", "completions", "man", "version"]
-    {
+    for command in [
+        "",
+        "serve",
+        "config",
+        "config show",
+        "config check",
+        "init",
+        "init python",
+        "bench",
+        "completions",
+        "man",
+        "version",
+    ] {
         let help = printed(&format!("{command} --help"));
         assert!(help.contains(format!("Usage: deuteron {command}").trim_end()), "{command}: {help}");
         assert_eq!(printed(&format!("{command} -h")), help);

@@ -2,6 +2,7 @@
 //! completions and its variable in the environment. Generic over what flags write into, so that the server and the
 //! load generator share this and nothing else. Pure: arguments and variables are handed in.
 
+mod file;
 mod refusal;
 
 use std::ffi::{OsStr, OsString};
@@ -10,6 +11,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 
+pub use crate::flags::file::apply_file;
 pub use crate::flags::refusal::{explain, nearest_command};
 
 /// One flag that writes into an `S`.

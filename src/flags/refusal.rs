@@ -56,7 +56,7 @@ fn near(name: Option<&str>) -> String {
     name.map_or(";".to_owned(), |name| format!(": did you mean '{name}'?"))
 }
 
-fn first(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+pub(super) fn first(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     all(error, kind).first().copied()
 }
 

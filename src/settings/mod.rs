@@ -3,6 +3,7 @@
 
 mod backend;
 mod cache;
+mod config_file;
 pub mod environment;
 mod front_end;
 mod health;
@@ -19,6 +20,7 @@ mod values;
 
 pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
+pub use crate::settings::config_file::{ReadFile, check_file};
 pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::settings::health::{HealthQuestion, health_arguments};
 pub use crate::settings::metrics::MetricsConfig;
@@ -46,6 +48,9 @@ pub const ENGINE_COMMAND: &str = "run-engine";
 /// The command, for the server itself, that tries a load; the flags of the server follow.
 pub const TRIAL_COMMAND: &str = "try-load";
 
+/// How the refusal begins of a command line that names no models.
+pub const NO_REPOSITORY: &str = "no model repository";
+
 /// The words that are paths of models.
 const PATHS: &str = "PATH";
 /// The flag that names one, and its variable.
@@ -59,24 +64,26 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
 }
 
 /// The settings of a command that needs models; see [`read_any`].
-pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
-    let settings = read_any(matches, variables)?;
+pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Settings, String> {
+    let settings = read_any(matches, variables, read_file)?;
     if settings.repositories.is_empty() {
-        let text = "no model repository: name a directory of models, as in `deuteron serve examples/models`";
-        return Err(format!("{text}; --help tells more"));
+        return Err(format!(
+            "{NO_REPOSITORY}: name a directory of models, as in `deuteron serve examples/models`; --help tells more"
+        ));
     }
     Ok(settings)
 }
 
-/// The settings that a command line and the environment come to; a flag goes before its variable. The error is one line
-/// for a person.
-pub fn read_any(matches: &ArgMatches, variables: Variables) -> Result<Settings, String> {
+/// The settings that a command line, the environment and the file of `--config` come to; a flag goes before its variable,
+/// a variable before the file. The error is one line for a person.
+pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let is_for_predictions = front_end::is_for_predictions(variables);
     settings.foreign.vertex_ai.is_on = is_for_predictions;
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
     let left = |name: &str| if name == REPOSITORY.1 && !paths.is_empty() { None } else { variables(name) };
+    config_file::apply(matches, &left, !paths.is_empty(), read_file, &mut settings)?;
     let warnings = flags::apply_variables(SECTIONS, matches, &left, &mut settings)?;
     settings.warnings.extend(warnings);
     flags::apply(SECTIONS, matches, &mut settings)?;

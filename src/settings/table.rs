@@ -28,6 +28,7 @@ use crate::settings::{
 /// All flags of the server.
 pub(super) const SECTIONS: &[Section<Settings>] = &[
     Section { title: "Models", flags: MODEL_FLAGS },
+    Section { title: "Flags in a file", flags: FILE_FLAGS },
     Section { title: "Model configurations and backends", flags: CONFIGURATION_FLAGS },
     Section { title: "Addresses", flags: ADDRESS_FLAGS },
     Section { title: "Front ends of hosting services", flags: front_end::FLAGS },
@@ -48,6 +49,18 @@ pub(super) const SECTIONS: &[Section<Settings>] = &[
 ];
 
 const BOOL: &str = "true|false";
+
+const FILE_FLAGS: &[Flag<Settings>] = &[Flag {
+    names: &["config"],
+    takes: One("FILE"),
+    default: Text("none"),
+    help: "A TOML file of flags: a key for each, as in http-port = 9000, a list where a flag may be given more than once. \
+           Flags and variables go before it; `deuteron config check FILE` tells all that is wrong with one",
+    apply: |settings, value| {
+        settings.config_file = Some(PathBuf::from(value));
+        Ok(())
+    },
+}];
 
 const MODEL_FLAGS: &[Flag<Settings>] = &[
     Flag {

@@ -13,7 +13,8 @@ fn serve(line: &str) -> Result<Settings, String> {
 fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
     let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
     let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
-    read(&matches, &|name| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into()))
+    let variable = |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into());
+    read(&matches, &variable, &|_| Ok(String::new()))
 }
 
 /// The flags that mean something here.
@@ -249,6 +250,7 @@ fn a_path_need_not_be_utf_8() {
 
     let path = OsString::from_vec(b"m\xff".to_vec());
     let command = || clap::Command::new("deuteron").no_binary_name(true).args(arguments());
+    let read = |matches: &ArgMatches, variables: Variables| read(matches, variables, &|_| Ok(String::new()));
     let matches = command().try_get_matches_from([&path]).unwrap();
     assert_eq!(read(&matches, &|_| None).unwrap().repositories, [PathBuf::from(&path)]);
     let matches = command().try_get_matches_from([OsString::from("--id"), path.clone()]).unwrap();

@@ -12,6 +12,8 @@ use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConf
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// The file that flags were read from too.
+    pub config_file: Option<PathBuf>,
     /// Directories of models, one model's own directory, or ONNX files.
     pub repositories: Vec<PathBuf>,
     /// The name of the only model, where a path holds one.
@@ -354,6 +356,7 @@ pub struct RepositoryRules {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            config_file: None,
             repositories: Vec::new(),
             model_name: None,
             model_config_name: None,

@@ -51,6 +51,7 @@ async fn text(shard: &Shard) -> String {
         let clients = keys.clients().map(|client| (client.name(), client.all_cells()));
         metrics::encode_keys(&mut text, clients, &shard.server_context.keys.reloads);
     }
+    metrics::encode_build(&mut text);
     metrics::encode_memory(&mut text, &shard.server_context.memory.board, &shards);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());

@@ -185,7 +185,7 @@ fn every_command_answers_and_what_is_wrong_ends_with_1() {
             assert!(text.contains(want) && text.is_empty() == want.is_empty(), "{arguments:?}: {text}");
         }
     };
-    let version = concat!("deuteron ", env!("CARGO_PKG_VERSION"), "\n");
+    let version = concat!("deuteron ", env!("CARGO_PKG_VERSION"));
     check(&["version"], 0, version, "");
     check(&["--version"], 0, version, "");
     check(&["help"], 0, "\nModels:\n", "");
@@ -194,7 +194,11 @@ fn every_command_answers_and_what_is_wrong_ends_with_1() {
     check(&["bench", "--help"], 0, "Usage: deuteron bench", "");
     check(&["completions", "bash"], 0, "complete -F _deuteron", "");
     check(&["man"], 0, ".TH deuteron", "");
-    check(&[], 1, "", "error: no model repository");
+    check(&[], 1, "", "\n  deuteron serve DIRECTORY ");
+    check(&["serve"], 1, "", "error: no model repository");
+    check(&["config", "check", "Cargo.toml"], 1, "", "Cargo.toml: line 1: unknown key 'package'");
+    check(&["config", "check", "none.toml"], 1, "", "--config=none.toml: cannot be read");
+    check(&["--config=Cargo.toml"], 1, "", "--config=Cargo.toml: line 1: unknown key 'package'");
     check(&["srve"], 1, "", "did you mean 'serve'?");
     check(&["m", "--htp-port=1"], 1, "", "error: unknown flag '--htp-port': did you mean '--http-port'?");
     check(&["bench", "--nope"], 1, "", "error: unknown flag '--nope'");

@@ -1,0 +1,13 @@
+//! Which build this is, so that a dashboard shows when another one came.
+
+use std::fmt::Write;
+
+use crate::metrics::head;
+
+/// Appends the version and the commit of this build; no commit where it was built without a repository.
+pub fn encode_build(out: &mut String) {
+    let name = "deuteron_build_info";
+    head(out, name, "gauge", "1, with the version and the commit of this build");
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("DEUTERON_COMMIT_HASH"));
+    let _ = writeln!(out, "{name}{{version=\"{version}\",commit=\"{commit}\"}} 1");
+}
