@@ -578,6 +578,10 @@ pub const LOG_TEXT_SIZE_MAX: usize = 64 * 1024;
 pub const ACCESS_TEXT_SIZE_MAX: usize = 256;
 /// Bytes of lines that are written at once: as many as a pipe holds.
 pub const LOG_WRITE_SIZE: usize = 64 * 1024;
+/// Lines of the log that the console can show, and bytes of each: 256 KiB at most.
+pub const LOG_TAIL_LINES: usize = 256;
+/// See [`LOG_TAIL_LINES`].
+pub const LOG_TAIL_LINE_SIZE_MAX: usize = 1024;
 /// Lines that one place in the source may say within [`LOG_CAUSE_WINDOW`]: as many as the models that load in it, whose
 /// lines are all wanted; a fault that a client can repeat comes a hundred times as often.
 pub const LOG_CAUSE_LINES_MAX: u32 = 1_000;

@@ -33,6 +33,18 @@ impl Default for ConnectionTimeouts {
     }
 }
 
+/// Who is shown the console on the metrics port (`--console`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConsoleAudience {
+    /// Everybody who reaches the port.
+    All,
+    /// Those on this machine.
+    #[default]
+    Loopback,
+    /// Nobody.
+    None,
+}
+
 /// Which requests are refused when they come, by what measured run times say of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdmissionRule {

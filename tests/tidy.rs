@@ -42,7 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("scheduler", &["limits", "policy", "time"]),
     ("backend", &["error", "limits", "model", "tensor", "time", "trace"]),
     // What the server and the load generator are asked to do.
-    ("flags", &[]),
+    ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
     // 3 edge, by the thread that owns what is in it
     ("log", &["limits", "settings"]),

@@ -33,6 +33,7 @@ fn component(line: &str) -> Option<String> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use expect_test::expect_file;
     use serde_json::Value;
 
     use super::*;
@@ -58,5 +59,14 @@ mod tests {
             locked.extend(value("version = ").map(|version| format!("\"pkg:cargo/{name}@{version}\"")));
         }
         assert!(of("purl").iter().all(|package| locked.contains(package)));
+    }
+
+    /// What every package of a release holds beside the program. `UPDATE_EXPECT=1` writes it anew.
+    #[test]
+    fn the_notice_names_what_is_linked() {
+        let notice = include_str!("../../NOTICE");
+        let head = notice.split_inclusive("\n\n").take(4).collect::<String>();
+        let rows = PACKAGES.lines().map(|line| format!("  {}\n", line.replace('\t', " ").replace('/', " OR ")));
+        expect_file!["../../NOTICE"].assert_eq(&format!("{head}{}", rows.collect::<String>()));
     }
 }

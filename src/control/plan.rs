@@ -325,6 +325,7 @@ fn service(settings: &Settings) -> ServiceOptions {
         tells_timing: settings.tells_timing,
         tells_load: settings.metrics_config.tells_load,
         follows_triton: settings.compat == Compat::Triton,
+        console: settings.console,
         allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
         access_log_per_million: settings.access_log_per_million,
         #[cfg(feature = "test-hooks")]

@@ -6,6 +6,7 @@ pub mod cause;
 pub mod format;
 mod output;
 mod queue;
+mod tail;
 mod thread;
 
 use std::io::{self, Write};
@@ -198,6 +199,12 @@ pub fn change(change: impl Fn(&mut LogSettings)) {
     };
     // Never an error: there is always a changed word.
     let _ = SETTINGS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+}
+
+/// The last lines from a number on, and the number of the next; none while the log's thread has them, which is for
+/// microseconds.
+pub fn last_lines(number: u64) -> Option<(Vec<Box<str>>, u64)> {
+    thread::TAIL.try_lock().ok().map(|tail| tail.since(number))
 }
 
 /// Lines that were not written, by why.

@@ -12,10 +12,14 @@ use crate::log::cause::CauseLimits;
 use crate::log::format::{LineHead, Severity, grouped, push_access, push_text};
 use crate::log::output::LogOutput;
 use crate::log::queue::{LogQueue, LogRecord, PlainTarget, Said};
+use crate::log::tail::LogTail;
 use crate::log::{settings, since_epoch};
 
 /// Lines that could not be written: the disk is full, or nobody reads the pipe any more.
 pub static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
+/// The last lines. The log's thread waits for a reader that copies them; a reader never waits.
+#[expect(clippy::disallowed_types, reason = "the log's thread may wait, and shards only try it")]
+pub static TAIL: std::sync::Mutex<LogTail> = std::sync::Mutex::new(LogTail::new());
 /// Lines left out because their cause said too much.
 pub static LIMITED: AtomicU64 = AtomicU64::new(0);
 
@@ -114,6 +118,9 @@ impl LogThread {
         let tell = |count, out: &mut String| {
             push_text(settings().format, head, &format!("{} lines were dropped", grouped(count)), out);
         };
+        if let Ok(mut tail) = TAIL.lock() {
+            tail.extend(self.output.lines());
+        }
         UNWRITTEN.fetch_add(self.output.flush(tell), Ordering::Relaxed);
     }
 

@@ -34,6 +34,8 @@ pub struct ApiPart {
 impl ApiPart {
     /// The metrics, on their own port.
     pub const METRICS: Self = Self { category: None, class: Some(KeyClass::Metrics) };
+    /// The log's last lines, on the same port: as what changes the log.
+    pub const LOG_LINES: Self = Self { category: None, class: Some(KeyClass::Admin) };
 }
 
 /// What the operator asks of the clients of one protocol.

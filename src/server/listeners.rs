@@ -162,6 +162,15 @@ impl Listeners {
         self.predecessor.iter().for_each(Predecessor::tell_ready);
     }
 
+    /// Where the server listens, as a line of JSON: `{"pid":7,"http":"127.0.0.1:8000","grpc":…,"metrics":…}`.
+    pub fn describe(&self, process: u32) -> String {
+        let addresses = self.claims.iter().map(|(endpoint, claim)| {
+            let name = endpoint.name();
+            format!(",\"{name}\":\"{}\"", claim.address())
+        });
+        format!("{{\"pid\":{process}{}}}\n", addresses.collect::<String>())
+    }
+
     /// Logs where the server listens.
     pub fn log(&self) {
         for (endpoint, service) in [

@@ -114,6 +114,9 @@ fn serve(
     // First of all: until the handlers are in place, a signal kills the process.
     let waker = FileWaker::default();
     forward_signals(settings, &messages, (&are_loaded, &waker), deadline.clone())?;
+    if settings.exits_with_stdin {
+        spawn("stdin".to_owned(), end_with_stdin)?;
+    }
     let program = std::env::current_exe();
     let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
     notifier.tell("STATUS=Loading models");
@@ -160,6 +163,7 @@ fn serve(
     server_context.lifecycle.start();
     listeners.log();
     log_ready(&models, &but_failed, loading_ended.since(began), &threads);
+    write_ready_file(&context.settings, &listeners);
     // Before an older server hears of it, and ends: a supervisor must know this one by then.
     notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
     let surroundings = surroundings(notifier, supervision, program, &mut listeners, &deadline);
@@ -171,6 +175,23 @@ fn serve(
     listeners.end(server_context.lifecycle.is_handed_over());
     end_workers(&ended, &loader, has_failed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Ends the server as SIGTERM does once standard input has ended, which it does with the process at its other side.
+fn end_with_stdin() {
+    // What comes is nothing to a server; an error is an end too.
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    log::info("standard input has ended, and the server with it (--exit-with-stdin)");
+    let _ = signal_hook::low_level::raise(SIGTERM);
+}
+
+/// Tells who waits for `--ready-file`. Nobody reads the path in the log: it may be private.
+fn write_ready_file(settings: &Settings, listeners: &Listeners) {
+    if let Some(path) = &settings.ready_file
+        && let Err(error) = std::fs::write(path, listeners.describe(std::process::id()))
+    {
+        log::warning(&format!("--ready-file cannot be written: {error}"));
+    }
 }
 
 /// What the server needs of the machine and of others. Tried before the models load, so that a port in use, a certificate

@@ -379,6 +379,25 @@ const ADDRESS_FLAGS: &[Flag<Settings>] = &[
         help: "Open the metrics port",
         apply: |settings, value| allow(&mut settings.metrics, value),
     },
+    Flag {
+        names: &["ready-file"],
+        takes: One("FILE"),
+        default: Text("none"),
+        help: "Write the addresses into it as a line of JSON when the server is ready; /dev/fd/3 for a pipe that is passed \
+               as descriptor 3",
+        apply: |settings, value| {
+            settings.ready_file = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["exit-with-stdin"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Drain and end as after SIGTERM when standard input ends: a server for a test goes with the process that \
+               started it",
+        apply: |settings, value| set(&mut settings.exits_with_stdin, parse_bool(value)),
+    },
 ];
 
 const CORE_FLAGS: &[Flag<Settings>] = &[

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits;
-use crate::policy::{AdmissionRule, ClientPolicy, ConnectionTimeouts, KeepAlivePolicy};
+use crate::policy::{AdmissionRule, ClientPolicy, ConnectionTimeouts, ConsoleAudience, KeepAlivePolicy};
 use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TlsSettings, TraceSettings};
 
 /// How a server was asked to run.
@@ -26,6 +26,10 @@ pub struct Settings {
     pub grpc: Option<(IpAddr, u16)>,
     /// Where metrics are served; `None` where they are not.
     pub metrics: Option<(IpAddr, u16)>,
+    /// Where the addresses are written when the server is ready.
+    pub ready_file: Option<PathBuf>,
+    /// Whether it drains when its standard input ends.
+    pub exits_with_stdin: bool,
     /// What hosts and tests of tritonserver ask for.
     pub foreign: ForeignSettings,
     /// The server's name in its metadata.
@@ -75,6 +79,8 @@ pub struct Settings {
     pub allows_model_code_upload: bool,
     /// What the metrics show.
     pub metrics_config: MetricsConfig,
+    /// Who is shown the console.
+    pub console: ConsoleAudience,
     /// The response cache.
     pub cache: CacheSettings,
     /// How long the server serves on after a signal, and says that it is not ready, until it drains.
@@ -363,6 +369,8 @@ impl Default for Settings {
             http: Some((EVERYWHERE, 8000)),
             grpc: Some((EVERYWHERE, 8001)),
             metrics: Some((EVERYWHERE, 8002)),
+            ready_file: None,
+            exits_with_stdin: false,
             foreign: ForeignSettings::default(),
             id: "deuteron".to_owned(),
             shards: None,
@@ -387,6 +395,7 @@ impl Default for Settings {
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
             allows_model_code_upload: false,
             metrics_config: MetricsConfig::default(),
+            console: ConsoleAudience::default(),
             cache: CacheSettings::default(),
             drain_delay: Duration::ZERO,
             exit_timeout: limits::EXIT_TIMEOUT,

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -17,7 +18,7 @@ use crate::protocol::front_end::FrontEnd;
 use crate::runtime::socket::ByteStream;
 use crate::runtime::{clock, executor};
 use crate::shard::access::AccessEntry;
-use crate::shard::connections::{ConnectionGuard, ConnectionWatch, WakeReason};
+use crate::shard::connections::{ConnectionGuard, ConnectionRights, ConnectionWatch, WakeReason};
 use crate::shard::delivery::DeliveryWatch;
 use crate::shard::linger::linger;
 use crate::shard::reply_stream::{Http1Parts, ReplyStream};
@@ -51,24 +52,51 @@ pub async fn run<S: ByteStream>(
     first: Vec<u8>,
     (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
 ) -> Option<S> {
-    let (answering, peer) = (Rc::clone(shard), shard.access_peer(&socket));
-    let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
-    let (written, of_answer) = (Rc::clone(&parts), Rc::clone(&http_trace));
-    let rights = connection_guard.watch().rights();
-    let answer = move |message: Message, memory: ReceiveReservation| {
-        let (shard, stream) = (Rc::clone(&answering), ReplyStream::Http1(Rc::clone(&written)));
-        let http_trace = Rc::clone(&of_answer);
-        async move {
-            let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
-            let entry = AccessEntry::of_http(&shard, &message, received, peer);
-            let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
-            let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, rights, front_end };
-            let reply = rest::handle_message(&shard, message, memory, arrival).await;
-            entry.settle_http(reply.as_ref());
-            reply
-        }
-    };
+    let answer = RestAnswer::new(shard, shard.access_peer(&socket), connection_guard, front_end);
+    let (parts, http_trace) = (Rc::clone(&answer.parts), Rc::clone(&answer.http_trace));
+    let answer = move |message, memory| answer.clone().run(message, memory);
     serve(shard, (socket, true), first, (connection_guard, http_trace), parts, answer).await
+}
+
+/// Answers the requests of one connection by the paths of a front end.
+#[derive(Clone)]
+pub struct RestAnswer {
+    shard: Rc<Shard>,
+    /// The client, where the access log wants to know.
+    peer: Option<SocketAddr>,
+    rights: ConnectionRights,
+    front_end: FrontEnd,
+    /// Where answers in parts go.
+    pub parts: Rc<Http1Parts>,
+    /// The trace of the request in progress.
+    pub http_trace: Rc<HttpTrace>,
+}
+
+impl RestAnswer {
+    /// For a connection.
+    pub fn new(
+        shard: &Rc<Shard>,
+        peer: Option<SocketAddr>,
+        connection_guard: &ConnectionGuard,
+        front_end: FrontEnd,
+    ) -> Self {
+        let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
+        let rights = connection_guard.watch().rights();
+        Self { shard: Rc::clone(shard), peer, rights, front_end, parts, http_trace }
+    }
+
+    /// Answers a request; none where the answer went to the parts.
+    pub async fn run(self, message: Message, memory: ReceiveReservation) -> Option<Reply> {
+        let Self { shard, peer, rights, front_end, parts, http_trace } = self;
+        let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
+        let entry = AccessEntry::of_http(&shard, &message, received, peer);
+        let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
+        let stream = ReplyStream::Http1(parts);
+        let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, rights, front_end };
+        let reply = rest::handle_message(&shard, message, memory, arrival).await;
+        entry.settle_http(reply.as_ref());
+        reply
+    }
 }
 
 /// Serves requests by `answer` until the connection ends, or rests where it may. An answer is a reply, or nothing where it

@@ -1,36 +1,65 @@
-//! The metrics endpoint: `/metrics` is the sum over all shards; any other path is an empty 200, as in tritonserver.
+//! The metrics endpoint: `/metrics` is the sum over all shards, `/` the console for those it is shown to. Any other path is an
+//! empty 200, as in tritonserver.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::budget::ReceiveReservation;
 use crate::error::{Code, Error};
 use crate::policy::PolicyProtocol;
+use crate::protocol::front_end::FrontEnd;
 use crate::protocol::policy::ApiPart;
 use crate::protocol::rest;
 use crate::runtime::socket::ByteStream;
 use crate::shard::connections::ConnectionGuard;
 use crate::shard::connections::ConnectionRights;
+use crate::shard::console::{self, ConsoleRequest};
+use crate::shard::http1::RestAnswer;
 use crate::shard::metrics_text;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &ConnectionGuard) {
-    let shard = Rc::clone(shard);
-    let own = Rc::clone(&shard);
-    let answer = move |message: Message, _| {
-        let shard = Rc::clone(&own);
-        async move { Some(reply(&shard, &message).await) }
+    let audience = shard.server_context.service.console;
+    let is_console_shown = console::is_shown(audience, || socket.peer());
+    let rest = RestAnswer::new(shard, shard.access_peer(&socket), connection_guard, FrontEnd::Kserve);
+    let (parts, http_trace) = (Rc::clone(&rest.parts), Rc::clone(&rest.http_trace));
+    let own = Rc::clone(shard);
+    let answer = move |message: Message, memory: ReceiveReservation| {
+        let (shard, rest) = (Rc::clone(&own), rest.clone());
+        async move {
+            let asked = if is_console_shown { console::read(audience, &message) } else { Ok(None) };
+            match asked {
+                Ok(Some(ConsoleRequest::Rest)) => Box::pin(rest.run(message, memory)).await,
+                Ok(asked) => Some(reply(&shard, &message, asked).await),
+                Err(error) => Some(rest::error_reply(&error)),
+            }
+        }
     };
-    let guard = (connection_guard, Rc::default());
-    let _ = http1::serve(&shard, (socket, false), Vec::new(), guard, Rc::default(), answer).await;
+    let _ = http1::serve(shard, (socket, false), Vec::new(), (connection_guard, http_trace), parts, answer).await;
 }
 
-async fn reply(shard: &Shard, message: &Message) -> Reply {
-    let (part, rights) = (ApiPart::METRICS, ConnectionRights::default());
+async fn reply(shard: &Shard, message: &Message, asked: Option<ConsoleRequest>) -> Reply {
+    if let Some(ConsoleRequest::File(content_type, bytes)) = asked {
+        // Without a key, so that the page can ask for one.
+        return console::file_reply(content_type, bytes);
+    }
+    let part = match asked {
+        Some(ConsoleRequest::Log(_)) => ApiPart::LOG_LINES,
+        _ => ApiPart::METRICS,
+    };
+    let rights = ConnectionRights::default();
     if let Err(error) = shard.admit(PolicyProtocol::Http, part, rights, |name| message.fields.get(name)) {
         return rest::error_reply(&error);
+    }
+    if let Some(ConsoleRequest::Log(number)) = asked {
+        if shard.server_context.policy.is_admin_closed {
+            let text = "with --admin-socket the console does not show the log";
+            return rest::error_reply(&Error::new(Code::Forbidden, text));
+        }
+        return console::log_reply(number).await;
     }
     if !matches!(message.method, Method::Get | Method::Head) {
         let mut reply = rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));

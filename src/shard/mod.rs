@@ -7,6 +7,7 @@ pub mod body_buffer;
 mod call_chain;
 pub mod compression;
 pub mod connections;
+mod console;
 pub mod control_request;
 pub mod deferred_wakes;
 pub mod delivery;

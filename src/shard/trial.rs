@@ -31,6 +31,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
             tells_timing: false,
             tells_load: false,
             follows_triton: false,
+            console: Default::default(),
             allows_log_settings: false,
             access_log_per_million: 0,
             #[cfg(feature = "test-hooks")]

@@ -241,11 +241,13 @@ fn the_metrics_ask_for_a_key_and_show_who_has_asked() {
         http::exchange(server.metrics(), &http::request("GET", path, fields, b"")).unwrap()
     };
     for (caller, fields) in callers() {
-        for path in ["/metrics", "/"] {
+        for (path, class) in [("/metrics", "metrics"), ("/nothing", "metrics"), ("/console/logs/0", "admin")] {
             let answer = ask(&borrowed(&fields), path);
             let got = (answer.status, &answer.body[..], answer.header("www-authenticate"));
-            assert_eq!(difference(path, got, refusal(Some("metrics"), caller)), None);
+            assert_eq!(difference(path, got, refusal(Some(class), caller)), None);
         }
+        // The page that asks for the key.
+        assert_eq!(ask(&borrowed(&fields), "/").status, 200);
     }
     let text = ask(&[("x-api-key", "s3cret-metrics")], "/metrics").body;
     let text = String::from_utf8(text).unwrap();

@@ -62,6 +62,7 @@ mod policy;
 mod protocol_page;
 mod python_faults;
 mod python_models;
+mod python_module;
 mod python_worker;
 mod queue;
 mod ragged;

@@ -4,12 +4,28 @@ use std::time::Duration;
 
 use crate::flags::Fallback::{Absent, Value};
 use crate::flags::Takes::{Many, One, Switch};
-use crate::flags::{Flag, parse, parse_bool, set};
+use crate::flags::{Flag, parse, parse_bool, set, set_one_of};
+use crate::policy::ConsoleAudience;
 use crate::settings::Settings;
 
 const BOOL: &str = "true|false";
 
 pub(super) const FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["console"],
+        takes: One("loopback|all|off"),
+        default: Value("loopback"),
+        help: "Who sees the console, a page at / of the metrics port: those on this machine, all who reach the port, or \
+               nobody. It shows models, load, limits and the log's last lines, and asks models; it changes nothing",
+        apply: |settings, value| {
+            let audiences = [
+                ("loopback", ConsoleAudience::Loopback),
+                ("all", ConsoleAudience::All),
+                ("off", ConsoleAudience::None),
+            ];
+            set_one_of(&mut settings.console, value, &audiences)
+        },
+    },
     Flag {
         names: &["metrics-config"],
         takes: Many("SETTING=VALUE"),

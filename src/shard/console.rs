@@ -1,0 +1,202 @@
+//! The console: a page at `/` of the metrics port that shows the server while it runs. The page itself is three files; it
+//! reads `/metrics`, the log's last lines, and what of REST describes the server or asks a model. Nothing that changes the
+//! server can be reached by it.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+
+use crate::error::{Code, Error};
+use crate::limits::METRICS_LOOK_PAUSE;
+use crate::log;
+use crate::policy::ConsoleAudience;
+use crate::runtime::executor;
+use crate::wire::json::writer;
+use crate::wire::message::{Fields, Message, Method, Reply};
+
+/// What the page may load, and what may be done with it: its own files, in no frame.
+const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+const PAGE: &[u8] = include_bytes!("../console/index.html");
+const STYLE: &[u8] = include_bytes!("../console/console.css");
+const SCRIPT: &[u8] = include_bytes!("../console/console.js");
+
+/// The path of the log's lines; the number of the first one wanted follows.
+const LOG_PATH: &[u8] = b"/console/logs/";
+
+/// It is to load at once, over a slow line too.
+pub const CONSOLE_SIZE_MAX: usize = 40 * 1024;
+
+const _: () = assert!(PAGE.len() + STYLE.len() + SCRIPT.len() <= CONSOLE_SIZE_MAX, "the console is small");
+
+/// What a request to the metrics port wants of the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsoleRequest {
+    /// A file of the page: its content type and its bytes.
+    File(&'static str, &'static [u8]),
+    /// The log's lines from this number on.
+    Log(u64),
+    /// A path of REST that changes nothing.
+    Rest,
+}
+
+/// Whether a connection is shown the console.
+pub fn is_shown(audience: ConsoleAudience, peer: impl FnOnce() -> Option<SocketAddr>) -> bool {
+    match audience {
+        ConsoleAudience::All => true,
+        ConsoleAudience::None => false,
+        ConsoleAudience::Loopback => peer().is_some_and(|peer| peer.ip().to_canonical().is_loopback()),
+    }
+}
+
+/// What a request wants, if it is one of the console's.
+///
+/// # Errors
+/// `Forbidden` where another site's page sends it: by a name that leads here (the host is then a name and not an address,
+/// which matters where the console is for this machine alone), or across sites.
+pub fn read(audience: ConsoleAudience, message: &Message) -> Result<Option<ConsoleRequest>, Error> {
+    let Some(request) = find(message) else { return Ok(None) };
+    if matches!(request, ConsoleRequest::File(..)) {
+        return Ok(Some(request));
+    }
+    let site = message.fields.get("sec-fetch-site");
+    let is_foreign = site.is_some_and(|site| site != b"same-origin" && site != b"none");
+    if is_foreign || (audience == ConsoleAudience::Loopback && !is_of_this_machine(&message.fields)) {
+        let text = "the console answers its own page alone: open it by an address such as 127.0.0.1, or see --console";
+        return Err(Error::new(Code::Forbidden, text));
+    }
+    Ok(Some(request))
+}
+
+fn find(message: &Message) -> Option<ConsoleRequest> {
+    let is_read = matches!(message.method, Method::Get | Method::Head);
+    let path = &message.path[..];
+    match path {
+        b"/" if is_read => Some(ConsoleRequest::File("text/html; charset=utf-8", PAGE)),
+        b"/console.css" if is_read => Some(ConsoleRequest::File("text/css; charset=utf-8", STYLE)),
+        b"/console.js" if is_read => Some(ConsoleRequest::File("text/javascript; charset=utf-8", SCRIPT)),
+        b"/v2/repository/index" => Some(ConsoleRequest::Rest),
+        _ if is_read && path.starts_with(LOG_PATH) => {
+            let number = str::from_utf8(path.strip_prefix(LOG_PATH)?).ok()?.parse();
+            Some(ConsoleRequest::Log(number.ok()?))
+        }
+        _ if path.starts_with(b"/v2/models/") && path.ends_with(b"/infer") => Some(ConsoleRequest::Rest),
+        _ if is_read && (path == b"/v2" || path.starts_with(b"/v2/")) => Some(ConsoleRequest::Rest),
+        _ => None,
+    }
+}
+
+/// Whether the client named this machine by an address or as `localhost`. A browser sends the name of the site whose page
+/// it shows, and a site may have that lead to any address.
+fn is_of_this_machine(fields: &Fields) -> bool {
+    let Some(host) = fields.get("host").and_then(|host| str::from_utf8(host).ok()) else { return false };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// A file of the page.
+pub fn file_reply(content_type: &'static str, bytes: &'static [u8]) -> Reply {
+    let mut reply = Reply::new(200, content_type, Bytes::from_static(bytes));
+    let fields = [
+        ("Content-Security-Policy", POLICY),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Referrer-Policy", "no-referrer"),
+        // After an update the page is the new one.
+        ("Cache-Control", "no-cache"),
+    ];
+    reply.fields.extend(fields.map(|(name, value)| (name, Bytes::from_static(value.as_bytes()))));
+    reply
+}
+
+/// The log's lines from a number on: `{"next":7,"lines":["…"]}`.
+pub async fn log_reply(after: u64) -> Reply {
+    let (lines, next) = loop {
+        match log::last_lines(after) {
+            Some(found) => break found,
+            None => executor::sleep(METRICS_LOOK_PAUSE).await,
+        }
+    };
+    let mut text = format!("{{\"next\":{next},\"lines\":[").into_bytes();
+    for (index, line) in lines.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        writer::string(line, &mut text);
+    }
+    text.extend_from_slice(b"]}");
+    Reply::new(200, "application/json", Bytes::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: Method, path: &'static str, fields: &[(&str, &str)]) -> Message {
+        let mut own = Fields::new();
+        fields.iter().for_each(|(name, value)| own.push(name, value));
+        Message { method, path: Bytes::from_static(path.as_bytes()), fields: own, body: Bytes::new() }
+    }
+
+    #[test]
+    fn it_reads_all_asks_models_and_changes_nothing() {
+        let host = [("Host", "127.0.0.1:8002")];
+        let find = |method, path| read(ConsoleAudience::Loopback, &request(method, path, &host)).unwrap();
+        for path in ["/", "/console.css", "/console.js"] {
+            assert!(matches!(find(Method::Get, path), Some(ConsoleRequest::File(..))), "{path}");
+            assert_eq!(find(Method::Post, path), None, "{path}");
+        }
+        assert_eq!(find(Method::Get, "/console/logs/17"), Some(ConsoleRequest::Log(17)));
+        assert_eq!(find(Method::Get, "/console/logs/x"), None);
+        for path in ["/v2", "/v2/models/m", "/v2/models/m/versions/1/config", "/v2/health/ready", "/v2/logging"] {
+            assert_eq!(find(Method::Get, path), Some(ConsoleRequest::Rest), "{path}");
+        }
+        for path in ["/v2/repository/index", "/v2/models/m/infer", "/v2/models/m/versions/1/infer"] {
+            assert_eq!(find(Method::Post, path), Some(ConsoleRequest::Rest), "{path}");
+        }
+        for path in [
+            "/v2/repository/models/m/load",
+            "/v2/repository/models/m/unload",
+            "/v2/logging",
+            "/v2/trace/setting",
+            "/v2/models/m/trace/setting",
+            "/v2/systemsharedmemory/region/r/register",
+            "/v2/models/m/generate",
+        ] {
+            assert_eq!(find(Method::Post, path), None, "{path}");
+        }
+        assert_eq!(find(Method::Get, "/metrics"), None);
+    }
+
+    #[test]
+    fn the_pages_of_other_sites_are_answered_nothing() {
+        let read = |audience, fields: &[(&str, &str)]| read(audience, &request(Method::Get, "/v2", fields)).is_ok();
+        let here = |fields: &[(&str, &str)]| read(ConsoleAudience::Loopback, fields);
+        for host in ["127.0.0.1:8002", "localhost:8002", "LOCALHOST", "[::1]:8002", "10.0.0.7"] {
+            assert!(here(&[("Host", host)]), "{host}");
+            assert!(here(&[("Host", host), ("Sec-Fetch-Site", "same-origin")]), "{host}");
+            assert!(!here(&[("Host", host), ("Sec-Fetch-Site", "cross-site")]), "{host}");
+            assert!(!here(&[("Host", host), ("Sec-Fetch-Site", "same-site")]), "{host}");
+        }
+        for host in ["evil.example:8002", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
+            assert!(!here(&[("Host", host)]), "{host}");
+        }
+        assert!(!here(&[]));
+        assert!(read(ConsoleAudience::All, &[("Host", "node-7.cluster:8002")]));
+        assert!(!read(ConsoleAudience::All, &[("Host", "node-7.cluster:8002"), ("Sec-Fetch-Site", "cross-site")]));
+    }
+
+    #[test]
+    fn it_is_for_this_machine_unless_a_flag_says_more() {
+        let shown = |audience, peer: Option<&str>| is_shown(audience, || peer.map(|peer| peer.parse().unwrap()));
+        for peer in ["127.0.0.1:9", "127.8.8.8:9", "[::1]:9", "[::ffff:127.0.0.1]:9"] {
+            assert!(shown(ConsoleAudience::Loopback, Some(peer)), "{peer}");
+        }
+        assert!(!shown(ConsoleAudience::Loopback, Some("10.0.0.1:9")));
+        assert!(!shown(ConsoleAudience::Loopback, None));
+        assert!(shown(ConsoleAudience::All, Some("10.0.0.1:9")));
+        assert!(!shown(ConsoleAudience::None, Some("127.0.0.1:9")));
+    }
+}
