@@ -32,13 +32,14 @@ use std::time::Duration;
 use crate::error::Code;
 use crate::metrics::histogram::TimeCells;
 use crate::metrics::latency::{LatencyCells, RequestDurations};
+use crate::pressure::MemoryBoard;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::build::encode_build;
 pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, encode_redis};
 pub use crate::metrics::compression::CompressionCells;
-pub use crate::metrics::connections::ClientTimer;
+pub use crate::metrics::connections::{ClientTimer, encode_connections_max};
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
@@ -350,6 +351,8 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests waiting.
     pub pending: u64,
+    /// Requests that may wait; none for a model without a queue.
+    pub pending_max: Option<u64>,
     /// Where its instances run: `inline` or `worker`; `ensemble` for a model without instances.
     pub placement: &'static str,
     /// The engine that runs it and the engine's version; `None` for what is no ONNX model.
@@ -360,6 +363,8 @@ pub struct ModelFigures<'a> {
     pub instances: Vec<(&'a str, u64)>,
     /// Times a sleeping instance was woken.
     pub wakes: u64,
+    /// Times a lost instance was replaced: a process that ended, an engine that panicked or hung.
+    pub restarts: u64,
     /// Requests refused because they would have missed their deadline.
     pub late: u64,
     /// Its sequences, if it serves sequences.
@@ -419,7 +424,13 @@ pub fn encode(
 
 /// The names of all families that this server shows of its own.
 pub fn own_names() -> Vec<String> {
-    let text = encode(&[], &[], &[], &[]);
+    let mut text = encode(&[], &[], &[], &[]);
+    encode_build(&mut text);
+    encode_connections_max(&mut text, 0);
+    encode_log_lines(&mut text, &[]);
+    encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
+    encode_run_memory(&mut text, 0);
+    encode_traces(&mut text, (0, 0));
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
@@ -449,6 +460,8 @@ enum MetricValue {
     /// A number that [`ModelFigures`] already has, summed.
     Figure(fn(&ModelFigures<'_>) -> u64),
     Instances,
+    /// How many requests may wait; shown only for models with a queue.
+    QueueBound,
     /// A time in microseconds; the cells have nanoseconds.
     Micros(fn(&ModelCells) -> &Counter),
     Placement,
@@ -476,7 +489,7 @@ impl MetricFamily {
     }
 }
 
-const FAMILIES: [MetricFamily; 27] = [
+const FAMILIES: [MetricFamily; 29] = [
     MetricFamily::counter(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -590,6 +603,16 @@ const FAMILIES: [MetricFamily; 27] = [
         MetricValue::Figure(|model| model.wakes),
     ),
     MetricFamily::counter(
+        "deuteron_instance_restarts_total",
+        "Instances on workers that were lost and replaced: a process ended, an engine panicked or hung",
+        MetricValue::Figure(|model| model.restarts),
+    ),
+    MetricFamily::gauge(
+        "deuteron_queue_requests_max",
+        "Requests that may wait for the model (--queue-requests-max, max_queue_size)",
+        MetricValue::QueueBound,
+    ),
+    MetricFamily::counter(
         "deuteron_requests_late_total",
         "Inference requests refused at once because by measured run times they would have been late (--admission)",
         MetricValue::Figure(|model| model.late),
@@ -639,6 +662,9 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
             }
         }
         MetricValue::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
+        MetricValue::QueueBound => {
+            model.pending_max.into_iter().for_each(|most| line(out, "", most));
+        }
         MetricValue::Run => {
             if let Some(run) = model.run {
                 let _ = writeln!(out, "{}{{{}}} {:.9}", family.name, labels(), run.as_secs_f64());
@@ -803,6 +829,8 @@ mod tests {
             run: Some(Duration::from_nanos(1_500)),
             instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
+            restarts: 2,
+            pending_max: Some(64),
             late: 6,
             placement: "worker",
             ..ModelFigures::default()
@@ -839,6 +867,8 @@ mod tests {
             "deuteron_requests_cancelled_total{reason=\"connection_closed\"} 0",
             "deuteron_requests_cancelled_total{reason=\"stream_reset\"} 2",
             "deuteron_instance_wakes_total{model=\"m\",version=\"1\"} 7",
+            "deuteron_instance_restarts_total{model=\"m\",version=\"1\"} 2",
+            "deuteron_queue_requests_max{model=\"m\",version=\"1\"} 64",
             "deuteron_requests_late_total{model=\"m\",version=\"1\"} 6",
             "deuteron_requests_in_flight 1",
         ] {

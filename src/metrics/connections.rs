@@ -34,6 +34,13 @@ impl ClientTimer {
     }
 }
 
+/// Appends how many connections there may be, over all shards.
+pub fn encode_connections_max(out: &mut String, most: usize) {
+    let name = "deuteron_connections_max";
+    head(out, name, "gauge", "Connections that there may be (--connections-max, for each shard)");
+    let _ = writeln!(out, "{name} {most}");
+}
+
 /// Appends the series of all shards together.
 pub(super) fn encode(out: &mut String, shards: &[&ShardCells]) {
     let sum = |counter: fn(&ShardCells) -> &Counter| shards.iter().map(|cells| counter(cells).get()).sum::<u64>();

@@ -164,6 +164,16 @@ impl ModelQueue {
         self.parkings.wakes()
     }
 
+    /// Times a lost instance was replaced.
+    pub fn restarts(&self) -> usize {
+        self.parkings.restarts()
+    }
+
+    /// Requests that may wait.
+    pub fn waiting_max(&self) -> usize {
+        self.admission.requests_max()
+    }
+
     /// Requests that were refused because they would have been late.
     pub fn late(&self) -> usize {
         self.admission.late()

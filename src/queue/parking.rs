@@ -27,6 +27,8 @@ pub struct Parking {
     turn: AtomicU64,
     batches: AtomicU64,
     wakes: AtomicUsize,
+    /// Times its instance was lost and another one was made in its place.
+    restarts: AtomicUsize,
     /// Rows of the batch that it runs; 0 for none.
     rows: AtomicU32,
     /// When that batch began, in nanoseconds.
@@ -88,6 +90,16 @@ impl Parking {
     /// Times its thread was woken.
     pub(super) fn wakes(&self) -> usize {
         self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Times its instance was lost and another one was made in its place.
+    pub(super) fn restarts(&self) -> usize {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Another instance was made in the place of a lost one.
+    pub(super) fn count_restart(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its instance begins to run a batch.

@@ -43,6 +43,11 @@ impl Parkings {
         self.parkings.iter().map(|parking| parking.wakes()).sum()
     }
 
+    /// Times a lost instance was replaced.
+    pub fn restarts(&self) -> usize {
+        self.parkings.iter().map(|parking| parking.restarts()).sum()
+    }
+
     /// A request of so many rows was queued. True where an instance must be woken for it; false where the batch that
     /// waits to grow still misses rows after it.
     pub fn handle_queued(&self, rows: u32) -> bool {

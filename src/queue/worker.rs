@@ -184,7 +184,11 @@ impl Worker {
         // Counted as lost already, and its state may be.
         let was_given_up = self.maker.runs.take_given_up();
         let maker = &self.maker;
-        match if was_given_up { renew_guarded(&mut self.instance, || maker.make()) } else { ran } {
+        let outcome = if was_given_up { renew_guarded(&mut self.instance, || maker.make()) } else { ran };
+        if outcome == RunOutcome::Renewed {
+            self.count_restart();
+        }
+        match outcome {
             RunOutcome::Well => return WorkerStep::Next,
             RunOutcome::Renewed if was_given_up => {
                 handle_restored(&self.served, &self.model_queue, self.parking);
@@ -205,9 +209,14 @@ impl Worker {
     pub(crate) fn try_renew(&mut self) -> bool {
         let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(|| self.maker.make())) else { return false };
         self.instance = new;
+        self.count_restart();
         handle_restored(&self.served, &self.model_queue, self.parking);
         self.warn("serves again");
         true
+    }
+
+    fn count_restart(&self) {
+        self.model_queue.parkings().get(self.parking).into_iter().for_each(|parking| parking.count_restart());
     }
 
     fn warn(&self, what: &str) {

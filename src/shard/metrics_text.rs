@@ -52,6 +52,8 @@ async fn text(shard: &Shard) -> String {
         metrics::encode_keys(&mut text, clients, &shard.server_context.keys.reloads);
     }
     metrics::encode_build(&mut text);
+    let connections_max = shard.server_context.connection_limits.connections_max;
+    metrics::encode_connections_max(&mut text, connections_max.saturating_mul(shards.len()));
     metrics::encode_memory(&mut text, &shard.server_context.memory.board, &shards);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());

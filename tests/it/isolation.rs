@@ -281,6 +281,8 @@ fn a_process_that_is_killed_under_load_costs_no_more_than_its_batch() {
     assert!(log.contains("its process ended (killed by signal ") && log.contains("was lost and is recreated"), "{log}");
     let successes = "nv_inference_request_success{model=\"m\",version=\"1\"}";
     assert_eq!(metric(server.metrics(), successes), served.load(Ordering::Relaxed) as u64);
+    let restarts = "deuteron_instance_restarts_total{model=\"m\",version=\"1\"}";
+    assert_eq!(metric(server.metrics(), restarts), signals.len() as u64);
     assert_eq!(server.stop().code(), Some(0));
 }
 

@@ -254,10 +254,10 @@ fn the_metrics_ask_for_a_key_and_show_who_has_asked() {
     for line in [
         "deuteron_api_key_requests_total{key=\"for-metrics\"} 5",
         "deuteron_api_key_requests_total{key=\"for-read\"} 4",
-        "deuteron_api_key_refused_total{key=\"for-infer\",reason=\"class\"} 4",
-        "deuteron_access_refused_total{reason=\"missing\"} 4",
-        "deuteron_access_refused_total{reason=\"unknown\"} 4",
-        "deuteron_access_refused_total{reason=\"class\"} 8",
+        "deuteron_api_key_refused_total{key=\"for-infer\",reason=\"class\"} 6",
+        "deuteron_access_refused_total{reason=\"missing\"} 6",
+        "deuteron_access_refused_total{reason=\"unknown\"} 6",
+        "deuteron_access_refused_total{reason=\"class\"} 14",
     ] {
         assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
     }

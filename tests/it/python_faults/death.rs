@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, Outcome, PythonServer, interpreter, is_alive, kill, run, unhealthy, until};
 use crate::support::http;
+use crate::support::metrics::metric;
 use serde_json::json;
 
 /// How soon the clients of a process that has ended are told: at once, which is milliseconds, but for a busy machine.
@@ -215,6 +216,10 @@ fn code_that_ends_its_process_fails_its_batch_and_an_exception_does_not_end_it()
         assert!(text.contains("Stub process 'callee_0_") && text.contains("is not healthy."), "{text}");
         assert_eq!(served.pid("m"), caller);
         assert_eq!(served.well("callee", "result = 1"), "1");
+    }
+    let restarts = |model| format!("deuteron_instance_restarts_total{{model=\"{model}\",version=\"1\"}}");
+    for model in ["m", "callee"] {
+        assert_eq!(metric(served.server.metrics(), &restarts(model)), 3, "{model}");
     }
     let pid = served.pid("m");
     let (status, text) = served.run("m", "sys.exit(3)").unwrap_err();
