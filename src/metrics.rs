@@ -19,6 +19,7 @@ mod load;
 mod loads;
 mod log_lines;
 mod memory;
+mod names;
 mod reloads;
 mod responses;
 mod statistics;
@@ -32,7 +33,6 @@ use std::time::Duration;
 use crate::error::Code;
 use crate::metrics::histogram::TimeCells;
 use crate::metrics::latency::{LatencyCells, RequestDurations};
-use crate::pressure::MemoryBoard;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
@@ -51,6 +51,7 @@ pub use crate::metrics::load::{LoadBoard, utilization};
 pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::log_lines::encode_log_lines;
 pub use crate::metrics::memory::{MemoryLoss, encode as encode_memory};
+pub use crate::metrics::names::own_names;
 pub use crate::metrics::reloads::ReloadCells;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
@@ -420,22 +421,6 @@ pub fn encode(
     loads::encode(&mut out, loads);
     encode_shards(&mut out, shards);
     out
-}
-
-/// The names of all families that this server shows of its own.
-pub fn own_names() -> Vec<String> {
-    let mut text = encode(&[], &[], &[], &[]);
-    encode_build(&mut text);
-    encode_connections_max(&mut text, 0);
-    encode_log_lines(&mut text, &[]);
-    encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
-    encode_run_memory(&mut text, 0);
-    encode_traces(&mut text, (0, 0));
-    let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-    let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
-    let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
-    let others = others.chain(keys::names());
-    heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
 struct MetricFamily {
@@ -899,15 +884,6 @@ mod tests {
         let text = encode(&[], &[&shard], &[], &[]);
         for label in CALMED {
             assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_servers_own_names_are_known_though_nothing_is_shown() {
-        let names = own_names();
-        let families = ["nv_inference_count", "nv_gpu_utilization", "deuteron_gpu_restarts_total"];
-        for name in families.into_iter().chain(["deuteron_model_loads_total", "deuteron_shard_wakes_total"]) {
-            assert!(names.iter().any(|have| have == name), "{name}");
         }
     }
 

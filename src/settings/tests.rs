@@ -110,6 +110,33 @@ fn every_flag_has_a_help_and_says_what_holds_without_it() {
     }
 }
 
+/// `UPDATE_EXPECT=1` writes the guide's page anew.
+#[test]
+fn the_guide_has_all_flags() {
+    let cell = |text: &str| text.replace('|', "\\|");
+    let mut page = "# Flags of the server\n\n`deuteron serve --help` prints the same. Each flag is also a variable of the \
+                    environment (`DEUTERON_HTTP_PORT` for `--http-port`) and a key of the file of `--config` (`http-port`); a \
+                    flag goes before its variable, a variable before the file. Made from the source by a test.\n"
+        .to_owned();
+    for section in SECTIONS {
+        page.push_str(&format!("\n## {}\n\n| flag | default | what |\n|---|---|---|\n", section.title));
+        for flag in section.flags {
+            let value = match flag.takes {
+                Takes::One(value) | Takes::Many(value) => format!(" {value}"),
+                Takes::Switch => String::new(),
+            };
+            let names: Vec<_> = flag.names.iter().map(|name| format!("`--{name}{}`", cell(&value))).collect();
+            let default = match flag.default {
+                Fallback::Value(value) => format!("`{}`", cell(value)),
+                Fallback::Text(text) => cell(text),
+                Fallback::Absent => String::new(),
+            };
+            page.push_str(&format!("| {} | {default} | {} |\n", names.join(", "), cell(flag.help)));
+        }
+    }
+    expect_test::expect_file!["../../docs/guide/flags.md"].assert_eq(&page);
+}
+
 #[test]
 fn every_flag_has_a_variable_that_says_the_same() {
     let mut names = Vec::new();

@@ -397,6 +397,63 @@ fn one_instance_watches_the_delay_and_another_takes_its_place() {
 }
 
 #[test]
+fn an_instance_that_looks_twice_in_one_poll_watches_the_delay_all_the_same() {
+    let (model_queue, mut producers) = delayed(Duration::from_secs(600));
+    submit(&mut producers[0], entry_now(&request_slots())).ok().unwrap();
+    let mut queue = model_queue.lock();
+    queue.drain(now(), &model_queue);
+    let until = queue.watch(0);
+    assert!(until.is_some());
+    // Requests came between the look and the sleep: it looks again, and finds the same batch.
+    assert_eq!(queue.watch(0), until);
+    assert_eq!(queue.watch(1), None, "one watches");
+}
+
+/// Requests that come one by one, in every moment of a poll, while fewer wait than a batch has room for: nothing but the
+/// delay ends the wait.
+#[test]
+fn no_batch_sleeps_beyond_its_delay_whenever_its_requests_come() {
+    const ROUNDS: usize = 2_000;
+    const TOGETHER: usize = 4;
+    let policy =
+        Policy { rows_max: 8, is_batched: true, queue_delay_max: Duration::from_micros(100), ..Policy::default() };
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 1000 }, 1, 1);
+    let taken = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Some(batch) = model_queue.next_batch(0, now) {
+                taken.fetch_add(batch.requests.len(), Ordering::SeqCst);
+            }
+        });
+        // Also where this thread fails: the instance must end.
+        let _stopped = StopOnDrop(&model_queue);
+        let request_slots = request_slots();
+        for round in 0..ROUNDS {
+            let (began, mut waiting) = (now(), Vec::with_capacity(TOGETHER));
+            for index in 0..TOGETHER {
+                let entry = entry_now(&request_slots);
+                waiting.push(request_slots.pending(entry.token.ticket, || ()));
+                submit(&mut producers[0], entry).ok().unwrap();
+                (0..(round * TOGETHER + index) % 97).for_each(|_| std::hint::spin_loop());
+            }
+            while taken.load(Ordering::SeqCst) < (round + 1) * TOGETHER {
+                assert!(now().since(began) < Duration::from_secs(20), "round {round}: requests wait for ever");
+                std::thread::yield_now();
+            }
+            request_slots.drain();
+        }
+    });
+}
+
+struct StopOnDrop<'a>(&'a ModelQueue);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+#[test]
 fn a_stopped_queue_delays_nothing() {
     let (model_queue, mut producers) = delayed(Duration::from_secs(600));
     let request_slots = request_slots();
