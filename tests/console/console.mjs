@@ -1,0 +1,90 @@
+// Tries the console in a real browser, over playwright-core: node console.mjs URL CHROMIUM FOLDER REQUEST.json
+// URL is a server's metrics port with examples/models; FOLDER takes light.png, dark.png and narrow.png.
+
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+
+const [url, executablePath, folder, request] = process.argv.slice(2);
+const { chromium } = createRequire(join(process.cwd(), 'x.js'))('playwright-core');
+const faults = [];
+const check = (holds, what) => { console.log(`${holds ? 'ok' : 'FAILED'} ${what}`); if (!holds) faults.push(what); };
+
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] });
+const context = await browser.newContext({ viewport: { width: 1200, height: 1000 }, colorScheme: 'light' });
+const page = await context.newPage();
+const said = [];
+const asked = new Set();
+page.on('console', (message) => { if (message.type() === 'error' || message.type() === 'warning') said.push(message.text()); });
+page.on('pageerror', (error) => said.push(String(error)));
+page.on('request', (sent) => asked.add(new URL(sent.url()).origin));
+await page.goto(url);
+
+await page.waitForFunction(() => document.querySelectorAll('#model-rows tr').length > 0);
+const names = await page.$$eval('#model-rows th', (cells) => cells.map((cell) => cell.textContent.trim()));
+check(names.includes('digits 1') && names.includes('identity 1'), `a row for each model: ${names}`);
+check((await page.textContent('#state')).trim() === 'ready', 'the server is ready');
+check(/^deuteron \d/.test(await page.textContent('#server')), 'its name and version');
+check((await page.textContent('#limits')).includes('Connections'), 'limits');
+check(!(await page.$$eval('meter', (all) => all.some((meter) => !meter.getAttribute('aria-label')))), 'meters have names');
+
+// By the keyboard alone: to the model, open it, and on to its form.
+await page.focus('.skip');
+await page.keyboard.press('Enter');
+for (let i = 0; i < 20; i += 1) {
+  await page.keyboard.press('Tab');
+  if (await page.evaluate(() => document.activeElement.dataset.model === 'digits/1')) break;
+}
+check(await page.evaluate(() => document.activeElement.dataset.model === 'digits/1'), 'the keyboard reaches a model');
+await page.keyboard.press('Enter');
+await page.waitForSelector('#detail:not([hidden])');
+check(await page.evaluate(() => document.activeElement.id === 'detail-title'), 'the focus goes to what was opened');
+
+// The example's scan is a seven.
+const { inputs } = JSON.parse(readFileSync(request, 'utf8'));
+await page.fill('#inputs textarea', inputs[0].data.flat(9).join(' '));
+await page.fill('#classes', '3');
+await page.click('#send');
+await page.waitForSelector('#answer tbody tr');
+const classes = await page.$$eval('#answer tbody th', (cells) => cells.map((cell) => cell.textContent));
+check(classes.length === 3 && classes[0] === 'seven', `classes: ${classes}`);
+const curl = await page.textContent('#curl');
+check(/^curl -s http:\/\/\S+:8000\/v2\/models\/digits\/versions\/1\/infer -d '\{"inputs"/.test(curl), 'a line of curl');
+
+// The numbers themselves.
+await page.fill('#classes', '0');
+await page.click('#send');
+await page.waitForFunction(() => document.querySelector('#answer h4')?.textContent.includes('FP32'));
+check((await page.$$('#answer tbody td')).length >= 10, 'the numbers as a table');
+
+// A mistake is told in the server's words.
+await page.fill('#inputs textarea', '1 2 3');
+await page.click('#send');
+await page.waitForSelector('#answer .bad');
+check((await page.textContent('#answer')).includes('shape'), `a mistake: ${await page.textContent('#answer')}`);
+
+// A picture becomes numbers: a white square is all ones.
+const white = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC', 'base64');
+await page.setInputFiles('#inputs input[type=file]', { name: 'white.png', mimeType: 'image/png', buffer: white });
+await page.waitForFunction(() => /^1( 1){63}$/.test(document.querySelector('#inputs textarea').value));
+check(true, 'a picture becomes numbers');
+
+await page.waitForFunction(() => document.querySelector('#log').textContent.includes('ready after'));
+check(true, 'the log');
+await page.waitForFunction(() => document.querySelector('#sizes svg'), null, { timeout: 10000 });
+check(true, 'batch sizes are drawn');
+
+await page.screenshot({ path: join(folder, 'light.png'), fullPage: true });
+await page.emulateMedia({ colorScheme: 'dark' });
+await page.screenshot({ path: join(folder, 'dark.png'), fullPage: true });
+await page.setViewportSize({ width: 420, height: 900 });
+check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'a narrow window does not scroll sideways');
+await page.screenshot({ path: join(folder, 'narrow.png'), fullPage: true });
+
+// The refused request above is the one error that the browser itself notes.
+const unexpected = said.filter((text) => !/status of 400/.test(text));
+check(unexpected.length === 0, `nothing in the browser's console: ${unexpected}`);
+check(asked.size === 1 && asked.has(new URL(url).origin), `no other origin: ${[...asked]}`);
+await browser.close();
+process.exit(faults.length ? 1 : 0);
