@@ -204,7 +204,9 @@ fn code_that_ends_its_process_fails_its_batch_and_an_exception_does_not_end_it()
         let pid = served.pid("m");
         assert_eq!(served.run("m", code), unhealthy("m_0_0"), "{code}");
         assert_ne!(served.pid("m"), pid, "{code}");
-        assert!(served.log_count(&["m_0_0", reason]) == 1, "{code}: {}", served.server.log());
+        // The line is written by the log's own thread, which on a busy machine comes behind the next answer.
+        until("the log says why", AT_ONCE, || served.log_count(&["m_0_0", reason]) > 0);
+        assert_eq!(served.log_count(&["m_0_0", reason]), 1, "{code}: {}", served.server.log());
         // The caller of a model whose process ends gets its error, and stays.
         let caller = served.pid("m");
         let call = format!(
@@ -219,7 +221,8 @@ fn code_that_ends_its_process_fails_its_batch_and_an_exception_does_not_end_it()
     }
     let restarts = |model| format!("deuteron_instance_restarts_total{{model=\"{model}\",version=\"1\"}}");
     for model in ["m", "callee"] {
-        assert_eq!(metric(served.server.metrics(), &restarts(model)), 3, "{model}");
+        // The other instance of the callee may have answered before this one was back.
+        until("each is started again", START_MAX, || metric(served.server.metrics(), &restarts(model)) == 3);
     }
     let pid = served.pid("m");
     let (status, text) = served.run("m", "sys.exit(3)").unwrap_err();
