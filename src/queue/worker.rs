@@ -243,14 +243,16 @@ fn handle_restored(served: &ServedModel, model_queue: &ModelQueue, parking: usiz
 /// what comes.
 fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usize, pause: Duration) -> bool {
     let retry_at = clock::now() + pause;
+    let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
     let mut poll_flight = || {
         let left = retry_at.since(clock::now());
         // Once the queue is stopped, what waits in it is refused, and there is no other attempt.
         let is_stopped = model_queue.is_stopped();
         let look_again = (!is_stopped).then_some(left);
-        InFlightState { is_lost: left.is_zero() && !is_stopped, look_again, ..InFlightState::default() }
+        // Another instance that is back takes what comes, and this one must not refuse it.
+        let is_over = left.is_zero() || served.lost() < active;
+        InFlightState { is_lost: is_over && !is_stopped, look_again, ..InFlightState::default() }
     };
-    let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
     while served.loaded.refuses_while_lost() && served.lost() >= active {
         match model_queue.next_beside(parking, clock::now, &mut poll_flight, None) {
             NextWork::Batch(batch) => answering(|| GoneInstance.run(batch)),

@@ -31,6 +31,8 @@ pub struct Forecast {
     /// When a batch was taken last, in nanoseconds.
     taken_at: AtomicU64,
     rule: AdmissionRule,
+    /// Whether requests run together; without, each is a batch, of however many rows.
+    is_batched: bool,
 }
 
 impl Forecast {
@@ -45,6 +47,7 @@ impl Forecast {
             rows_max: AtomicU32::new(rows_max),
             taken_at: AtomicU64::new(0),
             rule: policy.admission,
+            is_batched: policy.is_batched,
         }
     }
 
@@ -55,13 +58,18 @@ impl Forecast {
 
     /// A request waits.
     pub fn handle_request(&self, level: u64, rows: u32) {
-        self.level(level).fetch_add(rows.max(1) as usize, Ordering::Relaxed);
+        self.level(level).fetch_add(self.counted(rows), Ordering::Relaxed);
     }
 
     /// A request no longer waits.
     pub fn handle_leave(&self, level: u64, rows: u32) {
-        let have = self.level(level).fetch_sub(rows.max(1) as usize, Ordering::Relaxed);
-        debug_assert!(have >= rows.max(1) as usize, "rows that leave a level had waited there");
+        let have = self.level(level).fetch_sub(self.counted(rows), Ordering::Relaxed);
+        debug_assert!(have >= self.counted(rows), "rows that leave a level had waited there");
+    }
+
+    /// What a request counts as among those that wait, in units of `rows_max`.
+    fn counted(&self, rows: u32) -> usize {
+        if self.is_batched { rows.max(1) as usize } else { 1 }
     }
 
     /// An instance takes a batch of so many rows.
@@ -82,7 +90,8 @@ impl Forecast {
 
     /// Batches now take this long, and have so many rows at most.
     pub fn handle_times(&self, times: &RunTimes, rows_max: u32) {
-        self.rows_max.store(rows_max.max(1), Ordering::Relaxed);
+        let rows_max = if self.is_batched { rows_max.max(1) } else { 1 };
+        self.rows_max.store(rows_max, Ordering::Relaxed);
         let estimate = if self.rule == AdmissionRule::Queue { RunTimes::expected } else { RunTimes::bound };
         for (class, cell) in self.run_times.iter().enumerate() {
             let time = estimate(times, 1_u32 << class).unwrap_or_default();
@@ -235,6 +244,20 @@ mod tests {
         let got = [600_000, 1_499_999, 1_500_000, 1_500_000, 2_499_999, 2_500_000];
         let got = got.map(|micros| forecast.takes_probe(Instant::from_micros(micros)));
         assert_eq!(got, [false, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn without_batching_each_request_is_a_run_however_many_rows_it_has() {
+        let policy = Policy { rows_max: 8, is_batched: false, admission: AdmissionRule::Deadline, ..Policy::default() };
+        let forecast = Forecast::new(&policy, 1);
+        let mut times = RunTimes::new();
+        (0..1000).for_each(|_| times.handle_run(8, Duration::from_micros(100)));
+        forecast.handle_times(&times, 8);
+        assert_eq!(micros(&forecast, 0, 8, 0), 100);
+        (0..3).for_each(|_| forecast.handle_request(0, 8));
+        assert_eq!(micros(&forecast, 0, 8, 0), 400);
+        (0..3).for_each(|_| forecast.handle_leave(0, 8));
+        assert_eq!(micros(&forecast, 0, 8, 0), 100);
     }
 
     #[test]

@@ -317,7 +317,7 @@ fn leaving_twice_fails_an_assertion() {
     admission.enter(0, 60).unwrap();
     admission.leave(0, 60);
     assert!(tripped(|| admission.leave(0, 60)).contains("leaves once"));
-    let forecast = Forecast::new(&Policy::default(), 1);
+    let forecast = Forecast::new(&batched(4), 1);
     forecast.handle_request(0, 2);
     assert!(tripped(|| forecast.handle_leave(0, 3)).contains("had waited there"));
 }

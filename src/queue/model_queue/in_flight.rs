@@ -68,7 +68,7 @@ impl ModelQueue {
         match self.poll_with_room(instance_index, clock, &poll_flight()) {
             PollOutcome::Batch(batch) => return WorkPoll::Work(NextWork::Batch(batch)),
             PollOutcome::Ended => return WorkPoll::Work(NextWork::Ended),
-            PollOutcome::Lost => return WorkPoll::Work(NextWork::Lost),
+            PollOutcome::Lost => return self.lose(instance_index),
             PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
         }
         // The sleeper's half of the handshake with `QueueProducer::submit`, and with the end of a batch in flight:
@@ -82,7 +82,7 @@ impl ModelQueue {
                 return WorkPoll::Work(NextWork::Ended);
             }
             PollOutcome::Batch(batch) => NextWork::Batch(batch),
-            PollOutcome::Lost => NextWork::Lost,
+            PollOutcome::Lost => return self.lose(instance_index),
         };
         // The mark was gone already: somebody woke us, perhaps for more than this poll took. That wake-up belongs to
         // another instance.
@@ -90,6 +90,16 @@ impl ModelQueue {
             self.parkings.wake_one();
         }
         WorkPoll::Work(work)
+    }
+
+    /// An instance was lost. To make another may take minutes, so what it was to do goes to others now: the time that it
+    /// watched, its resources, and a wake-up that it had and did not use.
+    fn lose(&self, instance_index: usize) -> WorkPoll {
+        if let Some(parking) = self.parkings.get(instance_index) {
+            parking.set_parked(false);
+        }
+        self.retire(instance_index);
+        WorkPoll::Work(NextWork::Lost)
     }
 
     /// Sleeps in a parking that is given no work, until the queue is stopped.

@@ -106,9 +106,8 @@ impl LockedQueue {
     /// polls early enough.
     pub(super) fn watch(&mut self, instance_index: usize) -> Option<Instant> {
         let at = self.batcher.poll_timeout()?;
-        // Its own watch is of an earlier look in the same poll, which found the rings filled again: it must sleep until
-        // then all the same.
-        if self.watch.as_ref().is_some_and(|watch| watch.instance_index != instance_index && watch.at <= at) {
+        debug_assert!(self.watch.as_ref().is_none_or(|watch| watch.instance_index != instance_index), "it is awake");
+        if self.watch.as_ref().is_some_and(|watch| watch.at <= at) {
             return None;
         }
         self.watch = Some(TimeoutWatch { instance_index, at });

@@ -27,10 +27,11 @@ impl ModelQueue {
         let mut queue = self.lock();
         self.handle_run(instance_index, &mut queue.batcher, now, flight);
         self.handle_released(&mut queue, now);
-        queue.unwatch(instance_index);
         // Before the rings are drained: nothing is queued after the stop, so a drain after it sees all.
         let is_stopped = self.is_stopped();
         let formed = loop {
+            // It watches only while it sleeps: also the watch of an earlier look is over, however this one ends.
+            queue.unwatch(instance_index);
             self.parkings.await_any();
             queue.drain(now, self);
             if is_stopped {

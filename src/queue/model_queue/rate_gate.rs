@@ -59,7 +59,7 @@ impl ModelQueue {
         }
     }
 
-    /// The instance in a parking has ended for good: another one watches the time and takes its work.
+    /// The instance in a parking takes no work any more, or not for now: another one watches the time and takes its work.
     pub fn retire(&self, instance_index: usize) {
         self.lock().unwatch(instance_index);
         self.rest(instance_index);

@@ -405,8 +405,33 @@ fn an_instance_that_looks_twice_in_one_poll_watches_the_delay_all_the_same() {
     let until = queue.watch(0);
     assert!(until.is_some());
     // Requests came between the look and the sleep: it looks again, and finds the same batch.
+    queue.unwatch(0);
     assert_eq!(queue.watch(0), until);
     assert_eq!(queue.watch(1), None, "one watches");
+}
+
+#[test]
+fn what_a_lost_instance_watched_and_was_woken_for_goes_to_another() {
+    let (model_queue, mut producers) = delayed(Duration::from_secs(600));
+    let request_slots = request_slots();
+    let poll = |instance_index: usize, is_lost| {
+        model_queue.parkings().get(instance_index).unwrap().take(false);
+        let flight = InFlightState { is_lost, ..InFlightState::default() };
+        match model_queue.poll_beside(instance_index, now, &mut || flight) {
+            WorkPoll::Sleep(until) => until,
+            WorkPoll::Work(NextWork::Lost) => None,
+            WorkPoll::Work(_) => panic!("there is no batch yet"),
+        }
+    };
+    let is_parked = |instance_index: usize| model_queue.parkings().get(instance_index).unwrap().is_parked();
+    submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+    assert!(poll(0, false).is_some() && poll(1, false).is_none(), "the first watches the delay");
+    // A request of a shape of its own: whoever is woken must look. It is the first, which is lost in that moment.
+    model_queue.wake();
+    assert!(!is_parked(0) && is_parked(1));
+    assert_eq!(poll(0, true), None);
+    assert!(!is_parked(0) && !is_parked(1), "the wake-up was passed on");
+    assert!(poll(1, false).is_some(), "and the second watches the delay now");
 }
 
 /// Requests that come one by one, in every moment of a poll, while fewer wait than a batch has room for: nothing but the
@@ -438,6 +463,51 @@ fn no_batch_sleeps_beyond_its_delay_whenever_its_requests_come() {
             }
             while taken.load(Ordering::SeqCst) < (round + 1) * TOGETHER {
                 assert!(now().since(began) < Duration::from_secs(20), "round {round}: requests wait for ever");
+                std::thread::yield_now();
+            }
+            request_slots.drain();
+        }
+    });
+}
+
+/// More than a batch has room for, in every moment of a poll: the rest is another instance's as soon as its delay is over,
+/// however long the first one runs.
+#[test]
+fn a_rest_does_not_wait_for_the_instance_that_took_the_batch_before_it() {
+    const ROUNDS: usize = 1_000;
+    const TOGETHER: usize = 9;
+    let policy =
+        Policy { rows_max: 8, is_batched: true, queue_delay_max: Duration::from_micros(100), ..Policy::default() };
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 1000 }, 1, 2);
+    let (taken, round) = (AtomicUsize::new(0), AtomicUsize::new(1));
+    std::thread::scope(|scope| {
+        for instance in 0..2 {
+            let (model_queue, taken, round) = (&model_queue, &taken, &round);
+            scope.spawn(move || {
+                while let Some(batch) = model_queue.next_batch(instance, now) {
+                    let all = round.load(Ordering::SeqCst) * TOGETHER;
+                    let mut count = taken.fetch_add(batch.requests.len(), Ordering::SeqCst) + batch.requests.len();
+                    // It runs until the rest of the round is taken too.
+                    while count < all && !model_queue.is_stopped() {
+                        std::thread::yield_now();
+                        count = taken.load(Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        let _stopped = StopOnDrop(&model_queue);
+        let request_slots = request_slots();
+        for number in 0..ROUNDS {
+            let (began, mut waiting) = (now(), Vec::with_capacity(TOGETHER));
+            round.store(number + 1, Ordering::SeqCst);
+            for index in 0..TOGETHER {
+                let entry = entry_now(&request_slots);
+                waiting.push(request_slots.pending(entry.token.ticket, || ()));
+                submit(&mut producers[0], entry).ok().unwrap();
+                (0..(number * TOGETHER + index) % 61).for_each(|_| std::hint::spin_loop());
+            }
+            while taken.load(Ordering::SeqCst) < (number + 1) * TOGETHER {
+                assert!(now().since(began) < Duration::from_secs(20), "round {number}: the rest waits for the run");
                 std::thread::yield_now();
             }
             request_slots.drain();
