@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
-use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, INPUT_SIZE_MIN, LINGER_TIMEOUT};
+use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, INPUT_SIZE_MIN, LINGER_TIMEOUT, MEMORY_HEAVY_SIZE};
 use crate::metrics::{ClientTimer, Departure, MemoryLoss};
 use crate::pressure::MemoryStep;
 use crate::protocol::front_end::FrontEnd;
@@ -204,7 +204,8 @@ impl<S: ByteStream> Http2Session<'_, S> {
     fn weigh(&self) {
         let (watch, mut connection) = (self.connection_guard.watch(), self.link.connection.borrow_mut());
         if watch.is_too_heavy() {
-            if connection.reset_heaviest() {
+            // It may have become light since it was asked.
+            if connection.heaviest_size() >= MEMORY_HEAVY_SIZE && connection.reset_heaviest() {
                 self.shard.cells.count_memory_loss(MemoryLoss::HeaviestStream);
             }
             watch.handle_lightened();

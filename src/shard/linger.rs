@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::limits::READ_SIZE;
 use crate::runtime::clock;
 use crate::runtime::socket::ByteStream;
-use crate::shard::connections::ConnectionWatch;
+use crate::shard::connections::{ConnectionWatch, WakeReason};
 
 /// Bytes that are read and discarded at most.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
@@ -26,8 +26,10 @@ pub async fn linger<S: ByteStream>(socket: &mut S, watch: &ConnectionWatch, time
     while left > 0 {
         let count = poll_fn(|context| {
             watch.register(context);
-            if watch.take_wake_reason().is_some() {
-                return Poll::Ready(Ok(0));
+            match watch.take_wake_reason() {
+                // What it still reads is held by nobody.
+                None | Some(WakeReason::Weighed) => {}
+                Some(WakeReason::Drain | WakeReason::Evicted | WakeReason::Timeout) => return Poll::Ready(Ok(0)),
             }
             socket.poll_read(context, &mut scratch)
         })

@@ -160,6 +160,9 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     fn begin_call(&mut self, id: StreamId, is_last: bool, now: Instant) -> Option<ConnectionEvent<T>> {
         self.keep_alive.handle_call();
         let (deadline, is_post) = (self.heads.space().deadline(now), self.heads.space().method() == Method::Post);
+        let has_trace = self.settings.reads_trace_context && self.heads.space().has_trace_context();
+        // They are among the fields, which are taken out next.
+        let trace_context = if has_trace { self.heads.space().trace_context().map(Box::new) } else { None };
         let fields = self.settings.keeps_call_fields.then(|| Box::new(self.heads.space_mut().take_fields()));
         let message_coding = self.heads.space().message_coding();
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field)
@@ -170,9 +173,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         stream.fields = fields;
         stream.asked = self.heads.space().asked();
         stream.wants_status = self.heads.space().wants_status();
-        if self.settings.reads_trace_context && self.heads.space().has_trace_context() {
-            stream.trace_context = self.heads.space().trace_context().map(Box::new);
-        }
+        stream.trace_context = trace_context;
         stream.message_coding = message_coding;
         stream.accepted_coding = self.heads.space().answer_coding();
         stream.due = Some(now + self.settings.body_timeout);

@@ -248,7 +248,11 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// The work on a stream has ended. Where it gave no answer, the stream is reset.
     pub fn handle_gone(&mut self, id: StreamId) {
         match self.streams.get(id) {
-            Some(stream) if stream.state == StreamState::Reset => self.streams.close(id, ClosedStream::ByPeer),
+            // It goes on to count as closed by whom it was: what is under way on a stream that we reset is no fault.
+            Some(stream) if stream.state == StreamState::Reset => {
+                let how = self.streams.closed(id).unwrap_or(ClosedStream::ByPeer);
+                self.streams.close(id, how);
+            }
             Some(stream) if stream.is_working => {
                 self.reset(id, ErrorCode::InternalError);
                 self.streams.close(id, ClosedStream::ByUs);

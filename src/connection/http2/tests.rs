@@ -792,6 +792,29 @@ fn the_stream_that_holds_the_most_is_reset_alone() {
 }
 
 #[test]
+fn a_call_has_its_trace_whether_or_not_its_fields_are_kept() {
+    for keeps_call_fields in [false, true] {
+        let settings = Http2Settings { keeps_call_fields, reads_trace_context: true, ..Http2Settings::default() };
+        let mut machine = machine_with(settings, &[]);
+        let trace = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        write(&mut machine, &request(1, 0, &[("content-type", "application/grpc"), trace]), Instant::ZERO);
+        assert!(machine.trace_context(StreamId(1)).is_some(), "fields are kept: {keeps_call_fields}");
+    }
+}
+
+#[test]
+fn what_comes_on_a_stream_that_was_reset_for_what_it_holds_is_no_fault_when_its_work_has_ended() {
+    let (mut machine, _memory) = bounded(10_000, 65_535);
+    // A stream of messages: it is worked on, and goes on.
+    let opened = [request(1, 0, &[]), data(1, 0, &[1; 900])].concat();
+    write_to(&mut machine, &opened, Instant::ZERO, || MessageDelivery::Each);
+    assert!(machine.reset_heaviest());
+    machine.handle_gone(StreamId(1));
+    write(&mut machine, &data(1, 0, &[1; 10]), Instant::ZERO);
+    assert!(!machine.has_failed(), "others on the connection go on");
+}
+
+#[test]
 fn an_idle_connection_holds_no_buffer_and_what_comes_then_is_taken() {
     let mut machine = machine(&[]);
     let second = Instant::ZERO + REST_TIMEOUT;
