@@ -85,13 +85,16 @@ pub struct KeyTable {
 
 impl KeyTable {
     /// The clients of a file. One of the same name in the table before goes on where it was: with the requests that it has
-    /// in flight, what is left of its burst, and its counters, of which each of `shards` has its own.
+    /// in flight, what is left of its burst unless the file gives it another rate, and its counters, of which each of
+    /// `shards` has its own.
     pub fn new(file: &KeyFile, before: Option<&Self>, shards: usize) -> Self {
         let client = |entry: &file::KeyEntry| {
             let known = before.into_iter().flat_map(Self::clients).find(|client| client.name == entry.name);
             let state = known.map_or_else(|| Arc::new(KeyState::new(shards)), |known| Arc::clone(&known.state));
+            let same_rate = known.filter(|known| known.rate == entry.rate);
+            let bucket = same_rate.map_or_else(Arc::default, |known| Arc::clone(&known.bucket));
             let file::KeyEntry { name, classes, rate, concurrency_max, .. } = entry.clone();
-            Arc::new(KeyClient { name, classes, rate, concurrency_max, state })
+            Arc::new(KeyClient { name, classes, rate, bucket, concurrency_max, state })
         };
         let digests = file.entries.iter().enumerate();
         let digests = digests.flat_map(|(index, entry)| entry.digests.iter().map(move |digest| (*digest, index)));
@@ -136,6 +139,7 @@ pub struct KeyClient {
     name: String,
     classes: ClassSet,
     rate: Option<KeyRate>,
+    bucket: Arc<KeyBucket>,
     concurrency_max: Option<u32>,
     state: Arc<KeyState>,
 }
@@ -190,7 +194,7 @@ impl KeyClient {
         if let Some(rate) = self.rate {
             // The place is given back where this fails: a client with both bounds may be told of the one in place of the
             // other, and never gets more than either.
-            self.state.bucket.take(rate, now).map_err(|wait| KeyBusy { is_rate: true, wait })?;
+            self.bucket.take(rate, now).map_err(|wait| KeyBusy { is_rate: true, wait })?;
         }
         Ok(grant)
     }
@@ -209,17 +213,12 @@ pub struct KeyBusy {
 #[derive(Debug)]
 struct KeyState {
     in_flight: AtomicU32,
-    bucket: KeyBucket,
     cells: Box<[KeyCells]>,
 }
 
 impl KeyState {
     fn new(shards: usize) -> Self {
-        Self {
-            in_flight: AtomicU32::new(0),
-            bucket: KeyBucket::default(),
-            cells: (0..shards).map(|_| KeyCells::default()).collect(),
-        }
+        Self { in_flight: AtomicU32::new(0), cells: (0..shards).map(|_| KeyCells::default()).collect() }
     }
 }
 
@@ -345,6 +344,18 @@ mod tests {
         assert!(client.begin(Instant::ZERO).is_err(), "its request from before is in flight");
         drop(held);
         assert!(client.begin(Instant::ZERO).is_ok());
+    }
+
+    #[test]
+    fn a_rate_that_was_changed_holds_at_once() {
+        let passes =
+            |table: &KeyTable| (0..9).filter(|_| table.find(b"k").unwrap().0.begin(Instant::ZERO).is_ok()).count();
+        let first = table(&entry("a", &["k"], "rate = 1\nburst = 5"), None);
+        assert_eq!(passes(&first), 5);
+        let same = table(&entry("a", &["k"], "rate = 1\nburst = 5"), Some(&first));
+        assert_eq!(passes(&same), 0, "its burst is used up");
+        let raised = table(&entry("a", &["k"], "rate = 2\nburst = 7"), Some(&same));
+        assert_eq!(passes(&raised), 7);
     }
 
     #[test]
