@@ -111,6 +111,9 @@ pub const MEMORY_STEP_PART: usize = 25;
 pub const MEMORY_STEP_SIZE_MAX: usize = 256 * 1024 * 1024;
 /// How long so little memory must be used that the next step down is taken: what a burst has freed is back by then.
 pub const MEMORY_STEP_HOLD: Duration = Duration::from_millis(500);
+/// Looks at the memory, where little is left, until what a closed connection held is free: a running batch may have its
+/// tensors still. A fifth of a second.
+pub const MEMORY_SETTLE_LOOKS: usize = 10;
 /// How often the memory of the process is looked at: a hundredth of a percent of a core. What comes in meanwhile is bounded
 /// by what the last look has left (`MemoryPressure::room`).
 pub const MEMORY_LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::limits::{
-    MEMORY_LOOK_INTERVAL, MEMORY_LOOK_INTERVAL_NEAR, MEMORY_STEP_HOLD, MEMORY_STEP_PART, MEMORY_STEP_SIZE_MAX,
+    MEMORY_LOOK_INTERVAL, MEMORY_LOOK_INTERVAL_NEAR, MEMORY_SETTLE_LOOKS, MEMORY_STEP_HOLD, MEMORY_STEP_PART,
+    MEMORY_STEP_SIZE_MAX,
 };
 use crate::time::Instant;
 
@@ -148,6 +149,8 @@ pub struct MemoryBoard {
     excess: AtomicUsize,
     /// How often each step has begun.
     begun: [AtomicUsize; MemoryStep::ALL.len()],
+    /// Looks that pass until what was closed last is free: until then only a rise asks for more.
+    settling: AtomicUsize,
     /// Loads that were refused.
     loads_refused: AtomicUsize,
     /// What the heaviest connection or stream of each shard holds.
@@ -163,6 +166,7 @@ impl MemoryBoard {
             used: AtomicUsize::new(0),
             excess: AtomicUsize::new(0),
             begun: Default::default(),
+            settling: AtomicUsize::new(0),
             loads_refused: AtomicUsize::new(0),
             heaviest: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         }
@@ -177,8 +181,14 @@ impl MemoryBoard {
                 begun.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.used.store(pressure.used, Ordering::Relaxed);
-        self.excess.store(pressure.excess(), Ordering::Relaxed);
+        let used_before = self.used.swap(pressure.used, Ordering::Relaxed);
+        let less = |looks: usize| looks.checked_sub(1);
+        let is_settling = self.settling.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        if is_settling && pressure.used <= used_before {
+            self.excess.fetch_min(pressure.excess(), Ordering::Relaxed);
+        } else {
+            self.excess.store(pressure.excess(), Ordering::Relaxed);
+        }
         self.step.store(pressure.step as u8, Ordering::Relaxed);
     }
 
@@ -228,7 +238,12 @@ impl MemoryBoard {
         }
         let is_heaviest = self.heaviest.iter().all(|other| other.load(Ordering::Relaxed) <= size);
         let take = |excess: usize| (excess > 0).then(|| excess.saturating_sub(size));
-        is_heaviest && size > 0 && self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        let is_closed =
+            is_heaviest && size > 0 && self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        if is_closed {
+            self.settling.store(MEMORY_SETTLE_LOOKS, Ordering::Relaxed);
+        }
+        is_closed
     }
 
     /// What a client is told whose request there is no memory for.
@@ -322,5 +337,15 @@ mod tests {
         assert!(!board.poll_close(0, 30) && board.poll_close(1, 40));
         assert!(!board.poll_close(1, 40), "it is enough");
         assert!(!board.poll_close(0, 0));
+        // A batch may hold for a moment what was closed: nothing more is, unless still more is used.
+        let mut closes_after = |used| {
+            pressure.handle_look(used, Instant::ZERO);
+            board.show(&pressure);
+            board.poll_close(1, 70)
+        };
+        assert_eq!([1_000, 1_000].map(&mut closes_after), [false, false]);
+        assert!(closes_after(1_010), "it rises");
+        assert!((0..MEMORY_SETTLE_LOOKS).all(|_| !closes_after(1_010)), "what was closed last is not free yet");
+        assert!(closes_after(1_010), "it does not come free");
     }
 }
