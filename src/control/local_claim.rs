@@ -35,7 +35,7 @@ impl LocalClaim {
     /// Whether somebody listens there already, or there is something else than a socket: told before anything is done.
     ///
     /// # Errors
-    /// `AddrInUse` where a server listens, `AlreadyExists` where there is no socket, or why nobody can know.
+    /// `AddrInUse` where a server listens or starts, `AlreadyExists` where there is no socket, or why nobody can know.
     pub fn check(path: &Path) -> io::Result<()> {
         is_stale(path).map(drop)
     }
@@ -95,7 +95,8 @@ impl LocalClaim {
         Ok(OwnedFd::from(self.socket.try_clone()?))
     }
 
-    /// Removes the file, where it is still that of this socket. Its number is not another's as long as the socket is open.
+    /// Removes the file, where it is still that of this socket and nobody looks at it just now: who finds it later removes
+    /// it. Its number is not another's as long as the socket is open.
     pub fn remove(self) {
         let is_own = || identity(&self.path).is_ok_and(|file| file == self.file);
         if let (Ok(_guard), true) = (lock_directory(&self.path), is_own()) {
@@ -128,11 +129,15 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Holds others off that would look at the same file, until it is dropped.
+/// Holds others off that would look at the same file, until it is dropped. It waits for nobody: whoever may read the
+/// directory may hold its lock for ever. `AddrInUse` where somebody has it, which who starts tries again for a while.
 fn lock_directory(path: &Path) -> io::Result<OwnedFd> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    flock(&directory, FlockOperation::LockExclusive)?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => ErrorKind::AddrInUse.into(),
+        error => io::Error::from(error),
+    })?;
     Ok(directory)
 }
 
@@ -203,6 +208,19 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         second.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn who_holds_the_lock_of_the_directory_keeps_nobody_waiting() {
+        let place = Place::new("lock");
+        let claim = LocalClaim::new(&place.socket()).unwrap();
+        let held = lock_directory(&place.socket()).unwrap();
+        assert_eq!(LocalClaim::new(&place.socket()).map(drop).unwrap_err().kind(), ErrorKind::AddrInUse);
+        claim.remove();
+        assert!(place.socket().exists(), "it is left to who comes next");
+        drop(held);
+        LocalClaim::new(&place.socket()).unwrap().remove();
+        assert!(!place.socket().exists());
     }
 
     #[test]
