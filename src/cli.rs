@@ -1,5 +1,5 @@
 //! The command line: the commands, and what a line of arguments and the environment ask for. Pure, except for what
-//! [`init`] writes: `main` hands both in and does what comes out. The server's flags are in [`crate::settings`], those
+//! [`init`] writes and [`read_file`]: `main` hands both in and does what comes out. The server's flags are in [`crate::settings`], those
 //! of the load generator in [`crate::loadgen::flags`].
 
 mod document;
@@ -7,7 +7,7 @@ pub mod init;
 mod sbom;
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, ValueHint, value_parser};
@@ -241,6 +241,14 @@ fn commands() -> Vec<clap::Command> {
         command("sbom", "Print what the program is made of, as a CycloneDX document"),
         command("version", "Print the version"),
     ]
+}
+
+/// Reads a file of flags: for [`Environment::read_file`].
+///
+/// # Errors
+/// The file's.
+pub fn read_file(path: &Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
 }
 
 /// The argument of `deuteron config check`.

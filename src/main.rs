@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use deuteron::cli::{self, Command, Environment};
+use deuteron::log::LogTerminal;
 use deuteron::settings::Supervision;
 use deuteron::{loadgen, server};
 
@@ -56,12 +57,12 @@ fn main() -> ExitCode {
     let environment = Environment {
         variables: &|name| std::env::var_os(name),
         has_path: &|word| Path::new(word).exists(),
-        read_file: &|path| std::fs::read_to_string(path),
+        read_file: &cli::read_file,
     };
     match cli::parse(std::env::args_os().skip(1), environment) {
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
         Ok(Command::Complain(faults)) => {
-            faults.iter().for_each(|fault| eprintln!("error: {fault}"));
+            faults.iter().for_each(|fault| print_error(fault));
             ExitCode::FAILURE
         }
         Ok(Command::Doctor(settings)) => server::doctor::run(&settings),
@@ -75,7 +76,9 @@ fn main() -> ExitCode {
         Ok(Command::RunEngine) => server::run_engine(),
         Ok(Command::Serve(settings)) => {
             match Supervision::read(environment.variables, std::process::id(), std::os::unix::process::parent_id()) {
-                Ok(supervision) => server::run(&settings, &supervision, give_back_free_pages),
+                Ok(supervision) => {
+                    server::run(&settings, &supervision, LogTerminal::find(environment.variables), give_back_free_pages)
+                }
                 Err(why) => fail(&why),
             }
         }
@@ -86,8 +89,14 @@ fn main() -> ExitCode {
 }
 
 fn fail(why: &str) -> ExitCode {
-    eprintln!("error: {why}");
+    print_error(why);
     ExitCode::FAILURE
+}
+
+fn print_error(why: &str) {
+    let terminal = LogTerminal::find(&|name| std::env::var_os(name));
+    // Errors are ignored: who does not read it does not miss it.
+    let _ = writeln!(std::io::stderr(), "{} {why}", LogTerminal::emphasized(terminal, "error:"));
 }
 
 /// A reader such as `head` may leave before the end, which is no failure.

@@ -785,8 +785,8 @@ mod tests {
         assert!(!encode(&[model(None)], &[], &[], &[]).contains("deuteron_model_engine{"));
     }
 
-    #[test]
-    fn the_text_sums_the_cells_of_all_shards() {
+    /// The text of a model with two shards and two instances.
+    fn text_of_two_shards() -> String {
         let at = Instant::from_micros;
         let stamps =
             Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(36) };
@@ -820,7 +820,12 @@ mod tests {
             placement: "worker",
             ..ModelFigures::default()
         };
-        let text = encode(&[model], &[&shard], &[], &[]);
+        encode(&[model], &[&shard], &[], &[])
+    }
+
+    #[test]
+    fn the_text_sums_the_cells_of_all_shards() {
+        let text = text_of_two_shards();
         for line in [
             "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
             "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",

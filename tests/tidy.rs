@@ -121,7 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "server",
         &["settings", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"],
     ),
-    ("main", &["cli", "loadgen", "runtime", "server"]),
+    ("main", &["cli", "loadgen", "log", "runtime", "server"]),
     ("lib", &[]),
 ];
 
@@ -243,6 +243,7 @@ const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("src/connection/http2/mod.rs", "hands the budget of its shard on"),
     ("src/connection/http2/stream.rs", "a count that only tests have"),
     ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
+    ("src/log/thread.rs", "the last lines: the log's thread may wait for who copies them, and shards only try it"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
     ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),
     ("src/backend/gpu/cuda.rs", "which context is current is a thread's own"),

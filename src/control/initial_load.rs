@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::control::load_display::status_line;
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{ModelOrigin, with_retries};
 use crate::control::loaded_version::LoadedVersion;
@@ -15,7 +16,7 @@ use crate::control::model_record::ModelRecords;
 use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::error::Error;
-use crate::log;
+use crate::log::{self, LogTerminal};
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::repository::ModelDirectory;
 use crate::model::repository::changes::{ModelAction, actions};
@@ -23,9 +24,12 @@ use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, Re
 use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
 use crate::settings::{Compat, ControlMode, Settings};
+use crate::time::Instant;
 
 /// How often the log says what is still loading.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a terminal shows it.
+const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The result of the loads at start.
 pub struct InitialLoad {
@@ -290,29 +294,31 @@ fn load_in_parallel(
     repositories: &Repositories,
 ) -> Vec<FinishedTask> {
     let mut all = Vec::with_capacity(tasks.len());
-    let mut running: BTreeMap<String, Arc<LoadProgress>> = BTreeMap::new();
+    let mut running: BTreeMap<String, (Arc<LoadProgress>, Instant)> = BTreeMap::new();
     let (ended, outcomes) = mpsc::channel();
+    let mut watch = LoadWatch::new(clock::now());
     thread::scope(|scope| {
         while !tasks.is_empty() || !running.is_empty() {
             while running.len() < threads.saturating_add(loader.slow_loads()) {
                 let Some(task) = tasks.pop_front() else { break };
-                running.insert(task.directory.qualified_name(), Arc::clone(&task.progress));
+                running.insert(task.directory.qualified_name(), (Arc::clone(&task.progress), clock::now()));
                 let ended = ended.clone();
                 scope.spawn(move || drop(ended.send(run(task, loader, repositories, &ComposingModels::default()))));
             }
-            match outcomes.recv_timeout(PROGRESS_INTERVAL) {
+            match outcomes.recv_timeout(watch.interval()) {
                 Ok(done) => {
                     running.remove(&done.task.directory.qualified_name());
                     done.task.progress.set_stage(LoadStage::Ended);
                     start.handle_loaded();
                     all.push(done);
                 }
-                Err(RecvTimeoutError::Timeout) => log_progress(&running),
+                Err(RecvTimeoutError::Timeout) => watch.handle_time(&running, start, clock::now()),
                 // Cannot happen: this thread has a sender.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     });
+    watch.end();
     all
 }
 
@@ -341,8 +347,50 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
     FinishedTask { outcome, took: clock::now().since(began), task }
 }
 
-fn log_progress(running: &BTreeMap<String, Arc<LoadProgress>>) {
-    let text = |(name, progress): (&String, &Arc<LoadProgress>)| {
+/// Shows how far the loads are: in the log now and then, or on a terminal all the time.
+struct LoadWatch {
+    terminal: Option<LogTerminal>,
+    logged: Instant,
+    has_status: bool,
+}
+
+impl LoadWatch {
+    fn new(now: Instant) -> Self {
+        Self { terminal: log::terminal(), logged: now, has_status: false }
+    }
+
+    /// How long to wait for an outcome before [`LoadWatch::handle_time`].
+    const fn interval(&self) -> Duration {
+        if self.terminal.is_some() { STATUS_INTERVAL } else { PROGRESS_INTERVAL }
+    }
+
+    fn handle_time(
+        &mut self,
+        running: &BTreeMap<String, (Arc<LoadProgress>, Instant)>,
+        start: &StartProgress,
+        now: Instant,
+    ) {
+        if let Some(terminal) = self.terminal {
+            let (done, all) = start.counts();
+            let models: Vec<_> = running.iter().map(|(name, (_, began))| (name.as_str(), now.since(*began))).collect();
+            log::show_status(Some(&status_line(done, all, &models, terminal.columns)));
+            self.has_status = true;
+        } else if now.since(self.logged) >= PROGRESS_INTERVAL {
+            self.logged = now;
+            log_progress(running);
+        }
+    }
+
+    /// All are loaded.
+    fn end(&self) {
+        if self.has_status {
+            log::show_status(None);
+        }
+    }
+}
+
+fn log_progress(running: &BTreeMap<String, (Arc<LoadProgress>, Instant)>) {
+    let text = |(name, (progress, _)): (&String, &(Arc<LoadProgress>, Instant))| {
         let (done, versions) = progress.versions();
         format!("'{name}' ({}, {done} of {versions} versions)", progress.stage().as_str())
     };

@@ -28,6 +28,7 @@ mod internal_sink;
 pub mod isolated_engine;
 mod isolation;
 mod life;
+pub mod load_display;
 pub mod load_failure;
 pub mod load_job;
 pub mod load_trial;

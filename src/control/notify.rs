@@ -1,6 +1,6 @@
 //! Tells the supervisor that started the server what it does: systemd's protocol (`sd_notify(3)`), a datagram of lines to
 //! the socket in `NOTIFY_SOCKET`. Without one nothing is told. Nothing waits: a supervisor that does not read loses what
-//! it is told.
+//! it is told. Whoever starts a server for a test waits for a file instead.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -56,6 +56,13 @@ impl ServiceNotifier {
     pub fn tell_reloading(&self) {
         let now = Duration::from_nanos(clock::monotonic_at_start()) + clock::now().since(Instant::ZERO);
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
+    }
+}
+
+/// Writes the file of `--ready-file`, where there is one. Nobody reads its path in the log: it may be private.
+pub fn write_ready_file(path: Option<&Path>, text: &str) {
+    if let Some(Err(error)) = path.map(|path| std::fs::write(path, text)) {
+        log::warning(&format!("--ready-file cannot be written: {error}"));
     }
 }
 

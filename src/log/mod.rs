@@ -7,6 +7,7 @@ pub mod format;
 mod output;
 mod queue;
 mod tail;
+mod terminal;
 mod thread;
 
 use std::io::{self, Write};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 pub use crate::log::format::{AccessLine, Severity};
 pub use crate::log::queue::PlainTarget;
+pub use crate::log::terminal::LogTerminal;
 pub use crate::settings::{LogFormat, LogSettings};
 
 use crate::limits::{LOG_FLUSH_MAX, LOG_FLUSH_STEP, LOG_MODEL_STEPS_MAX, LOG_TEXT_SIZE_MAX};
@@ -35,8 +37,17 @@ const ERROR: u64 = 4;
 const FORMAT_SHIFT: u32 = 8;
 const VERBOSE_SHIFT: u32 = 32;
 
-/// The log's thread, once it runs, and the name of its file.
-static STARTED: OnceLock<(Arc<LogQueue>, String)> = OnceLock::new();
+/// The log's thread, once it runs.
+static STARTED: OnceLock<StartedLog> = OnceLock::new();
+
+/// How the log's thread is reached, and where it writes.
+struct StartedLog {
+    queue: Arc<LogQueue>,
+    /// The name of its file; empty for standard error.
+    file: String,
+    /// What standard error is, where people look at it and the log goes there.
+    terminal: Option<LogTerminal>,
+}
 
 /// Sets what is logged.
 pub fn start(settings: LogSettings) {
@@ -48,10 +59,15 @@ pub fn start(settings: LogSettings) {
 ///
 /// # Errors
 /// Where the file cannot be opened, or the system refuses another thread.
-pub fn start_thread(settings: LogSettings, file: Option<&Path>) -> Result<LogGuard, String> {
+pub fn start_thread(
+    settings: LogSettings,
+    file: Option<&Path>,
+    terminal: Option<LogTerminal>,
+) -> Result<LogGuard, String> {
     start(settings);
     let name = file.map(|path| path.display().to_string()).unwrap_or_default();
-    let thread = LogThread::open(file).map_err(|error| format!("cannot open --log-file '{name}': {error}"))?;
+    let thread =
+        LogThread::open(file, terminal).map_err(|error| format!("cannot open --log-file '{name}': {error}"))?;
     let (sender, receiver) = std::sync::mpsc::channel::<Arc<LogQueue>>();
     // It ends at once if the queue never comes.
     let body = move || {
@@ -62,7 +78,8 @@ pub fn start_thread(settings: LogSettings, file: Option<&Path>) -> Result<LogGua
     let spawned = std::thread::Builder::new().name("log".to_owned()).spawn(body);
     let spawned = spawned.map_err(|error| format!("cannot start the log's thread: {error}"))?;
     let queue = Arc::new(LogQueue::new(spawned.thread().clone()));
-    if STARTED.set((Arc::clone(&queue), name)).is_ok() {
+    let terminal = terminal.filter(|_| file.is_none());
+    if STARTED.set(StartedLog { queue: Arc::clone(&queue), file: name, terminal }).is_ok() {
         // Its receiver waits.
         let _ = sender.send(queue);
         std::panic::set_hook(Box::new(log_panic));
@@ -83,7 +100,7 @@ impl Drop for LogGuard {
 /// Waits until what was said is written, for [`LOG_FLUSH_MAX`] at most. Called before the process ends.
 #[expect(clippy::disallowed_methods, reason = "a bound on a wait at the end of the process; nothing else asks")]
 pub fn flush() {
-    let Some((queue, _)) = STARTED.get() else { return };
+    let Some(StartedLog { queue, .. }) = STARTED.get() else { return };
     let (pushed, began) = (queue.pushed(), Instant::now());
     while !queue.is_settled(pushed) && began.elapsed() < LOG_FLUSH_MAX {
         std::thread::park_timeout(LOG_FLUSH_STEP);
@@ -92,7 +109,7 @@ pub fn flush() {
 
 /// Opens the log's file again: it was renamed.
 pub fn reopen() {
-    STARTED.get().into_iter().for_each(|(queue, _)| queue.reopen());
+    STARTED.get().into_iter().for_each(|log| log.queue.reopen());
 }
 
 /// Logs normal operation.
@@ -132,7 +149,7 @@ pub fn verbose(text: &str) {
 #[track_caller]
 pub fn from_model(severity: Severity, text: &str) {
     static IS_UNREAD: AtomicBool = AtomicBool::new(false);
-    if let Some((queue, _)) = STARTED.get() {
+    if let Some(StartedLog { queue, .. }) = STARTED.get() {
         let steps = if IS_UNREAD.load(Ordering::Relaxed) { 0 } else { LOG_MODEL_STEPS_MAX };
         (0..steps).take_while(|_| !queue.has_room()).for_each(|_| std::thread::park_timeout(LOG_FLUSH_STEP));
         IS_UNREAD.store(!queue.has_room(), Ordering::Relaxed);
@@ -157,14 +174,14 @@ pub fn unlimited(severity: Severity, text: &str) {
 
 /// Logs a request in the access log.
 pub fn access(line: Box<AccessLine>) {
-    if let Some((queue, _)) = STARTED.get() {
+    if let Some(StartedLog { queue, .. }) = STARTED.get() {
         queue.push(LogRecord { at: since_epoch(), said: Said::Access(line) });
     }
 }
 
 /// Writes a text as it is to standard output or error, wherever the log goes.
 pub fn plain(target: PlainTarget, text: &str) {
-    let Some((queue, _)) = STARTED.get() else {
+    let Some(StartedLog { queue, .. }) = STARTED.get() else {
         // Errors are ignored: a closed pipe must not end the process.
         let _ = match target {
             PlainTarget::Error => io::stderr().write_all(text.as_bytes()),
@@ -173,6 +190,15 @@ pub fn plain(target: PlainTarget, text: &str) {
         return;
     };
     queue.push(LogRecord { at: since_epoch(), said: Said::Plain(target, text.into()) });
+}
+
+/// Shows a line below all others on a terminal, in place of the one that was there; `None` takes it away. Without effect
+/// where the log goes elsewhere.
+pub fn show_status(line: Option<&str>) {
+    if let Some(StartedLog { queue, .. }) = STARTED.get() {
+        let line = line.map(Into::into);
+        queue.push(LogRecord { at: since_epoch(), said: Said::Status(line) });
+    }
 }
 
 /// Whether details are logged.
@@ -187,7 +213,12 @@ pub fn settings() -> LogSettings {
 
 /// The file that the log goes to; empty for standard error.
 pub fn file() -> &'static str {
-    STARTED.get().map_or("", |(_, name)| name)
+    STARTED.get().map_or("", |log| &log.file)
+}
+
+/// The terminal that the log goes to, if any.
+pub fn terminal() -> Option<LogTerminal> {
+    STARTED.get().and_then(|log| log.terminal)
 }
 
 /// Changes what is logged.
@@ -209,7 +240,7 @@ pub fn last_lines(number: u64) -> Option<(Vec<Box<str>>, u64)> {
 
 /// Lines that were not written, by why.
 pub fn losses() -> [(&'static str, u64); 3] {
-    let dropped = STARTED.get().map_or(0, |(queue, _)| queue.dropped());
+    let dropped = STARTED.get().map_or(0, |log| log.queue.dropped());
     let (limited, unwritten) = (LIMITED.load(Ordering::Relaxed), UNWRITTEN.load(Ordering::Relaxed));
     [("queue_full", dropped), ("repeated", limited), ("write_failed", unwritten)]
 }
@@ -218,7 +249,7 @@ fn say(severity: Severity, cause: Cause, is_limited: bool, text: &str) {
     let at = since_epoch();
     let end = text.floor_char_boundary(LOG_TEXT_SIZE_MAX);
     let text = text.get(..end).unwrap_or_default();
-    if let Some((queue, _)) = STARTED.get() {
+    if let Some(StartedLog { queue, .. }) = STARTED.get() {
         return queue.push(LogRecord { at, said: Said::Text(severity, cause, is_limited, text.into()) });
     }
     let source = (thread::source(cause.file()), cause.line());

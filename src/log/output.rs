@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Write};
 
 use crate::limits::LOG_WRITE_SIZE;
+use crate::log::terminal::{CLEAR_LINE, LogTerminal, coloured};
 
 /// A place for lines.
 #[derive(Debug)]
@@ -14,12 +15,40 @@ pub struct LogOutput<W> {
     is_torn: bool,
     /// Lines that were lost and not told yet.
     untold: u64,
+    /// What the target is, where people look at it.
+    terminal: Option<LogTerminal>,
+    /// The line below all others, on a terminal.
+    status: Option<Box<str>>,
+    /// It has changed since it was written.
+    is_status_due: bool,
+    /// It is there now, or an older one.
+    has_status: bool,
 }
 
 impl<W: Write> LogOutput<W> {
     /// Writes to `target`.
     pub const fn new(target: W) -> Self {
-        Self { target, lines: String::new(), is_torn: false, untold: 0 }
+        Self::on_terminal(target, None)
+    }
+
+    /// The same, where it may be a terminal.
+    pub const fn on_terminal(target: W, terminal: Option<LogTerminal>) -> Self {
+        Self {
+            target,
+            lines: String::new(),
+            is_torn: false,
+            untold: 0,
+            terminal,
+            status: None,
+            is_status_due: false,
+            has_status: false,
+        }
+    }
+
+    /// The line below all others, from now on; without effect but on a terminal.
+    pub fn set_status(&mut self, status: Option<Box<str>>) {
+        self.is_status_due = self.terminal.is_some();
+        self.status = status.filter(|_| self.is_status_due);
     }
 
     /// Replaces the target, after what was collected is written to the old one.
@@ -46,10 +75,13 @@ impl<W: Write> LogOutput<W> {
     /// Writes what is collected; `tell` appends the line that says how many were lost before. Returns how many lines
     /// could not be written.
     pub fn flush(&mut self, tell: impl FnOnce(u64, &mut String)) -> u64 {
-        if self.lines.is_empty() {
+        if self.lines.is_empty() && !std::mem::take(&mut self.is_status_due) {
             return 0;
         }
         let mut bytes = String::new();
+        if std::mem::take(&mut self.has_status) {
+            bytes.push_str(CLEAR_LINE);
+        }
         if self.is_torn {
             bytes.push('\n');
         }
@@ -57,15 +89,22 @@ impl<W: Write> LogOutput<W> {
             tell(self.untold, &mut bytes);
         }
         let told_at = bytes.len();
-        bytes.push_str(&self.lines);
+        if self.terminal.is_some_and(|terminal| terminal.has_colours) {
+            bytes.push_str(&coloured(&self.lines));
+        } else {
+            bytes.push_str(&self.lines);
+        }
         self.lines.clear();
+        let lines_size = bytes.len();
+        bytes.push_str(self.status.as_deref().unwrap_or_default());
         let written = write_some(&mut self.target, bytes.as_bytes());
         let lines_in = |from: usize| bytes.as_bytes().get(from..).unwrap_or_default().iter().filter(|b| **b == b'\n');
         let lost = lines_in(written.max(told_at)).count() as u64;
         self.untold = if written < told_at { self.untold + lost } else { lost };
-        if let Some(last) = written.checked_sub(1).and_then(|last| bytes.as_bytes().get(last)) {
-            self.is_torn = *last != b'\n';
+        if let Some(last) = written.min(lines_size).checked_sub(1).and_then(|last| bytes.as_bytes().get(last)) {
+            self.is_torn = *last != b'\n' && lines_size > told_at;
         }
+        self.has_status = written > lines_size;
         lost
     }
 }

@@ -27,6 +27,8 @@ pub enum Said {
     Access(Box<AccessLine>),
     /// Written as it is, to standard output or error, where the log goes elsewhere too.
     Plain(PlainTarget, Box<str>),
+    /// The line below all others, on a terminal.
+    Status(Option<Box<str>>),
     /// A text, from this place; the flag: not more often than a cause may.
     Text(Severity, Cause, bool, Box<str>),
 }
@@ -45,6 +47,7 @@ impl LogRecord {
         let text = match &self.said {
             Said::Access(line) => line.request.len() + line.model.len() + line.id.len(),
             Said::Plain(_, text) | Said::Text(.., text) => text.len(),
+            Said::Status(text) => text.as_ref().map_or(0, |text| text.len()),
         };
         text.saturating_add(LOG_LINE_COST)
     }
@@ -53,7 +56,7 @@ impl LogRecord {
     const fn size_max(&self) -> usize {
         match &self.said {
             Said::Access(_) | Said::Text(_, _, false, _) => LOG_QUEUE_SIZE_MAX - LOG_QUEUE_SIZE_MAX / 4,
-            Said::Plain(..) | Said::Text(..) => LOG_QUEUE_SIZE_MAX,
+            Said::Plain(..) | Said::Status(_) | Said::Text(..) => LOG_QUEUE_SIZE_MAX,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::log::format::{LineHead, Severity, grouped, push_access, push_text};
 use crate::log::output::LogOutput;
 use crate::log::queue::{LogQueue, LogRecord, PlainTarget, Said};
 use crate::log::tail::LogTail;
+use crate::log::terminal::LogTerminal;
 use crate::log::{settings, since_epoch};
 
 /// Lines that could not be written: the disk is full, or nobody reads the pipe any more.
@@ -36,18 +37,18 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// Opens the file, to append to it; without one, lines go to standard error.
+    /// Opens the file, to append to it; without one, lines go to standard error, which may be a terminal.
     ///
     /// # Errors
     /// Where the file cannot be opened.
-    pub fn open(path: Option<&Path>) -> io::Result<Self> {
-        let target = match path {
-            Some(path) => open_file(path)?,
-            None => plain_target(PlainTarget::Error)?,
+    pub fn open(path: Option<&Path>, terminal: Option<LogTerminal>) -> io::Result<Self> {
+        let output = match path {
+            Some(path) => LogOutput::new(open_file(path)?),
+            None => LogOutput::on_terminal(plain_target(PlainTarget::Error)?, terminal),
         };
         Ok(Self {
             path: path.map(Path::to_path_buf),
-            output: LogOutput::new(target),
+            output,
             limits: CauseLimits::default(),
             process: std::process::id(),
             dropped: 0,
@@ -60,6 +61,10 @@ impl LogThread {
         loop {
             while let Some(record) = queue.pop() {
                 self.popped += 1;
+                // It goes past what is collected, and belongs behind it.
+                if matches!(record.said, Said::Plain(..)) {
+                    self.flush(queue);
+                }
                 self.handle_record(record);
                 self.handle_time();
                 if self.output.is_full() {
@@ -95,6 +100,7 @@ impl LogThread {
                 let head = self.head(Severity::Info, at, ("access", 0));
                 push_access(format, head, &line, self.output.lines());
             }
+            Said::Status(line) => self.output.set_status(line),
             Said::Plain(target, text) => {
                 // Errors are ignored: who does not read it does not miss it.
                 let _ = plain_target(target).and_then(|mut target| target.write_all(text.as_bytes()));

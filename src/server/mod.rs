@@ -43,11 +43,11 @@ use crate::control::trace::TraceThread;
 use crate::control::watched_files::FileWaker;
 use crate::control::{
     ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine, memory_watch,
-    process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,
+    notify, process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
-use crate::log::{self, PlainTarget};
+use crate::log::{self, LogTerminal, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::clock;
 use crate::server::listeners::Listeners;
@@ -58,11 +58,11 @@ use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
 
 /// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
-/// `purge` makes the allocator give back what is free.
-pub fn run(settings: &Settings, supervision: &Supervision, purge: fn()) -> ExitCode {
+/// `terminal` is where the log goes without a file, `purge` makes the allocator give back what is free.
+pub fn run(settings: &Settings, supervision: &Supervision, terminal: Option<LogTerminal>, purge: fn()) -> ExitCode {
     let inherited = listeners::inherit(supervision);
     // Held to the end: what was said last is written then.
-    let guard = log::start_thread(settings.log, settings.log_file.as_deref()).map_err(Error::unavailable);
+    let guard = log::start_thread(settings.log, settings.log_file.as_deref(), terminal).map_err(Error::unavailable);
     match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision, inherited, purge)) {
         Ok(code) => code,
         Err(error) => {
@@ -114,9 +114,6 @@ fn serve(
     // First of all: until the handlers are in place, a signal kills the process.
     let waker = FileWaker::default();
     forward_signals(settings, &messages, (&are_loaded, &waker), deadline.clone())?;
-    if settings.exits_with_stdin {
-        spawn("stdin".to_owned(), end_with_stdin)?;
-    }
     let program = std::env::current_exe();
     let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
     notifier.tell("STATUS=Loading models");
@@ -128,8 +125,8 @@ fn serve(
     let limiter = rate_limit::limiter(&settings);
     let start = Arc::new(StartProgress::default());
     let (owners, failure) = ((&*loader, &files), end_on_failure(&messages, &deadline));
-    let mut stand_in = || StandIn::start(&settings, owners, listeners.listen_first()?, &start, &failure);
-    let stand_in = settings.listens_first.then(&mut stand_in).transpose()?;
+    let stand_in = || StandIn::start(&settings, owners, listeners.listen_first()?, &start, &failure);
+    let stand_in = settings.listens_first.then(stand_in).transpose()?;
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };
     let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
@@ -137,10 +134,9 @@ fn serve(
     let InitialLoad { loaded, models, .. } = initial;
     choose_default_model(Arc::make_mut(&mut settings), &loaded)?;
     handle_loaded(&loader, &deadline, &are_loaded);
-    let control = control_sender(&messages);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &files);
-    let plan = ServerPlan::new(&settings, loaded, &control, sources, (shared_memory_client, redis))?;
+    let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, (shared_memory_client, redis))?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     start_watches((files, &waker), &settings, &server_context, purge);
@@ -163,7 +159,7 @@ fn serve(
     server_context.lifecycle.start();
     listeners.log();
     log_ready(&models, &but_failed, loading_ended.since(began), &threads);
-    write_ready_file(&context.settings, &listeners);
+    notify::write_ready_file(context.settings.ready_file.as_deref(), &listeners.describe(std::process::id()));
     // Before an older server hears of it, and ends: a supervisor must know this one by then.
     notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
     let surroundings = surroundings(notifier, supervision, program, &mut listeners, &deadline);
@@ -183,15 +179,6 @@ fn end_with_stdin() {
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
     log::info("standard input has ended, and the server with it (--exit-with-stdin)");
     let _ = signal_hook::low_level::raise(SIGTERM);
-}
-
-/// Tells who waits for `--ready-file`. Nobody reads the path in the log: it may be private.
-fn write_ready_file(settings: &Settings, listeners: &Listeners) {
-    if let Some(path) = &settings.ready_file
-        && let Err(error) = std::fs::write(path, listeners.describe(std::process::id()))
-    {
-        log::warning(&format!("--ready-file cannot be written: {error}"));
-    }
 }
 
 /// What the server needs of the machine and of others. Tried before the models load, so that a port in use, a certificate
@@ -379,14 +366,17 @@ impl EndDeadline {
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal that ends the
 /// server ends it at once: nobody is served yet, and a model's own code may take for ever. So does a second one later.
-/// SIGHUP reloads, and has the files of TLS read again; where the log goes to a terminal, that was closed, and the server
-/// drains.
+/// The end of standard input counts as one with `--exit-with-stdin`. SIGHUP reloads, and has the files of TLS read again;
+/// where the log goes to a terminal, that was closed, and the server drains.
 fn forward_signals(
     settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,
     (are_loaded, waker): (&Arc<AtomicBool>, &FileWaker),
     deadline: EndDeadline,
 ) -> Result<(), Error> {
+    if settings.exits_with_stdin {
+        spawn("stdin".to_owned(), end_with_stdin)?;
+    }
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
     let (messages, are_loaded, delay) = (messages.clone(), Arc::clone(are_loaded), settings.drain_delay);
