@@ -92,7 +92,7 @@ export function percentile(buckets, share) {
 // ---- text
 
 const number = (value) => (value === null || Number.isNaN(value) ? '–'
-  : value >= 100 || value === 0 ? Math.round(value).toLocaleString('en') : value >= 10 ? value.toFixed(1) : value.toFixed(2));
+  : value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString('en') : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 const micros = (value) => (value === null ? '–' : value < 1000 ? `${Math.round(value)} µs`
   : value < 1e6 ? `${(value / 1e3).toFixed(value < 1e4 ? 1 : 0)} ms` : `${(value / 1e6).toFixed(1)} s`);
 const bytes = (value) => (value < 1e9 ? `${Math.round(value / 1e6)} MB` : `${(value / 1e9).toFixed(1)} GB`);

@@ -49,7 +49,9 @@ await page.waitForSelector('#answer tbody tr');
 const classes = await page.$$eval('#answer tbody th', (cells) => cells.map((cell) => cell.textContent));
 check(classes.length === 3 && classes[0] === 'seven', `classes: ${classes}`);
 const curl = await page.textContent('#curl');
-check(/^curl -s http:\/\/\S+:8000\/v2\/models\/digits\/versions\/1\/infer -d '\{"inputs"/.test(curl), 'a line of curl');
+check(/^curl -s http:\/\/\S+:\d+\/v2\/models\/digits\/versions\/1\/infer -d '\{"inputs"/.test(curl), 'a line of curl');
+
+await page.screenshot({ path: join(folder, 'answer.png'), fullPage: true });
 
 // The numbers themselves.
 await page.fill('#classes', '0');
