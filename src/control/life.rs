@@ -116,6 +116,11 @@ impl ControlThread {
         if self.context.settings.io == Io::Glommio {
             return log::error("no hand-over: --io=glommio cannot give up its sockets; use --io=auto, ring or epoll");
         }
+        if self.context.settings.exits_with_stdin {
+            return log::error(
+                "no hand-over: with --exit-with-stdin this server belongs to the process that started it",
+            );
+        }
         match self.surroundings.successor.start(ended) {
             Ok(id) => {
                 log::info(&format!("started process {id} to take over, after SIGUSR2"));

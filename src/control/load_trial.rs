@@ -9,7 +9,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -35,6 +35,8 @@ use crate::time::Instant;
 /// The processes that try loads.
 pub struct LoadTrials {
     arguments: Vec<OsString>,
+    /// The file of `--config` as it was at the start.
+    config: Option<File>,
     loads: TrialLoads,
     timeout: Duration,
     memory: u64,
@@ -76,17 +78,19 @@ pub const FAILED: i32 = 3;
 
 impl LoadTrials {
     /// Trials by this program, with the arguments of this process. `handle_slow` is called when one takes so long that
-    /// it should not count as a load any more.
+    /// it should not count as a load any more. A trial has the flags of this server: what the file of `--config` says by
+    /// then does not count for it either.
     pub fn new(settings: &Settings, handle_slow: Box<dyn Fn() + Send + Sync>) -> Self {
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
         if arguments.first().is_some_and(|word| word == "serve") {
             arguments.remove(0);
         }
+        let config = settings.config_text.as_ref().and_then(|text| keep(text.reveal()).ok());
         let memory = settings.load_memory_bytes_max.unwrap_or_else(|| process_memory::limit(settings)) as u64;
         // Where a failed load ends the server at its start, a crash does no more than that.
         let unasked = if settings.exit_on_error { TrialLoads::AfterStart } else { TrialLoads::All };
         let (loads, timeout) = (settings.trial_loads.unwrap_or(unasked), settings.load_timeout);
-        Self { arguments, loads, timeout, memory, slow: AtomicUsize::new(0), handle_slow }
+        Self { arguments, config, loads, timeout, memory, slow: AtomicUsize::new(0), handle_slow }
     }
 
     /// Whether a load is tried. `is_initial`: before the server serves.
@@ -138,9 +142,16 @@ impl LoadTrials {
         let (mut input, report, noise) = (file("order")?, file("report")?, file("noise")?);
         input.write_all(&order.encode())?;
         input.rewind()?;
+        // Behind all flags, of which the last one holds, and before the end of them.
+        let mut arguments = self.arguments.clone();
+        if let Some(config) = &self.config {
+            let path = format!("--config=/proc/{}/fd/{}", order.parent, config.as_raw_fd());
+            let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+            arguments.insert(end, path.into());
+        }
         let mut command = Command::new("/proc/self/exe");
         // Nothing is set between fork and exec: the process has no copy of this one's memory, and sets its own limits.
-        command.arg0("deuteron").arg(TRIAL_COMMAND).args(&self.arguments).process_group(0);
+        command.arg0("deuteron").arg(TRIAL_COMMAND).args(arguments).process_group(0);
         command.stdin(input).stdout(report.try_clone()?).stderr(noise.try_clone()?);
         Ok((command.spawn()?, report, noise))
     }
@@ -222,6 +233,13 @@ impl Drop for SlowTrial<'_> {
     fn drop(&mut self) {
         self.0.slow.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// A file in memory that has this text.
+fn keep(text: &str) -> io::Result<File> {
+    let mut file = File::from(memfd_create("config", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 /// Waits until a process has ended; false where it has not by then.

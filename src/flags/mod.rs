@@ -193,6 +193,12 @@ pub fn apply_variables<S>(
     Ok(warnings)
 }
 
+/// Whether a flag is read from its variable.
+pub fn has_variable<S>(flag: &Flag<S>, variables: Variables) -> bool {
+    let variable = flag.variable();
+    variables(&variable).is_some_and(|value| !value.is_empty() && !is_service_link(&variable, &value))
+}
+
 /// Whether a command line has an argument, by itself and not by a default.
 pub fn is_given(matches: &ArgMatches, name: &str) -> bool {
     matches.value_source(name) == Some(ValueSource::CommandLine)

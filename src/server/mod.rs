@@ -374,11 +374,12 @@ fn forward_signals(
     (are_loaded, waker): (&Arc<AtomicBool>, &FileWaker),
     deadline: EndDeadline,
 ) -> Result<(), Error> {
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);
+    let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
+    // It raises one of them.
     if settings.exits_with_stdin {
         spawn("stdin".to_owned(), end_with_stdin)?;
     }
-    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);
-    let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
     let (messages, are_loaded, delay) = (messages.clone(), Arc::clone(are_loaded), settings.drain_delay);
     let waker = Arc::clone(waker);
     let has_terminal = settings.log_file.is_none() && std::io::stderr().is_terminal();

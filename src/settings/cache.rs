@@ -55,6 +55,11 @@ pub struct RedisSettings {
 pub struct Secret(String);
 
 impl Secret {
+    /// A text.
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
     /// The text itself, for whom it is meant.
     pub fn reveal(&self) -> &str {
         &self.0

@@ -1,6 +1,8 @@
 //! The file of `--config`: flags by their names, in TOML. A flag of the command line goes before its variable, a variable
 //! before the file.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -8,7 +10,7 @@ use clap::ArgMatches;
 
 use crate::flags::{self, Flag, Variables};
 use crate::settings::table::SECTIONS;
-use crate::settings::{REPOSITORY, Settings, check};
+use crate::settings::{REPOSITORY, Secret, Settings, cache, check};
 
 /// Reads a file that a flag names.
 pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
@@ -16,25 +18,31 @@ pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// The name of the flag. A file cannot name another.
 const CONFIG: &str = "config";
 
-/// Reads the file, if one is named, behind what the command line and the variables say.
+/// Reads the file, if one is named, behind what the command line and the variables say. The flags that are taken from it.
 pub(super) fn apply(
     matches: &ArgMatches,
     variables: Variables,
     has_paths: bool,
     read_file: ReadFile,
     settings: &mut Settings,
-) -> Result<(), String> {
+) -> Result<BTreeSet<&'static str>, String> {
     let given = matches.get_raw(CONFIG).and_then(|mut values| values.next_back()).map(ToOwned::to_owned);
     let named = given.or_else(|| variables(&variable(CONFIG)).filter(|value| !value.is_empty()));
-    let Some(path) = named else { return Ok(()) };
+    let Some(path) = named else { return Ok(BTreeSet::new()) };
     let is_set = |flag: &Flag<Settings>| {
         flags::is_given(matches, flag.name())
-            || variables(&flag.variable()).is_some_and(|value| !value.is_empty())
+            || flags::has_variable(flag, variables)
             || (has_paths && flag.name() == REPOSITORY.0)
     };
     let path = Path::new(&path);
-    match read(path, read_file, &|flag| !is_set(flag), settings)? {
-        Ok(_) => Ok(()),
+    let taken = RefCell::new(BTreeSet::new());
+    let takes = |flag: &Flag<Settings>| {
+        let takes = !is_set(flag);
+        takes.then(|| taken.borrow_mut().insert(flag.name()));
+        takes
+    };
+    match read(path, read_file, &takes, settings)? {
+        Ok(_) => Ok(taken.take()),
         Err(faults) => {
             let (first, more) = (faults.first().map_or("", String::as_str), faults.len().saturating_sub(1));
             let path = path.display();
@@ -57,6 +65,8 @@ pub fn check_file(path: &Path, read_file: ReadFile) -> Result<String, Vec<String
     let count = read(path, read_file, &|_| true, &mut settings).map_err(|why| vec![why])?;
     let located = |why: String| format!("{}: {why}", path.display());
     let count = count.map_err(|faults| faults.into_iter().map(located).collect::<Vec<_>>())?;
+    // A login may come from variables of the server, which are not here.
+    cache::check(&mut settings.cache, &|_| None).map_err(|why| vec![located(why)])?;
     let checked = check(settings).map_err(|why| vec![located(why)])?;
     let warnings = checked.warnings.iter().map(|warning| format!("{}: warning: {warning}\n", path.display()));
     let flags = if count == 1 { "flag" } else { "flags" };
@@ -72,9 +82,10 @@ fn read(
 ) -> Result<Result<usize, Vec<String>>, String> {
     let text = read_file(path).map_err(|error| format!("--config={}: cannot be read: {error}", path.display()))?;
     let before = settings.config_file.take();
-    let outcome = flags::apply_file(SECTIONS, &text, takes, settings);
+    let outcome = flags::apply_file(SECTIONS, &text, &|flag| flag.name() == CONFIG || takes(flag), settings);
     let names_another = settings.config_file.is_some();
     settings.config_file = before;
+    settings.config_text = Some(Secret::new(text));
     Ok(if names_another { Err(vec!["config: one file cannot name another".to_owned()]) } else { outcome })
 }
 
@@ -111,12 +122,28 @@ mod tests {
         assert_eq!(port("", &[("DEUTERON_CONFIG", "f")]), 81);
         assert_eq!(port("--config=f", &[("DEUTERON_HTTP_PORT", "82")]), 82);
         assert_eq!(port("--config=f --http-port=83", &[("DEUTERON_HTTP_PORT", "82")]), 83);
+        assert_eq!(port("--config=f", &[("DEUTERON_HTTP_PORT", "tcp://10.0.0.1:80")]), 81, "what Kubernetes says");
         let repositories = |line: &str, variables: &[(&str, &str)]| serve(line, variables, text).unwrap().repositories;
         assert_eq!(repositories("--config=f", &[]), ["a", "b"].map(PathBuf::from));
         assert_eq!(repositories("--config=f c", &[]), [PathBuf::from("c")]);
         assert_eq!(repositories("--config=f --model-store=c", &[]), [PathBuf::from("c")]);
         assert_eq!(repositories("--config=f", &[("DEUTERON_MODEL_REPOSITORY", "c")]), [PathBuf::from("c")]);
         assert_eq!(serve("--config=f", &[], text).unwrap().id, "of-file");
+    }
+
+    #[test]
+    fn what_a_file_asks_for_is_asked_for() {
+        let of_host: &[_] = &[("AIP_MODE", "PREDICTION"), ("AIP_HTTP_PORT", "9001")];
+        let is_served = |text: &str| serve("--config=f", of_host, text).unwrap().http.is_some();
+        assert_eq!([is_served("id = \"x\""), is_served("allow-http = true")], [false, true]);
+    }
+
+    #[test]
+    fn the_text_is_kept_and_shown_to_nobody() {
+        let text = "id = \"x\"\ncache-config = [\"redis,host=h\", \"redis,port=1\", \"redis,password=key\"]\n";
+        let settings = serve("--config=f", &[], text).unwrap();
+        assert_eq!(settings.config_text.as_ref().map(Secret::reveal), Some(text));
+        assert!(!format!("{settings:?}").contains("key\\"), "{settings:?}");
     }
 
     #[test]
@@ -132,6 +159,8 @@ mod tests {
         assert_eq!(check("http-port = \"y\"\ngrpc-port = \"y\"\n").unwrap_err().len(), 2);
         assert_eq!(check("http-port = 1\nid = \"x\"\n").unwrap(), "f: 2 flags, no fault\n");
         assert_eq!(check("config = \"g\"\n").unwrap_err(), ["f: config: one file cannot name another"]);
+        assert_eq!(check("cache-config = \"redis,host=h\"\n").unwrap_err().len(), 1, "it lacks the port");
+        assert!(serve("--config=f", &[], "config = \"g\"\n").unwrap_err().contains("one file cannot name another"));
         let same = check("http-port = 81\ngrpc-port = 81\n").unwrap_err();
         assert!(same[0].starts_with("f: The server cannot listen"), "{same:?}");
         let absent = serve("--config=g", &[], "").unwrap_err();

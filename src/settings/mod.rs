@@ -83,7 +83,7 @@ pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile)
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
     let left = |name: &str| if name == REPOSITORY.1 && !paths.is_empty() { None } else { variables(name) };
-    config_file::apply(matches, &left, !paths.is_empty(), read_file, &mut settings)?;
+    let of_file = config_file::apply(matches, &left, !paths.is_empty(), read_file, &mut settings)?;
     let warnings = flags::apply_variables(SECTIONS, matches, &left, &mut settings)?;
     settings.warnings.extend(warnings);
     flags::apply(SECTIONS, matches, &mut settings)?;
@@ -95,7 +95,9 @@ pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile)
     if is_for_predictions {
         // What is not asked for is not served there.
         let is_asked_for = |flag: &str, variable: &str| {
-            flags::is_given(matches, flag) || variables(variable).is_some_and(|value| !value.is_empty())
+            flags::is_given(matches, flag)
+                || variables(variable).is_some_and(|value| !value.is_empty())
+                || of_file.contains(flag)
         };
         settings.http = settings.http.filter(|_| is_asked_for("allow-http", "DEUTERON_ALLOW_HTTP"));
         settings.grpc = settings.grpc.filter(|_| is_asked_for("allow-grpc", "DEUTERON_ALLOW_GRPC"));

@@ -11,10 +11,15 @@ fn serve(line: &str) -> Result<Settings, String> {
 
 /// What a line comes to, with these variables in the environment.
 fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
+    serve_with_file(line, variables, "")
+}
+
+/// The same where every file has this text.
+fn serve_with_file(line: &str, variables: &[(&str, &str)], text: &str) -> Result<Settings, String> {
     let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
     let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
     let variable = |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into());
-    read(&matches, &variable, &|_| Ok(String::new()))
+    read(&matches, &variable, &|_| Ok(text.to_owned()))
 }
 
 /// The flags that mean something here.
@@ -167,6 +172,47 @@ fn a_variable_is_refused_by_its_own_name() {
     check("DEUTERON_SERVER_TIMING", "yes", "expected true or false");
     check("DEUTERON_BACKEND_CONFIG", "default-max-batch-size=2;x", "expected BACKEND,KEY=VALUE or KEY=VALUE");
     assert_eq!(serve_with("m", &[("DEUTERON_SERVER_TIMING", "false")]), serve("m"));
+}
+
+#[test]
+fn every_flag_is_a_key_of_the_file_that_says_the_same() {
+    // A file cannot name another.
+    for flag in own_flags().filter(|flag| flag.name() != "config") {
+        let [line, without] = lines(flag);
+        let text = match flag.takes {
+            Takes::Switch => format!("{} = true\n", flag.name()),
+            Takes::One(_) | Takes::Many(_) => format!("{} = \"{}\"\n", flag.name(), value_of(flag)),
+        };
+        let mut of_file = serve_with_file(&format!("{without} --config=f"), &[], &text).unwrap();
+        (of_file.config_file, of_file.config_text) = (None, None);
+        assert_eq!(of_file, serve(&line).unwrap(), "{text}");
+    }
+}
+
+/// The flags of tritonserver, from its `src/command_line_parser.cc`.
+const OF_TRITON: &str = "\
+    allow-client-shm allow-cpu-metrics allow-gpu-metrics allow-grpc allow-http allow-metrics allow-sagemaker allow-vertex-ai \
+    backend-config backend-directory buffer-manager-thread-count cache-config cache-directory cuda-memory-pool-byte-size \
+    cuda-virtual-address-size disable-auto-complete-config enable-peer-access exit-on-error exit-timeout-secs grpc-address \
+    grpc-header-forward-pattern grpc-http2-max-ping-strikes grpc-http2-max-pings-without-data \
+    grpc-http2-min-recv-ping-interval-without-data grpc-infer-allocation-pool-size grpc-infer-response-compression-level \
+    grpc-infer-thread-count grpc-keepalive-permit-without-calls grpc-keepalive-time grpc-keepalive-timeout \
+    grpc-max-connection-age grpc-max-connection-age-grace grpc-max-response-pool-size grpc-port grpc-restricted-protocol \
+    grpc-root-cert grpc-server-cert grpc-server-key grpc-use-ssl grpc-use-ssl-mutual host-policy http-address \
+    http-header-forward-pattern http-max-input-size http-port http-restricted-api http-thread-count id load-model log-error \
+    log-file log-format log-info log-verbose log-warning metrics-address metrics-config metrics-interval-ms metrics-port \
+    min-supported-compute-capability model-config-name model-control-mode model-load-gpu-limit model-load-retry-count \
+    model-load-thread-count model-namespacing model-repository model-store pinned-memory-pool-byte-size rate-limit \
+    rate-limit-resource repoagent-directory repository-poll-secs response-cache-byte-size reuse-grpc-port reuse-http-port \
+    sagemaker-port sagemaker-safe-port-range sagemaker-thread-count strict-model-config strict-readiness trace-config \
+    trace-count trace-file trace-level trace-log-frequency trace-rate vertex-ai-default-model vertex-ai-port \
+    vertex-ai-thread-count";
+
+#[test]
+fn no_flag_of_tritonserver_is_unknown() {
+    let is_known = |name: &&str| flags(SECTIONS).any(|flag| flag.names.contains(name));
+    let unknown: Vec<_> = OF_TRITON.split_whitespace().filter(|name| !is_known(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::policy::{AdmissionRule, ClientPolicy, ConnectionTimeouts, ConsoleAudience, KeepAlivePolicy};
-use crate::settings::{BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, TlsSettings, TraceSettings};
+use crate::settings::{
+    BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, Secret, TlsSettings, TraceSettings,
+};
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The file that flags were read from too.
     pub config_file: Option<PathBuf>,
+    /// What that file said then: it may have secrets, and may change.
+    pub config_text: Option<Secret>,
     /// Directories of models, one model's own directory, or ONNX files.
     pub repositories: Vec<PathBuf>,
     /// The name of the only model, where a path holds one.
@@ -363,6 +367,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             config_file: None,
+            config_text: None,
             repositories: Vec::new(),
             model_name: None,
             model_config_name: None,

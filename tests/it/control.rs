@@ -588,12 +588,16 @@ fn a_thousand_rounds_of_loads_and_unloads_leave_no_memory_behind() {
     };
     (0..100).for_each(|_| round());
     thread::sleep(Duration::from_millis(300));
-    let before = server.resident() / 1024;
-    (0..1_000).for_each(|_| round());
-    thread::sleep(Duration::from_millis(300));
-    let after = server.resident() / 1024;
-    println!("resident: {before} KiB before, {after} KiB after");
-    assert!(after <= before + 2 * 1024, "{before} KiB before, {after} KiB after");
+    // What a round leaves is there after each thousand; what a busy machine makes the allocator keep is so once.
+    let mut resident = vec![server.resident() / 1024];
+    let has_grown = (0..3).all(|_| {
+        (0..1_000).for_each(|_| round());
+        thread::sleep(Duration::from_millis(300));
+        resident.push(server.resident() / 1024);
+        matches!(resident[..], [.., before, after] if after > before + 1024)
+    });
+    println!("resident after each thousand: {resident:?} KiB");
+    assert!(!has_grown, "{resident:?} KiB");
     let threads = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();
     assert!(threads < 20, "{threads} threads are left");
 }

@@ -10,12 +10,14 @@ mod peer;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 use crate::support::skipped::skip_unless_ci;
+use crate::tls::files::{Files, KeyKind, connect};
 use case::{Case, Seen};
 use machine::Machine;
 use peer::Socket;
@@ -57,9 +59,32 @@ fn the_state_machine_passes_every_case_however_its_input_is_cut() {
 fn the_server_passes_every_case() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
-    let (count, failed) = try_all(|case| Socket::connect(server.grpc()).run(case), true);
+    for (port, address) in [("gRPC", server.grpc()), ("HTTP", server.http())] {
+        let (count, failed) = try_all(|case| Socket::connect(address).run(case), true);
+        assert!(failed.is_empty(), "{port}: {} of {count} failed\n{}", failed.len(), failed.join("\n"));
+        println!("deuteron, {port}: {count}/{count}");
+    }
+}
+
+#[test]
+fn the_server_passes_every_case_over_tls() {
+    let Some(files) = Files::new(KeyKind::Ecdsa) else { return };
+    let folder = repository::write(Flavour::Deuteron);
+    let flags = files.flags("grpc", false);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--shards=1"]).collect();
+    let server = Server::deuteron(folder.path(), &flags);
+    let mut client = files.client(false);
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let client = Arc::new(client);
+    let run = |case: &Case| {
+        let mut stream = connect(server.grpc(), &client).unwrap();
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+        stream.sock.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        Socket(stream).run(case)
+    };
+    let (count, failed) = try_all(run, true);
     assert!(failed.is_empty(), "{} of {count} failed\n{}", failed.len(), failed.join("\n"));
-    println!("deuteron: {count}/{count}");
+    println!("deuteron, TLS: {count}/{count}");
 }
 
 /// Prints the score of another server. It must pass some and fail some: else the suite shows nothing.

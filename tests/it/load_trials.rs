@@ -100,6 +100,18 @@ fn a_load_that_never_ends_is_given_up_and_keeps_no_other_waiting() {
 }
 
 #[test]
+fn a_file_of_flags_that_has_changed_counts_for_no_load() {
+    let folder = two_models();
+    let config = folder.path().join("server.toml");
+    fs::write(&config, "model-control-mode = \"explicit\"\n").unwrap();
+    let flag = format!("--config={}", config.display());
+    let server = Server::deuteron(folder.path(), &[&flag, "--trial-loads=all", "--exit-on-error=false"]);
+    fs::write(&config, "model-control-mod = 1\n").unwrap();
+    assert_eq!(load(&server, "good"), (200, String::new()));
+    assert_adds(&server, "good");
+}
+
+#[test]
 fn loads_at_the_start_are_tried_where_one_that_fails_does_not_end_the_server() {
     let folder = two_models();
     let library = compile(&folder, "#include <stdlib.h>\nconst void *OrtGetApiBase(void) { abort(); }\n");

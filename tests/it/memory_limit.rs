@@ -245,8 +245,11 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
         assert!(text.contains(FLAG), "{text}");
         waits_until("the heaviest are closed", || losses(&server, "heaviest_connection") >= 1);
     });
-    let name = "deuteron_memory_steps_total{step=\"heaviest\"}";
-    assert!(metric(server.metrics(), name) >= 1 && losses(&server, "request") >= 1);
+    for step in ["keep_alive", "connections", "requests", "heaviest"] {
+        let name = format!("deuteron_memory_steps_total{{step=\"{step}\"}}");
+        assert!(metric(server.metrics(), &name) >= 1, "{step}");
+    }
+    assert!(losses(&server, "request") >= 1);
     // A reset, so that the kernel does not keep what is not read.
     waits_until("it is below the limit", || used(&server) < limit);
     assert_eq!(http::get(server.http(), LIVE).unwrap().status, 200);

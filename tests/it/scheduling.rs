@@ -117,6 +117,30 @@ fn a_request_that_would_be_late_is_refused_at_once_where_the_flag_says_so() {
 }
 
 #[test]
+fn by_default_what_would_still_wait_at_its_timeout_is_refused_at_once() {
+    let repository = Folder::new("admission-by-default");
+    let policy = "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 500000 }";
+    let more = format!("max_batch_size: 1 dynamic_batching {{ {policy} }}");
+    add(&repository, "slow", &sleeper(200, &more), None);
+    let server = Server::deuteron(repository.path(), &["--shards=1"]);
+    for _ in 0..2 {
+        assert_eq!(ask(&server, &infer("slow", 1, "")).0.status, 200);
+    }
+    // One runs, and two start within half a second.
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..10).map(|_| scope.spawn(|| ask(&server, &infer("slow", 1, "")))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let refused: Vec<_> = outcomes.iter().filter(|(answer, _)| answer.status == 503).collect();
+    assert!((5..10).contains(&refused.len()), "{} of 10", refused.len());
+    let is_at_once = |(answer, took): &&&(Response, Duration)| {
+        String::from_utf8_lossy(&answer.body).contains("(--admission=queue)") && *took < Duration::from_millis(400)
+    };
+    let at_once = refused.iter().filter(is_at_once).count();
+    assert!(at_once >= 5, "{at_once} of {}", refused.len());
+}
+
+#[test]
 fn a_latency_target_bounds_the_batches_by_measured_run_times() {
     let repository = Folder::new("target");
     let with = |target_us: u32| {

@@ -30,6 +30,19 @@ impl Supervisor {
         Self { socket, told: Vec::new() }
     }
 
+    /// Reads until a line with such a beginning is told; its rest.
+    fn wait_for_rest(&mut self, begin: &str) -> String {
+        loop {
+            let mut space = [0; 4096];
+            let size = self.socket.recv(&mut space).unwrap_or_else(|error| panic!("{begin}: {error}: {:?}", self.told));
+            let text = String::from_utf8(space[..size].to_vec()).unwrap();
+            self.told.push(text.clone());
+            if let Some(rest) = text.lines().find_map(|line| line.strip_prefix(begin)) {
+                return rest.to_owned();
+            }
+        }
+    }
+
     /// Reads until something is told; what was told before it in between.
     fn wait_for(&mut self, line: &str) -> Vec<String> {
         let from = self.told.len();
@@ -67,6 +80,28 @@ fn a_supervisor_is_told_when_the_server_is_ready_reloads_and_leaves() {
     assert!(supervisor.wait_for("STATUS=Draining").len() <= 2);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!supervisor.told.concat().contains("WATCHDOG"), "nobody asked");
+}
+
+#[test]
+fn a_supervisor_is_told_which_process_takes_over() {
+    let folder = repository::write(Flavour::Deuteron);
+    let place = Folder::new("notify");
+    let mut supervisor = Supervisor::new(place.path());
+    let ports = Ports::free();
+    let mut command = Server::command(folder.path(), &["--shards=1"], ports);
+    command.env("NOTIFY_SOCKET", place.path().join("notify"));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    supervisor.wait_for("READY=1");
+    let signal = |name: &str, id: u32| Command::new("kill").args(["-s", name, &id.to_string()]).status().unwrap();
+    signal("USR2", child.id());
+    let heir: u32 = supervisor.wait_for_rest("MAINPID=").parse().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_ne!(heir, child.id());
+    assert_eq!(http::get(([127, 0, 0, 1], ports.http).into(), "/v2/health/ready").unwrap().status, 200);
+    let ready = supervisor.told.iter().filter(|told| told.contains("READY=1")).count();
+    assert_eq!(ready, 2, "the new one was ready before the old one left: {:?}", supervisor.told);
+    signal("TERM", heir);
+    supervisor.wait_for("STOPPING=1");
 }
 
 #[test]

@@ -123,6 +123,31 @@ fn every_package_comes_from_the_registry_with_its_checksum() {
 }
 
 #[test]
+fn no_package_needs_a_newer_rust_than_the_crate_says() {
+    let metadata = ["metadata", "--format-version=1", "--locked", "--offline"];
+    let output = Command::new("cargo").args(metadata).current_dir(ROOT).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let least = |package: &serde_json::Value| {
+        let text = package["rust_version"].as_str().unwrap_or("1.0");
+        let number = |part: &str| part.parse::<u32>().unwrap();
+        text.split('.').take(2).map(number).collect::<Vec<_>>()
+    };
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours = packages.iter().find(|package| package["name"] == "deuteron").map(least).unwrap();
+    // Packages that only tests and other systems build are in the list too, and need less.
+    let newer = packages.iter().filter(|package| least(package) > ours);
+    assert_eq!(newer.map(|package| package["name"].as_str().unwrap()).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn the_changelog_begins_with_this_version() {
+    let text = std::fs::read_to_string(format!("{ROOT}/CHANGELOG.md")).unwrap();
+    let first = text.lines().find_map(|line| line.strip_prefix("## "));
+    assert_eq!(first, Some(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
 fn the_program_carries_the_list_that_scanners_of_binaries_read() {
     let folder = Folder::new("dependencies");
     let section = folder.path().join("section");

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::files::{Files, KeyKind, connect, replace};
+use self::files::{Files, KeyKind, TlsStream, connect, replace};
+use crate::http1_suite::{self, RawStream};
 use crate::support::folder::Folder;
 use crate::support::http::{self, request};
 use crate::support::metrics::metric;
@@ -95,6 +96,27 @@ fn every_way_of_the_sockets_serves_tls() {
         }
         assert_eq!(metric(server.metrics(), "deuteron_panics_total"), 0);
     }
+}
+
+impl RawStream for TlsStream {
+    fn set_wait(&mut self, wait: Duration) {
+        self.sock.set_read_timeout(Some(wait)).unwrap();
+    }
+
+    fn end_sending(&mut self) {
+        self.conn.send_close_notify();
+        let _ = self.flush();
+    }
+}
+
+#[test]
+fn every_case_of_http_1_is_answered_over_tls_too() {
+    let Some(files) = Files::new(KeyKind::Ecdsa) else { return };
+    let (_folder, server) = server(&files, &["--shards=1"]);
+    let client = Arc::new(files.client(false));
+    let (failures, count) = http1_suite::run(&|| Box::new(connect(server.http(), &client).unwrap()));
+    println!("{}/{count}", count - failures.len());
+    assert!(failures.is_empty(), "{}/{count}\n{}", count - failures.len(), failures.join("\n"));
 }
 
 /// What curl prints of an exchange: version of HTTP and status; or that it failed.

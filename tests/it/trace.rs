@@ -123,11 +123,11 @@ fn read(path: &Path) -> BTreeMap<u64, Traced> {
     traces
 }
 
-/// The entries of a file that is written soon.
+/// The entries of a file that is written soon: it may be there before they are.
 fn read_when(path: &Path, is_there: impl Fn(&BTreeMap<u64, Traced>) -> bool) -> BTreeMap<u64, Traced> {
     let start = Instant::now();
     loop {
-        if path.exists() {
+        if fs::read_to_string(path).is_ok_and(|text| serde_json::from_str::<Value>(&text).is_ok()) {
             let traces = read(path);
             if is_there(&traces) || start.elapsed() > WAIT_MAX {
                 return traces;

@@ -99,8 +99,8 @@ impl Session<'_> {
     }
 }
 
-/// A server at an address.
-pub struct Socket(TcpStream);
+/// A server at an address, or at the other side of a stream whose reads wait for 20 ms.
+pub struct Socket<S = TcpStream>(pub S);
 
 impl Socket {
     pub fn connect(address: SocketAddr) -> Self {
@@ -110,14 +110,16 @@ impl Socket {
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
+}
 
+impl<S: Read + Write> Socket<S> {
     /// Tries a case.
     pub fn run(mut self, case: &Case) -> Seen {
         run(case, &mut self, PATIENCE)
     }
 }
 
-impl Peer for Socket {
+impl<S: Read + Write> Peer for Socket<S> {
     fn send(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()
     }
