@@ -118,7 +118,7 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             Ok(Command::Doctor(Box::new(settings)))
         }
         Some(("health", matches)) => {
-            settings::HealthQuestion::read(matches, environment.variables).map(Command::Health)
+            settings::HealthQuestion::read(matches, environment.variables, environment.read_file).map(Command::Health)
         }
         Some(("init", matches)) => {
             let (_, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;

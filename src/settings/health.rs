@@ -1,10 +1,13 @@
 //! What `deuteron health` asks, and where. Pure: arguments and variables are passed in.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
 use crate::flags::Variables;
+use crate::settings::{ReadFile, arguments, read_any};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A question to a server, for the health checks of containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +23,10 @@ pub struct HealthQuestion {
 /// The arguments of the command.
 pub fn health_arguments() -> [Arg; 2] {
     [
-        Arg::new("url")
-            .long("url")
-            .value_name("URL")
-            .help("Where the server is [default: http://127.0.0.1:8000, or what DEUTERON_HTTP_ADDRESS and DEUTERON_HTTP_PORT say]"),
+        Arg::new("url").long("url").value_name("URL").help(
+            "Where the server is [default: http://127.0.0.1:8000, or the port without TLS that the variables and the \
+                   file of DEUTERON_CONFIG say]",
+        ),
         Arg::new("live")
             .long("live")
             .action(ArgAction::SetTrue)
@@ -33,11 +36,11 @@ pub fn health_arguments() -> [Arg; 2] {
 
 impl HealthQuestion {
     /// Reads the arguments. The error is one line for a person.
-    pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Self, String> {
+    pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Self, String> {
         let is_live = matches.get_flag("live");
         let own = if is_live { "/v2/health/live" } else { "/v2/health/ready" };
         let (authority, path) = match matches.get_one::<String>("url") {
-            None => (local(variables), ""),
+            None => (local(variables, read_file), ""),
             Some(url) => {
                 let rest = match url.split_once("://") {
                     None => url.as_str(),
@@ -69,17 +72,21 @@ impl HealthQuestion {
     }
 }
 
-/// Where a server listens that was started in the same surroundings, as the first process of a container is.
-fn local(variables: Variables) -> String {
-    let text = |name: &str| variables(name).and_then(|value| value.into_string().ok());
-    let port = text("DEUTERON_HTTP_PORT").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port != 0);
-    let address = text("DEUTERON_HTTP_ADDRESS").and_then(|address| address.parse::<IpAddr>().ok());
-    let host = match address.filter(|address| !address.is_unspecified()) {
+/// Where a server listens that was started in the same surroundings, as the first process of a container is: its HTTP port,
+/// or the gRPC port, which speaks HTTP too, where that alone has no TLS. What is wrong with the surroundings is told by the
+/// server.
+fn local(variables: Variables, read_file: ReadFile) -> String {
+    let none = clap::Command::new("").no_binary_name(true).args(arguments()).get_matches_from([""; 0]);
+    let settings = read_any(&none, variables, read_file).unwrap_or_default();
+    let plain = |endpoint: Option<(IpAddr, u16)>, has_tls: bool| endpoint.filter(|(_, port)| *port != 0 && !has_tls);
+    let http = plain(settings.http, settings.tls.http.has_tls());
+    let (address, port) = http.or(plain(settings.grpc, settings.tls.grpc.has_tls())).unwrap_or((LOOPBACK, 8000));
+    let host = match Some(address).filter(|address| !address.is_unspecified()) {
         Some(IpAddr::V6(address)) => format!("[{address}]"),
         Some(IpAddr::V4(address)) => address.to_string(),
-        None => "127.0.0.1".to_owned(),
+        None => LOOPBACK.to_string(),
     };
-    format!("{host}:{}", port.unwrap_or(8000))
+    format!("{host}:{port}")
 }
 
 #[cfg(test)]
@@ -94,7 +101,13 @@ mod tests {
         let find = |name: &str| {
             variables.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(OsString::from)
         };
-        let question = HealthQuestion::read(&command.get_matches_from(words), &find)?;
+        let file = "http-port = 9001\nhttp-use-ssl = true\nhttp-server-cert = \"c\"\nhttp-server-key = \"k\"\n";
+        let read_file = |path: &std::path::Path| match path.to_str() {
+            Some("tls") => Ok(file.to_owned()),
+            Some("plain") => Ok("http-port = 9001\n".to_owned()),
+            _ => Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
+        };
+        let question = HealthQuestion::read(&command.get_matches_from(words), &find, &read_file)?;
         Ok(format!("{} {}", question.authority, question.path))
     }
 
@@ -110,6 +123,10 @@ mod tests {
         check("", "DEUTERON_HTTP_ADDRESS=10.1.2.3 DEUTERON_HTTP_PORT=9", "10.1.2.3:9 /v2/health/ready");
         check("", "DEUTERON_HTTP_ADDRESS=0.0.0.0", "127.0.0.1:8000 /v2/health/ready");
         check("", "DEUTERON_HTTP_ADDRESS=::1", "[::1]:8000 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=plain", "127.0.0.1:9001 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=plain DEUTERON_HTTP_PORT=9", "127.0.0.1:9 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=tls DEUTERON_GRPC_PORT=7", "127.0.0.1:7 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=absent", "127.0.0.1:8000 /v2/health/ready");
         check("--url=http://host:1234", "DEUTERON_HTTP_PORT=9000", "host:1234 /v2/health/ready");
         check("--url=http://host/ --live", "", "host:80 /v2/health/live");
         check("--url=[::1]:8000", "", "[::1]:8000 /v2/health/ready");
