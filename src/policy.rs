@@ -33,6 +33,19 @@ impl Default for ConnectionTimeouts {
     }
 }
 
+/// What the console on the metrics port shows, and to whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsoleRules {
+    /// To whom.
+    pub audience: ConsoleAudience,
+    /// The port of HTTP, where it is served on one that was chosen.
+    pub http_port: Option<u16>,
+    /// Whether that port has TLS.
+    pub has_http_tls: bool,
+    /// Whether models can be asked: not where HTTP is off, or asks for certificates that the metrics port does not ask for.
+    pub asks_models: bool,
+}
+
 /// Who is shown the console on the metrics port (`--console`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConsoleAudience {

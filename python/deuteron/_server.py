@@ -22,6 +22,11 @@ class ServerError(RuntimeError):
     """The server did not start, or has ended; the text has its last lines."""
 
 
+def _uses_tls(name: str, word: str) -> bool:
+    flag, _, value = word.partition("=")
+    return flag in (f"--{name}-use-ssl", f"--{name}-use-ssl-mutual") and value.lower() in ("true", "1")
+
+
 class Server:
     """Serves models on free ports of this machine; ready when it returns.
 
@@ -45,17 +50,23 @@ class Server:
     ) -> None:
         paths = [models] if isinstance(models, (str, os.PathLike)) else list(models)
         self._log: Deque[str] = collections.deque(maxlen=LOG_LINES)
+        program = find_binary()
+        variables = {**environment(), **(env or {})}
         ready, told = os.pipe()
         own = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
         own += [f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")]
         own += [f"--ready-file=/dev/fd/{told}", "--exit-with-stdin=true"]
-        command = [find_binary(), "serve", *own, *args, *(os.fspath(path) for path in paths)]
-        variables = {**environment(), **(env or {})}
+        command = [program, "serve", *own, *args, *(os.fspath(path) for path in paths)]
+        self._secure = {name for name in ("http", "grpc", "metrics") if any(_uses_tls(name, word) for word in args)}
         try:
+            # In a group of its own: who interrupts a cell of a notebook means what runs there, and not the server.
             self._process = subprocess.Popen(
                 command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                pass_fds=[told], text=True, errors="replace",
+                pass_fds=[told], text=True, errors="replace", start_new_session=True,
             )
+        except BaseException:
+            os.close(ready)
+            raise
         finally:
             os.close(told)
         self._reader = threading.Thread(target=self._read_log, name="deuteron log", daemon=True)
@@ -64,10 +75,16 @@ class Server:
         clock = threading.Timer(timeout, self._process.kill)
         clock.daemon = True
         clock.start()
-        with os.fdopen(ready) as lines:
-            line = lines.readline()
-        has_time = clock.is_alive()
-        clock.cancel()
+        try:
+            with os.fdopen(ready) as lines:
+                line = lines.readline()
+        except BaseException:
+            self._process.kill()
+            self.stop()
+            raise
+        finally:
+            has_time = clock.is_alive()
+            clock.cancel()
         if not line:
             code = self.stop()
             why = f"ended with {code}" if has_time else f"was not ready after {timeout:g} s"
@@ -79,8 +96,9 @@ class Server:
 
     @property
     def urls(self) -> Dict[str, str]:
-        """``http://HOST:PORT`` of ``http``, ``grpc`` and ``metrics``, those that are served."""
-        return {name: f"http://{address}" for name, address in self._addresses.items()}
+        """``http://HOST:PORT`` of ``http``, ``grpc`` and ``metrics``, those that are served; ``https`` with TLS by ``args``."""
+        scheme = {name: "https" if name in self._secure else "http" for name in self._addresses}
+        return {name: f"{scheme[name]}://{address}" for name, address in self._addresses.items()}
 
     def address(self, name: str = "http") -> str:
         """``HOST:PORT`` of ``http``, ``grpc`` or ``metrics``, as ``tritonclient`` wants it."""

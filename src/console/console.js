@@ -4,11 +4,14 @@
 const PERIOD = 1000;
 const WINDOW = 10; // seconds that rates and percentiles are of
 const MINUTE = 60; // seconds that a sparkline shows
-const VALUES_MAX = 100000; // numbers in the form of one input
+const VALUES_MAX = 1000000; // numbers in the form of one input
+const PATIENCE = 5000; // a server that does not answer for so long is shown as such
 const SVG = 'http://www.w3.org/2000/svg';
 
 const byId = (id) => document.getElementById(id);
 let apiKey = '';
+let isWaitingForKey = false;
+let server = { http_port: 8000, http_tls: false, asks_models: true };
 let looks = []; // the scrapes of the last minute, the newest last
 let index = [];
 let chosen = null; // {name, version, metadata, config}
@@ -19,7 +22,8 @@ let isPaused = false;
 
 async function ask(path, options = {}) {
   const headers = apiKey ? { Authorization: `Bearer ${apiKey}` } : {};
-  const reply = await fetch(path, { ...options, headers, cache: 'no-store' });
+  const signal = options.isPatient ? undefined : AbortSignal.timeout(PATIENCE);
+  const reply = await fetch(path, { ...options, headers, signal, cache: 'no-store' });
   if (reply.ok) return reply;
   let why = `${reply.status} ${reply.statusText}`;
   try { why = (await reply.json()).error || why; } catch { /* no JSON: the status says it */ }
@@ -28,7 +32,14 @@ async function ask(path, options = {}) {
   throw error;
 }
 
-const askJson = async (path, options) => (await ask(path, options)).json();
+const askJson = async (path, options) => parseJson(await (await ask(path, options)).text());
+
+// JSON with NaN and Infinity, which models answer, and with whole numbers that a number of JavaScript does not hold: these
+// come as text.
+export function parseJson(text) {
+  return JSON.parse(text.replace(/"(?:[^"\\]|\\.)*"|-?Infinity|NaN|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g,
+    (token) => (token.startsWith('"') ? token : `"${token}"`)));
+}
 
 // ---- metrics
 
@@ -70,9 +81,9 @@ function growth(name, wanted, seconds) {
   const { first, last } = pair(seconds);
   const before = new Map(rows(first, `${name}_bucket`, wanted).map((row) => [row.labels.le, row.value]));
   const all = rows(last, `${name}_bucket`, wanted)
-    .map((row) => [row.labels.le === '+Inf' ? Infinity : Number(row.labels.le), row.value - (before.get(row.labels.le) || 0)])
+    .map((row) => [row.labels.le === '+Inf' ? Infinity : Number(row.labels.le), Math.max(0, row.value - (before.get(row.labels.le) || 0))])
     .sort((a, b) => a[0] - b[0]);
-  return all.map(([bound, count], i) => [bound, count - (i ? all[i - 1][1] : 0)]);
+  return all.map(([bound, count], i) => [bound, Math.max(0, count - (i ? all[i - 1][1] : 0))]);
 }
 
 // A percentile by linear interpolation in its bucket, as Prometheus has it.
@@ -149,11 +160,21 @@ function figures(list, entries) {
         : element('meter', { value: share, max: 1, high: 0.8, optimum: 0, 'aria-label': `${name}: ${value}` })))));
 }
 
+// A row stays as long as its model, and so does its button: who presses it must not press one that is gone.
 function showModels() {
   const table = byId('model-rows');
-  const had = document.activeElement?.dataset?.model;
-  table.replaceChildren(...index.map(modelRow));
-  if (had) table.querySelector(`[data-model="${CSS.escape(had)}"]`)?.focus();
+  const had = new Map([...table.children].map((row) => [row.key, row]));
+  const shown = index.map((model) => {
+    const made = modelRow(model);
+    const row = had.get(made.key);
+    if (!row) return made;
+    const [button, next] = [row.querySelector('button'), made.querySelector('button')];
+    button.disabled = next.disabled;
+    [...row.children].slice(1).forEach((cell, i) => cell.replaceWith(made.children[i + 1].cloneNode(true)));
+    if (made.hasAttribute('aria-current')) row.setAttribute('aria-current', 'true'); else row.removeAttribute('aria-current');
+    return row;
+  });
+  if (shown.some((row, i) => table.children[i] !== row) || table.children.length !== shown.length) table.replaceChildren(...shown);
 }
 
 function modelRow({ name, version, state, reason }) {
@@ -181,6 +202,7 @@ function modelRow({ name, version, state, reason }) {
     cell(number(waiting)), cell(batches ? number(size / batches) : '–'),
     element('td', {}, isReady ? sparkline(own, `${name} ${version}`) : ''));
   if (chosen && chosen.name === name && chosen.version === version) row.setAttribute('aria-current', 'true');
+  row.key = `${name}/${version}`;
   return row;
 }
 
@@ -237,7 +259,7 @@ const path = () => `/v2/models/${encodeURIComponent(chosen.name)}${chosen.versio
 async function choose(name, version) {
   chosen = { name, version };
   try {
-    chosen.metadata = await askJson(path());
+    [chosen.metadata, chosen.config, server] = await Promise.all([askJson(path()), askJson(`${path()}/config`), askJson('/console/server')]);
   } catch (error) {
     handle(error);
     return;
@@ -247,8 +269,9 @@ async function choose(name, version) {
   byId('inputs').replaceChildren(...chosen.metadata.inputs.map(inputForm));
   byId('answer').replaceChildren();
   byId('took').textContent = '';
-  byId('target').value ||= `${location.hostname.includes(':') ? `[${location.hostname}]` : location.hostname}:8000`;
-  byId('classes').value = Math.min(chosen.metadata.outputs.length ? 3 : 0, 3);
+  byId('target').value ||= `${location.hostname}:${server.http_port || 8000}`;
+  byId('classes').value = chosen.config.output?.some((output) => output.label_filename) ? 3 : 0;
+  byId('send').disabled = !server.asks_models;
   showModels();
   showBatches();
   showCurl();
@@ -348,7 +371,15 @@ function requestBody() {
   return JSON.stringify(request);
 }
 
-const curlLine = () => `curl -s http://${byId('target').value}${path()}/infer -d '${requestBody().replaceAll("'", "'\\''")}'`;
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+// An argument has 128 KiB at most: what is longer comes as input. The key is that of the shell, and is not shown.
+function curlLine() {
+  const url = quoted(`http${server.http_tls ? 's' : ''}://${byId('target').value}${path()}/infer`);
+  const line = `curl -s ${url}${apiKey ? ' -H "Authorization: Bearer $DEUTERON_KEY"' : ''}`;
+  const body = requestBody();
+  return body.length < 100000 ? `${line} -d ${quoted(body)}` : `${line} -d @- <<'END'\n${body}\nEND`;
+}
 
 function showCurl() {
   const line = curlLine();
@@ -359,7 +390,7 @@ async function send(event) {
   event.preventDefault();
   const began = performance.now();
   try {
-    const answer = await askJson(`${path()}/infer`, { method: 'POST', body: requestBody() });
+    const answer = await askJson(`${path()}/infer`, { method: 'POST', body: requestBody(), isPatient: true });
     byId('took').textContent = `${(performance.now() - began).toFixed(1)} ms, as the browser sees it`;
     byId('answer').replaceChildren(...answer.outputs.map(showOutput));
   } catch (error) {
@@ -373,7 +404,7 @@ function showOutput({ name, datatype, shape, data }) {
   const title = element('h4', { textContent: `${name} · ${datatype} [${shape.join(', ')}]` });
   const classes = data.map((text) => /^(-?[\d.eE+-]+|nan|inf):(\d+)(?::(.*))?$/s.exec(text));
   if (datatype === 'BYTES' && data.length && classes.every(Boolean)) {
-    const scores = classes.map((found) => Number(found[1]));
+    const scores = classes.map((found) => (Number.isFinite(Number(found[1])) ? Number(found[1]) : 0));
     const most = Math.max(...scores, 1e-9);
     return element('div', {}, title, table(['Class', 'Score', ''], classes.map((found, i) => [
       found[3] || found[2], found[1],
@@ -424,6 +455,7 @@ const severity = (line) => (/^E\d|"severity":"ERROR"/.test(line) ? 'E' : /^W\d|"
 
 function handle(error) {
   if (error.status === 401 || error.status === 403) {
+    isWaitingForKey = error.status === 401;
     byId('key-form').hidden = false;
     byId('key-why').textContent = error.message;
   }
@@ -451,9 +483,9 @@ async function look() {
   if (before && sum(scrape, total) < sum(before, total)) looks = [];
   looks = [...looks.filter((old) => old.at > scrape.at - (MINUTE + 2) * 1000), scrape];
   try {
-    const [server, ready] = await Promise.all([askJson('/v2'), fetch('/v2/health/ready', { cache: 'no-store' })]);
-    byId('server').textContent = `${server.name} ${server.version}`;
-    document.title = `${server.name} ${server.version}`;
+    const [about, ready] = await Promise.all([askJson('/v2'), fetch('/v2/health/ready', { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) })]);
+    byId('server').textContent = `${about.name} ${about.version}`;
+    document.title = `${about.name} ${about.version}`;
     const why = ready.ok ? '' : await ready.text();
     say(ready.ok ? 'ready' : `not ready ${why}`, ready.ok ? 'good' : 'bad');
     index = await askJson('/v2/repository/index', { method: 'POST', body: '{}' });
@@ -468,7 +500,8 @@ async function look() {
 }
 
 async function run() {
-  if (!document.hidden) await Promise.all([look(), readLog()]);
+  // Each try without a key is a refusal that the server counts.
+  if (!document.hidden && !isWaitingForKey) await Promise.all([look(), readLog()]);
   setTimeout(run, PERIOD);
 }
 
@@ -491,6 +524,7 @@ byId('pause').onclick = () => {
 byId('key-form').onsubmit = (event) => {
   event.preventDefault();
   apiKey = byId('key').value;
+  isWaitingForKey = false;
   look();
 };
 run();

@@ -22,6 +22,7 @@ use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NIC
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
+use crate::policy::ConsoleRules;
 use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAiPaths};
 use crate::protocol::route::Delivery;
@@ -325,7 +326,7 @@ fn service(settings: &Settings) -> ServiceOptions {
         tells_timing: settings.tells_timing,
         tells_load: settings.metrics_config.tells_load,
         follows_triton: settings.compat == Compat::Triton,
-        console: settings.console,
+        console: console_rules(settings),
         allows_log_settings: settings.allows_log_settings.unwrap_or(settings.compat == Compat::Triton),
         access_log_per_million: settings.access_log_per_million,
         #[cfg(feature = "test-hooks")]
@@ -344,6 +345,16 @@ fn service(settings: &Settings) -> ServiceOptions {
 }
 
 /// What the ports of hosting services serve.
+fn console_rules(settings: &Settings) -> ConsoleRules {
+    let tls = &settings.tls;
+    ConsoleRules {
+        audience: settings.console,
+        http_port: settings.http.map(|(_, port)| port).filter(|port| *port != 0),
+        has_http_tls: tls.http.has_tls(),
+        asks_models: settings.http.is_some() && (!tls.http.is_mutual || tls.metrics.is_mutual),
+    }
+}
+
 fn front_ends(settings: &Settings) -> FrontEnds {
     let sagemaker = &settings.foreign.sagemaker;
     let sagemaker_paths = sagemaker.is_on.then(|| SageMakerPaths {

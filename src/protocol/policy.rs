@@ -25,7 +25,7 @@ pub type ForwardedFields = Result<Parameters, Error>;
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiPart {
-    /// What header opens it, where that is restricted; none on the metrics port, which has no restrictions.
+    /// What header opens it, where that is restricted; none of the metrics, which have no restrictions.
     pub category: Option<ApiCategory>,
     /// What key opens it, where clients have keys; none where it is open.
     pub class: Option<KeyClass>,
@@ -35,7 +35,7 @@ impl ApiPart {
     /// The metrics, on their own port.
     pub const METRICS: Self = Self { category: None, class: Some(KeyClass::Metrics) };
     /// The log's last lines, on the same port: as what changes the log.
-    pub const LOG_LINES: Self = Self { category: None, class: Some(KeyClass::Admin) };
+    pub const LOG_LINES: Self = Self { category: Some(ApiCategory::Logging), class: Some(KeyClass::Admin) };
 }
 
 /// What the operator asks of the clients of one protocol.

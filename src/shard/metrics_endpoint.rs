@@ -22,15 +22,15 @@ use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &ConnectionGuard) {
-    let audience = shard.server_context.service.console;
-    let is_console_shown = console::is_shown(audience, || socket.peer());
+    let rules = shard.server_context.service.console;
+    let is_console_shown = console::is_shown(rules.audience, || socket.peer());
     let rest = RestAnswer::new(shard, shard.access_peer(&socket), connection_guard, FrontEnd::Kserve);
     let (parts, http_trace) = (Rc::clone(&rest.parts), Rc::clone(&rest.http_trace));
     let own = Rc::clone(shard);
     let answer = move |message: Message, memory: ReceiveReservation| {
         let (shard, rest) = (Rc::clone(&own), rest.clone());
         async move {
-            let asked = if is_console_shown { console::read(audience, &message) } else { Ok(None) };
+            let asked = if is_console_shown { console::read(rules, &message) } else { Ok(None) };
             match asked {
                 Ok(Some(ConsoleRequest::Rest)) => Box::pin(rest.run(message, memory)).await,
                 Ok(asked) => Some(reply(&shard, &message, asked).await),
@@ -47,6 +47,10 @@ async fn reply(shard: &Shard, message: &Message, asked: Option<ConsoleRequest>) 
         return console::file_reply(content_type, bytes);
     }
     let part = match asked {
+        Some(ConsoleRequest::Log(_)) if shard.server_context.policy.is_admin_closed => {
+            let text = "with --admin-socket the console does not show the log";
+            return rest::error_reply(&Error::new(Code::Forbidden, text));
+        }
         Some(ConsoleRequest::Log(_)) => ApiPart::LOG_LINES,
         _ => ApiPart::METRICS,
     };
@@ -54,12 +58,10 @@ async fn reply(shard: &Shard, message: &Message, asked: Option<ConsoleRequest>) 
     if let Err(error) = shard.admit(PolicyProtocol::Http, part, rights, |name| message.fields.get(name)) {
         return rest::error_reply(&error);
     }
-    if let Some(ConsoleRequest::Log(number)) = asked {
-        if shard.server_context.policy.is_admin_closed {
-            let text = "with --admin-socket the console does not show the log";
-            return rest::error_reply(&Error::new(Code::Forbidden, text));
-        }
-        return console::log_reply(number).await;
+    match asked {
+        Some(ConsoleRequest::Log(number)) => return console::log_reply(number).await,
+        Some(ConsoleRequest::Server) => return console::server_reply(shard.server_context.service.console),
+        _ => {}
     }
     if !matches!(message.method, Method::Get | Method::Head) {
         let mut reply = rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));

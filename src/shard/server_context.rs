@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ReloadCells, ShardCells, TlsBoard};
-use crate::policy::{ClientPolicy, ConnectionTimeouts, ConsoleAudience, KeepAlivePolicy};
+use crate::policy::{ClientPolicy, ConnectionTimeouts, ConsoleRules, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::FrontEnds;
 use crate::protocol::keys::KeyTable;
@@ -74,8 +74,8 @@ pub struct ServiceOptions {
     /// Whether answers are tritonserver's where the protocol has others (`--compat=triton`): health by the status alone,
     /// and 500 for mistakes in JSON.
     pub follows_triton: bool,
-    /// Who is shown the console.
-    pub console: ConsoleAudience,
+    /// What the console shows, and to whom.
+    pub console: ConsoleRules,
     /// Whether clients may change what is logged.
     pub allows_log_settings: bool,
     /// How long tests hold gRPC's requests and answers back.

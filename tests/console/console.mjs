@@ -1,6 +1,8 @@
 // Tries the console in a real browser, over playwright-core: node console.mjs URL CHROMIUM FOLDER REQUEST.json
-// URL is a server's metrics port with examples/models; FOLDER takes light.png, dark.png and narrow.png.
+// URL is the metrics port of a server of examples/models, of a model with a name like HTML that copies texts, and of one that
+// does not load; FOLDER takes answer.png, light.png, dark.png and narrow.png.
 
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -49,7 +51,8 @@ await page.waitForSelector('#answer tbody tr');
 const classes = await page.$$eval('#answer tbody th', (cells) => cells.map((cell) => cell.textContent));
 check(classes.length === 3 && classes[0] === 'seven', `classes: ${classes}`);
 const curl = await page.textContent('#curl');
-check(/^curl -s http:\/\/\S+:\d+\/v2\/models\/digits\/versions\/1\/infer -d '\{"inputs"/.test(curl), 'a line of curl');
+check(/^curl -s 'http:\/\/\S+:\d+\/v2\/models\/digits\/versions\/1\/infer' -d '\{"inputs"/.test(curl), 'a line of curl');
+check(execFileSync('bash', ['-c', curl]).includes(':7:seven'), 'a shell that is given the line has the same answer');
 
 await page.screenshot({ path: join(folder, 'answer.png'), fullPage: true });
 
@@ -65,6 +68,36 @@ await page.click('#send');
 await page.waitForSelector('#answer .bad');
 check((await page.textContent('#answer')).includes('shape'), `a mistake: ${await page.textContent('#answer')}`);
 
+// A name is text whatever it is like, and so is what a model answers.
+const hostile = '<img src=x onerror=alert(1)>';
+check(names.includes(`${hostile} 1`), 'a name like HTML is shown as it is');
+await page.click(`[data-model="${hostile}/1"]`);
+await page.waitForFunction((name) => document.querySelector('#detail-title').textContent.startsWith(name), hostile);
+check((await page.inputValue('#classes')) === '0', 'no classes are asked of a model without labels');
+await page.fill('#inputs textarea', "it's $(text) <b>");
+const line = await page.textContent('#curl');
+check(execFileSync('bash', ['-c', line]).includes("it's $(text) <b>"), 'a shell takes nothing of the line for its own');
+await page.click('#send');
+await page.waitForFunction(() => document.querySelector('#answer td')?.textContent.includes("it's $(text) <b>"));
+check((await page.$$('#answer b, main img')).length === 0, 'nothing of it is HTML');
+
+// One that does not load says why, and cannot be chosen.
+const broken = await page.$eval('#model-rows', (table) => [...table.children].find((row) => row.textContent.startsWith('broken'))?.textContent);
+check(/UNAVAILABLE.*backend/.test(broken), `why a model does not serve: ${broken}`);
+await page.click('[data-model="digits/1"]');
+await page.waitForFunction(() => document.querySelector('#detail-title').textContent.startsWith('digits'));
+
+// A row outlives a look at the server: who presses its button presses that of a second ago.
+const button = await page.$('[data-model="digits/1"]');
+await page.waitForTimeout(2500);
+check(await button.evaluate((node) => node.isConnected), 'rows stay');
+
+// What is no JSON, or more than JavaScript counts.
+const parsed = await page.evaluate(async () => (await import('/console.js')).parseJson(
+  '{"data":[NaN,-Infinity,1.5,9007199254740993,0.12345678901234567890,-12,"NaN \\" 1234567890123456789"]}').data);
+check(JSON.stringify(parsed) === '["NaN","-Infinity",1.5,"9007199254740993",0.12345678901234568,-12,"NaN \\" 1234567890123456789"]',
+  `numbers: ${JSON.stringify(parsed)}`);
+
 // A picture becomes numbers: a white square is all ones.
 const white = Buffer.from(
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC', 'base64');
@@ -72,7 +105,7 @@ await page.setInputFiles('#inputs input[type=file]', { name: 'white.png', mimeTy
 await page.waitForFunction(() => /^1( 1){63}$/.test(document.querySelector('#inputs textarea').value));
 check(true, 'a picture becomes numbers');
 
-await page.waitForFunction(() => document.querySelector('#log').textContent.includes('ready after'));
+await page.waitForFunction(() => document.querySelector('#log').textContent.match(/ready.* after/));
 check(true, 'the log');
 await page.waitForFunction(() => document.querySelector('#sizes svg'), null, { timeout: 10000 });
 check(true, 'batch sizes are drawn');

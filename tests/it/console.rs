@@ -10,6 +10,7 @@ use crate::support::folder::{Folder, target};
 use crate::support::python::Environment;
 use crate::support::server::Server;
 use crate::support::skipped::skip_unless_ci;
+use crate::support::{http, repository};
 
 #[test]
 fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
@@ -26,7 +27,14 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     fs::create_dir_all(&pictures).unwrap();
 
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let server = Server::deuteron(&root.join("examples/models"), &["--shards=1"]);
+    let models = Folder::new("console-models");
+    let copied = Command::new("cp").arg("-rT").arg(root.join("examples/models")).arg(models.path()).status();
+    assert!(copied.expect("cp starts").success());
+    let texts = "backend: \"identity\" input { name: \"x\" data_type: TYPE_STRING dims: [ 1 ] } \
+                 output { name: \"y\" data_type: TYPE_STRING dims: [ 1 ] }";
+    repository::add(models.path(), "<img src=x onerror=alert(1)>", texts, None);
+    repository::add(models.path(), "broken", "backend: \"none\"", None);
+    let server = Server::deuteron(models.path(), &["--shards=1", "--exit-on-error=false", "--strict-readiness=false"]);
     let output = Command::new(driver.join("node"))
         .arg(root.join("tests/console/console.mjs"))
         .arg(format!("http://{}", server.metrics()))
@@ -41,4 +49,27 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     for name in ["light.png", "dark.png", "narrow.png"] {
         assert!(fs::metadata(pictures.join(name)).unwrap().len() > 10_000, "{name}");
     }
+}
+
+#[test]
+fn the_page_has_its_policy_and_is_shown_to_whom_the_flag_says() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models");
+    let get = |server: &Server, path: &str, fields: &[(&str, &str)]| {
+        http::exchange(server.metrics(), &http::request("GET", path, fields, b"")).unwrap()
+    };
+    let server = Server::deuteron(&models, &["--shards=1"]);
+    let page = get(&server, "/", &[]);
+    let policy = page.header("Content-Security-Policy").unwrap();
+    assert!(policy.starts_with("default-src 'self';"), "{policy}");
+    assert_eq!((page.status, page.header("X-Content-Type-Options")), (200, Some("nosniff")));
+    let told: serde_json::Value = serde_json::from_slice(&get(&server, "/console/server", &[]).body).unwrap();
+    assert_eq!(told["http_port"], server.http().port());
+    for (name, value) in [("X-Forwarded-For", "10.0.0.7"), ("Via", "1.1 proxy"), ("Sec-Fetch-Site", "cross-site")] {
+        assert_eq!(get(&server, "/console/logs/0", &[(name, value)]).status, 403, "{name}");
+    }
+    assert_eq!(get(&server, "/metrics", &[("Via", "1.1 proxy")]).status, 200);
+
+    let without = Server::deuteron(&models, &["--shards=1", "--console=off"]);
+    let page = get(&without, "/", &[]);
+    assert!(page.header("Content-Security-Policy").is_none() && page.body.is_empty(), "{page:?}");
 }
