@@ -225,7 +225,7 @@ function bars(place, entries, what) {
   }
   const shown = entries.filter(([, count]) => count > 0);
   place.replaceChildren(drawing('svg', {
-    viewBox: `0 0 320 ${shown.length * 22}`, width: '100%', role: 'img',
+    viewBox: `0 0 320 ${shown.length * 22}`, width: 320, role: 'img',
     'aria-label': shown.map(([name, count]) => `${name}: ${number(count)}`).join(', '),
   }, ...shown.flatMap(([name, count], i) => {
     const label = drawing('text', { x: 0, y: i * 22 + 14 });

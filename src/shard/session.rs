@@ -59,12 +59,7 @@ async fn run_http1<S: ByteStream>(
     while let Some(resting) = Box::pin(http1::run(shard, socket, first, (connection_guard, front_end))).await {
         socket = resting;
         let next = read_first(shard, &mut socket, connection_guard, Awaited::Request).await;
-        let Some(next) = next else {
-            if S::IS_ENCRYPTED {
-                socket.end_output();
-            }
-            return;
-        };
+        let Some(next) = next else { return };
         first = next;
     }
 }
@@ -134,6 +129,9 @@ async fn read_first<S: ByteStream>(
         .await;
         let is_open = awaited == Awaited::Protocol && PREFACE.starts_with(&first);
         if count == 0 && (first.is_empty() || is_open) {
+            if S::IS_ENCRYPTED {
+                socket.end_output();
+            }
             return None;
         }
         if !is_open || first.len() >= PREFACE.len() {

@@ -164,9 +164,11 @@ fn a_redis_that_falls_silent_answers_no_lookup_and_is_connected_to_again() {
     let settings = RedisSettings { lookup_timeout: Duration::from_millis(20), ..settings };
     let link = thread(&settings);
     let began = clock::now();
-    for times in 1..=2 {
+    let connects = || link.lanes()[0].cells.connects.get();
+    // On a busy machine the thread may come to a lookup when its time is over, and makes no connection for it.
+    while connects() < 2 {
         assert_eq!(asked(&link, 1), Err(<LookupLease as crate::queue::one_shot::Lease>::closed()));
-        assert_eq!(link.lanes()[0].cells.connects.get(), times);
+        assert!(clock::now().since(began) < Duration::from_secs(20), "{} connections", connects());
     }
     assert!(clock::now().since(began) >= REDIS_PAUSE_MIN, "with a pause before the second");
     link.end();
