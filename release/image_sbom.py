@@ -26,7 +26,9 @@ def component(line):
     if kind == "deb":
         system = platform.freedesktop_os_release()
         path = f"{system['ID']}/{path}?arch={architecture[0]}&distro={system['ID']}-{system.get('VERSION_ID', 'sid')}"
-    licence = next(text for begin, text in LICENCES.items() if name.startswith(begin))
+    licence = next((text for begin, text in LICENCES.items() if name.startswith(begin)), None)
+    if licence is None:
+        sys.exit(f"release/image_sbom.py: whose licence is not known here: {name}")
     return {
         "type": "library",
         "bom-ref": f"{name}@{version}",

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import threading
-from typing import Deque, Dict, List, Optional, Sequence, Union
+from typing import Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Union
 
 from ._binary import environment, find_binary
 
@@ -16,15 +16,26 @@ StrPath = Union[str, "os.PathLike[str]"]
 
 #: Lines of the log that are kept for :attr:`Server.log`.
 LOG_LINES = 1000
+#: Those that a server listens on.
+PORTS = ("http", "grpc", "metrics")
 
 
 class ServerError(RuntimeError):
     """The server did not start, or has ended; the text has its last lines."""
 
 
-def _uses_tls(name: str, word: str) -> bool:
-    flag, _, value = word.partition("=")
-    return flag in (f"--{name}-use-ssl", f"--{name}-use-ssl-mutual") and value.lower() in ("true", "1")
+def _has_tls(port: str, args: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Whether a port has TLS by flags and variables: the server does not tell. A file of flags is not looked into."""
+    has = False
+    for name in (f"{port}-use-ssl", f"{port}-use-ssl-mutual"):
+        value = variables.get("DEUTERON_" + name.replace("-", "_").upper(), "")
+        for index, arg in enumerate(args):
+            flag, equals, rest = arg.partition("=")
+            # The last one counts; its value may be an argument of its own.
+            if flag == f"--{name}":
+                value = rest if equals else "".join(args[index + 1:index + 2])
+        has = has or value.lower() in ("true", "1")
+    return has
 
 
 class Server:
@@ -49,56 +60,61 @@ class Server:
         timeout: float = 60.0,
     ) -> None:
         paths = [models] if isinstance(models, (str, os.PathLike)) else list(models)
-        self._log: Deque[str] = collections.deque(maxlen=LOG_LINES)
-        program = find_binary()
+        command = [find_binary(), "serve"]
+        command += [f"--{name}-port=0" for name in PORTS]
+        command += [f"--{name}-address=127.0.0.1" for name in PORTS]
+        command += ["--exit-with-stdin=true", *args, *(os.fspath(path) for path in paths)]
         variables = {**environment(), **(env or {})}
-        ready, told = os.pipe()
-        own = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
-        own += [f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")]
-        own += [f"--ready-file=/dev/fd/{told}", "--exit-with-stdin=true"]
-        command = [program, "serve", *own, *args, *(os.fspath(path) for path in paths)]
-        self._secure = {name for name in ("http", "grpc", "metrics") if any(_uses_tls(name, word) for word in args)}
-        try:
-            # In a group of its own: who interrupts a cell of a notebook means what runs there, and not the server.
-            self._process = subprocess.Popen(
-                command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                pass_fds=[told], text=True, errors="replace", start_new_session=True,
-            )
-        except BaseException:
-            os.close(ready)
-            raise
-        finally:
-            os.close(told)
+        self._secure = {name for name in PORTS if _has_tls(name, args, variables)}
+        self._log: Deque[str] = collections.deque(maxlen=LOG_LINES)
         self._reader = threading.Thread(target=self._read_log, name="deuteron log", daemon=True)
+        ready, told = os.pipe()
+        with os.fdopen(ready) as lines:
+            try:
+                # In a session of its own: who interrupts a cell of a notebook means what runs there, and not the server.
+                self._process = subprocess.Popen(
+                    [*command[:2], f"--ready-file=/dev/fd/{told}", *command[2:]], env=variables, stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[told], text=True, errors="replace",
+                    start_new_session=True,
+                )
+            finally:
+                os.close(told)
+            try:
+                said = json.loads(self._wait_until_ready(lines, timeout))
+            except BaseException:
+                # Also when it is interrupted: nobody has this object yet, who could end the process.
+                self._process.kill()
+                self.stop()
+                raise
+        #: The process.
+        self.pid: int = said.pop("pid")
+        self._addresses: Dict[str, str] = said
+
+    def _wait_until_ready(self, lines: TextIO, timeout: float) -> str:
+        """The line that a server writes when it is ready."""
         self._reader.start()
         # Ends the wait below: the pipe ends with the process.
         clock = threading.Timer(timeout, self._process.kill)
         clock.daemon = True
         clock.start()
         try:
-            with os.fdopen(ready) as lines:
-                line = lines.readline()
-        except BaseException:
-            self._process.kill()
-            self.stop()
-            raise
-        finally:
+            line = lines.readline()
             has_time = clock.is_alive()
+        finally:
             clock.cancel()
         if not line:
             code = self.stop()
             why = f"ended with {code}" if has_time else f"was not ready after {timeout:g} s"
             raise ServerError(f"the server {why}:\n" + "\n".join(self.log[-20:]))
-        told_of = json.loads(line)
-        #: The process.
-        self.pid: int = told_of.pop("pid")
-        self._addresses: Dict[str, str] = told_of
+        return line
 
     @property
     def urls(self) -> Dict[str, str]:
-        """``http://HOST:PORT`` of ``http``, ``grpc`` and ``metrics``, those that are served; ``https`` with TLS by ``args``."""
-        scheme = {name: "https" if name in self._secure else "http" for name in self._addresses}
-        return {name: f"{scheme[name]}://{address}" for name, address in self._addresses.items()}
+        """``http://HOST:PORT`` of ``http``, ``grpc`` and ``metrics``, those that are served.
+
+        ``https`` where ``args`` or variables ask for TLS; a file of flags (``--config``) is not looked into.
+        """
+        return {name: f"{'https' if name in self._secure else 'http'}://{address}" for name, address in self._addresses.items()}
 
     def address(self, name: str = "http") -> str:
         """``HOST:PORT`` of ``http``, ``grpc`` or ``metrics``, as ``tritonclient`` wants it."""
@@ -125,7 +141,8 @@ class Server:
             code = self._process.wait()
         if self._process.stdin:
             self._process.stdin.close()
-        self._reader.join(5.0)
+        if self._reader.ident is not None:
+            self._reader.join(5.0)
         return code
 
     def __enter__(self) -> Server:

@@ -4,17 +4,20 @@
 const PERIOD = 1000;
 const WINDOW = 10; // seconds that rates and percentiles are of
 const MINUTE = 60; // seconds that a sparkline shows
-const VALUES_MAX = 1000000; // numbers in the form of one input
+const VALUES_MAX = 1000000; // numbers that the buttons fill one input with
+const SHOWN_MAX = 10000; // numbers that a text field shows; more are kept beside it
+const ARGUMENT_MAX = 100 * 1024; // bytes of a body in the line of curl: Linux takes 128 KiB in an argument
 const PATIENCE = 5000; // a server that does not answer for so long is shown as such
 const SVG = 'http://www.w3.org/2000/svg';
 
 const byId = (id) => document.getElementById(id);
 let apiKey = '';
-let isWaitingForKey = false;
+const refused = new Map(); // what is not asked again until another key is there, and whether a key would open it
 let server = { http_port: 8000, http_tls: false, asks_models: true };
 let looks = []; // the scrapes of the last minute, the newest last
 let index = [];
-let chosen = null; // {name, version, metadata, config}
+let wanted = null; // the model that was chosen last
+let chosen = null; // the same once all is known of it: {name, version, metadata, config}
 let nextLine = 0;
 let isPaused = false;
 
@@ -35,10 +38,22 @@ async function ask(path, options = {}) {
 const askJson = async (path, options) => parseJson(await (await ask(path, options)).text());
 
 // JSON with NaN and Infinity, which models answer, and with whole numbers that a number of JavaScript does not hold: these
-// come as text.
+// come as text. Strings are passed over run by run: one step for each character is too much of a stack for long ones.
 export function parseJson(text) {
-  return JSON.parse(text.replace(/"(?:[^"\\]|\\.)*"|-?Infinity|NaN|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g,
+  return JSON.parse(text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?Infinity|NaN|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g,
     (token) => (token.startsWith('"') ? token : `"${token}"`)));
+}
+
+// What a person is told: a server that says nothing has no status.
+const tell = (error) => (error.status ? error.message : 'The server is not reachable. Trying again …');
+
+// Asks for a key where one is missing. Each refusal is counted by the server: `part` is not asked for again before another
+// key is there.
+function handle(error, part) {
+  if (error.status !== 401 && error.status !== 403) return;
+  refused.set(part, true);
+  byId('key-form').hidden = false;
+  byId('key-why').textContent = error.message;
 }
 
 // ---- metrics
@@ -157,24 +172,28 @@ function figures(list, entries) {
     element('dt', { textContent: name }),
     element('dd', {}, value, more ? element('small', { textContent: ` ${more}` }) : null,
       share === undefined ? null
-        : element('meter', { value: share, max: 1, high: 0.8, optimum: 0, 'aria-label': `${name}: ${value}` })))));
+        : element('meter', { value: Number.isFinite(share) ? share : 0, max: 1, high: 0.8, optimum: 0, 'aria-label': `${name}: ${value}` })))));
 }
 
 // A row stays as long as its model, and so does its button: who presses it must not press one that is gone.
 function showModels() {
   const table = byId('model-rows');
-  const had = new Map([...table.children].map((row) => [row.key, row]));
+  const before = new Map([...table.children].map((row) => [row.key, row]));
   const shown = index.map((model) => {
     const made = modelRow(model);
-    const row = had.get(made.key);
+    const row = before.get(made.key);
     if (!row) return made;
-    const [button, next] = [row.querySelector('button'), made.querySelector('button')];
-    button.disabled = next.disabled;
-    [...row.children].slice(1).forEach((cell, i) => cell.replaceWith(made.children[i + 1].cloneNode(true)));
-    if (made.hasAttribute('aria-current')) row.setAttribute('aria-current', 'true'); else row.removeAttribute('aria-current');
+    before.delete(made.key);
+    row.querySelector('button').disabled = made.querySelector('button').disabled;
+    row.setAttribute('aria-current', made.getAttribute('aria-current'));
+    [...made.children].slice(1).forEach((cell, i) => {
+      const old = row.children[i + 1];
+      if (!old.isEqualNode(cell)) old.replaceWith(cell);
+    });
     return row;
   });
-  if (shown.some((row, i) => table.children[i] !== row) || table.children.length !== shown.length) table.replaceChildren(...shown);
+  before.forEach((row) => row.remove());
+  shown.forEach((row, i) => { if (table.children[i] !== row) table.insertBefore(row, table.children[i] || null); });
 }
 
 function modelRow({ name, version, state, reason }) {
@@ -201,7 +220,7 @@ function modelRow({ name, version, state, reason }) {
     ...[0.5, 0.95, 0.99].map((share) => cell(micros(percentile(times, share)))),
     cell(number(waiting)), cell(batches ? number(size / batches) : '–'),
     element('td', {}, isReady ? sparkline(own, `${name} ${version}`) : ''));
-  if (chosen && chosen.name === name && chosen.version === version) row.setAttribute('aria-current', 'true');
+  row.setAttribute('aria-current', String(chosen?.name === name && chosen.version === version));
   row.key = `${name}/${version}`;
   return row;
 }
@@ -254,23 +273,32 @@ function showBatches() {
 
 // ---- trying a model
 
-const path = () => `/v2/models/${encodeURIComponent(chosen.name)}${chosen.version ? `/versions/${encodeURIComponent(chosen.version)}` : ''}`;
+const path = ({ name, version }) =>
+  `/v2/models/${encodeURIComponent(name)}${version ? `/versions/${encodeURIComponent(version)}` : ''}`;
 
 async function choose(name, version) {
-  chosen = { name, version };
+  const asked = { name, version };
+  wanted = asked;
+  const at = path(asked);
   try {
-    [chosen.metadata, chosen.config, server] = await Promise.all([askJson(path()), askJson(`${path()}/config`), askJson('/console/server')]);
+    // Without its config, which may be restricted by itself, a model can be asked all the same.
+    const config = askJson(`${at}/config`).catch(() => ({}));
+    [asked.metadata, asked.config, server] = await Promise.all([askJson(at), config, askJson('/console/server')]);
   } catch (error) {
-    handle(error);
+    handle(error, 'model');
+    say(tell(error), 'bad');
     return;
   }
+  refused.delete('model');
+  if (wanted !== asked) return;
+  chosen = asked;
   byId('detail').hidden = false;
   byId('detail-title').textContent = `${name} ${version || ''}`;
   byId('inputs').replaceChildren(...chosen.metadata.inputs.map(inputForm));
   byId('answer').replaceChildren();
-  byId('took').textContent = '';
+  byId('took').textContent = server.asks_models ? '' : 'Not from here: the HTTP port is off or asks for certificates.';
   byId('target').value ||= `${location.hostname}:${server.http_port || 8000}`;
-  byId('classes').value = chosen.config.output?.some((output) => output.label_filename) ? 3 : 0;
+  byId('classes').value = labelled().size ? 3 : 0;
   byId('send').disabled = !server.asks_models;
   showModels();
   showBatches();
@@ -290,14 +318,20 @@ export function pictureOf(shape, datatype) {
 
 function inputForm(input) {
   const shape = input.shape.map((size) => (size < 1 ? 1 : size));
-  const area = element('textarea', { spellcheck: false, oninput: showCurl, 'aria-label': `Values of ${input.name}` });
+  const area = element('textarea', { spellcheck: false, 'aria-label': `Values of ${input.name}` });
+  let held = null; // values that are too many for the text field
+  area.oninput = () => { held = null; area.placeholder = ''; showCurl(); };
   const sizes = element('input', { value: shape.join(' '), size: 14, oninput: showCurl, 'aria-label': `Shape of ${input.name}` });
   const count = () => readShape(sizes.value).reduce((all, size) => all * size, 1);
-  const fill = (value) => {
-    area.value = Array.from({ length: Math.min(count(), VALUES_MAX) }, value).join(input.datatype === 'BYTES' ? '\n' : ' ');
+  const isText = input.datatype === 'BYTES';
+  const set = (values) => {
+    const text = values.join(isText ? '\n' : ' ');
+    held = values.length > SHOWN_MAX ? readValues(input.datatype, text) : null;
+    area.value = held ? '' : text;
+    area.placeholder = held ? `${number(held.length)} values: ${held.slice(0, 8).join(isText ? ', ' : ' ')} …` : '';
     showCurl();
   };
-  const isText = input.datatype === 'BYTES';
+  const fill = (value) => set(Array.from({ length: Math.min(count(), VALUES_MAX) }, value));
   const zero = isText ? () => '' : input.datatype === 'BOOL' ? () => 'false' : () => '0';
   const some = isText ? (_, i) => `text ${i}` : input.datatype === 'BOOL' ? () => String(Math.random() < 0.5)
     : /INT/.test(input.datatype) ? () => String(Math.floor(Math.random() * 100)) : () => Math.random().toFixed(3);
@@ -305,15 +339,15 @@ function inputForm(input) {
   const form = element('fieldset', {},
     element('legend', { textContent: `${input.name} · ${input.datatype}` }),
     element('p', {}, element('label', {}, 'Shape ', sizes), button(isText ? 'Empty' : 'Zeros', zero), button('Random', some)),
-    pictureOf(shape, input.datatype) ? pictureChooser(input, sizes, area) : null, area,
+    pictureOf(shape, input.datatype) ? pictureChooser(input, sizes, set) : null, area,
     element('small', { textContent: isText ? 'One text on each line.' : 'Numbers with blanks or commas between them.' }));
-  form.read = () => ({ name: input.name, datatype: input.datatype, shape: readShape(sizes.value), data: readValues(input.datatype, area.value) });
+  form.read = () => ({ name: input.name, datatype: input.datatype, shape: readShape(sizes.value), data: held || readValues(input.datatype, area.value) });
   fill(zero);
   return form;
 }
 
 // A picture file becomes numbers of the input's height, width and channels.
-function pictureChooser(input, sizes, area) {
+function pictureChooser(input, sizes, set) {
   const scales = { '0 to 1': 1, '0 to 255': 255, '0 to 16': 16, '-1 to 1': -1 };
   const scale = element('select', { 'aria-label': 'Numbers of the picture' },
     ...Object.keys(scales).map((name) => element('option', { textContent: name })));
@@ -342,8 +376,7 @@ function pictureChooser(input, sizes, area) {
         : [Math.floor(i / channels), i % channels];
       values.push(value(pixel * 4, channel));
     }
-    area.value = values.join(' ');
-    showCurl();
+    set(values);
   };
   file.onchange = draw;
   scale.onchange = draw;
@@ -362,23 +395,31 @@ function readValues(datatype, text) {
   return words.map((word) => (/^-?\d{16,}$/.test(word) ? JSON.rawJSON?.(word) ?? Number(word) : Number(word)));
 }
 
+// The outputs that have a file of labels.
+const labelled = () => new Set((chosen.config.output || []).filter((output) => output.label_filename).map(({ name }) => name));
+
 function requestBody() {
   const request = { inputs: [...byId('inputs').children].map((form) => form.read()) };
   const classes = Number(byId('classes').value);
   if (classes > 0) {
-    request.outputs = chosen.metadata.outputs.map(({ name }) => ({ name, parameters: { classification: classes } }));
+    // Of outputs with labels; where none has any, of all that are numbers.
+    const names = labelled();
+    const hasClasses = ({ name, datatype }) => (names.size ? names.has(name) : !/^(BYTES|BOOL)$/.test(datatype));
+    request.outputs = chosen.metadata.outputs.map((output) => (
+      hasClasses(output) ? { name: output.name, parameters: { classification: classes } } : { name: output.name }));
   }
   return JSON.stringify(request);
 }
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-// An argument has 128 KiB at most: what is longer comes as input. The key is that of the shell, and is not shown.
-function curlLine() {
-  const url = quoted(`http${server.http_tls ? 's' : ''}://${byId('target').value}${path()}/infer`);
+// What is too long for an argument comes as input. The key is that of the shell, and is not shown.
+export function curlLine() {
+  const url = quoted(`http${server.http_tls ? 's' : ''}://${byId('target').value}${path(chosen)}/infer`);
   const line = `curl -s ${url}${apiKey ? ' -H "Authorization: Bearer $DEUTERON_KEY"' : ''}`;
   const body = requestBody();
-  return body.length < 100000 ? `${line} -d ${quoted(body)}` : `${line} -d @- <<'END'\n${body}\nEND`;
+  const argument = quoted(body);
+  return new Blob([argument]).size > ARGUMENT_MAX ? `${line} -d @- <<'EOF'\n${body}\nEOF` : `${line} -d ${argument}`;
 }
 
 function showCurl() {
@@ -388,22 +429,25 @@ function showCurl() {
 
 async function send(event) {
   event.preventDefault();
-  const began = performance.now();
+  const [asked, began] = [chosen, performance.now()];
   try {
-    const answer = await askJson(`${path()}/infer`, { method: 'POST', body: requestBody(), isPatient: true });
+    const answer = await askJson(`${path(asked)}/infer`, { method: 'POST', body: requestBody(), isPatient: true });
+    refused.delete('infer');
+    if (chosen !== asked) return;
     byId('took').textContent = `${(performance.now() - began).toFixed(1)} ms, as the browser sees it`;
     byId('answer').replaceChildren(...answer.outputs.map(showOutput));
   } catch (error) {
+    handle(error, 'infer');
+    if (chosen !== asked) return;
     byId('took').textContent = '';
     byId('answer').replaceChildren(element('p', { className: 'bad', textContent: error.message }));
-    handle(error);
   }
 }
 
 function showOutput({ name, datatype, shape, data }) {
   const title = element('h4', { textContent: `${name} · ${datatype} [${shape.join(', ')}]` });
-  const classes = data.map((text) => /^(-?[\d.eE+-]+|nan|inf):(\d+)(?::(.*))?$/s.exec(text));
-  if (datatype === 'BYTES' && data.length && classes.every(Boolean)) {
+  const classes = datatype === 'BYTES' ? data.map((text) => /^(-?[\d.eE+-]+|nan|-?inf):(\d+)(?::(.*))?$/s.exec(text)) : [];
+  if (classes.length && classes.every(Boolean)) {
     const scores = classes.map((found) => (Number.isFinite(Number(found[1])) ? Number(found[1]) : 0));
     const most = Math.max(...scores, 1e-9);
     return element('div', {}, title, table(['Class', 'Score', ''], classes.map((found, i) => [
@@ -430,7 +474,7 @@ function table(heads, lines) {
 // ---- the log
 
 async function readLog() {
-  if (isPaused) return;
+  if (isPaused || refused.has('log')) return;
   try {
     const { next, lines } = await askJson(`/console/logs/${nextLine}`);
     // A server that was started again counts from 0.
@@ -443,8 +487,9 @@ async function readLog() {
     if (isAtEnd) log.scrollTop = log.scrollHeight;
     byId('log-why').textContent = '';
   } catch (error) {
-    byId('log-why').textContent = error.message;
-    if (error.status === 401) handle(error);
+    byId('log-why').textContent = tell(error);
+    // A key that is good for all else need not be good for the log.
+    if (error.status === 403) refused.set('log', false); else handle(error, 'log');
   }
 }
 
@@ -453,14 +498,6 @@ const severity = (line) => (/^E\d|"severity":"ERROR"/.test(line) ? 'E' : /^W\d|"
 
 // ---- every second
 
-function handle(error) {
-  if (error.status === 401 || error.status === 403) {
-    isWaitingForKey = error.status === 401;
-    byId('key-form').hidden = false;
-    byId('key-why').textContent = error.message;
-  }
-}
-
 function say(text, kind) {
   const state = byId('state');
   if (state.textContent !== text) state.textContent = text;
@@ -468,12 +505,13 @@ function say(text, kind) {
 }
 
 async function look() {
+  if (refused.has('metrics')) return;
   let metrics;
   try {
     metrics = await (await ask('/metrics')).text();
   } catch (error) {
-    handle(error);
-    say(error.status ? error.message : 'The server does not answer. Trying again …', 'bad');
+    handle(error, 'metrics');
+    say(tell(error), 'bad');
     return;
   }
   const scrape = { at: performance.now(), families: parseMetrics(metrics) };
@@ -482,27 +520,34 @@ async function look() {
   const total = 'deuteron_requests_received_total';
   if (before && sum(scrape, total) < sum(before, total)) looks = [];
   looks = [...looks.filter((old) => old.at > scrape.at - (MINUTE + 2) * 1000), scrape];
-  try {
-    const [about, ready] = await Promise.all([askJson('/v2'), fetch('/v2/health/ready', { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) })]);
-    byId('server').textContent = `${about.name} ${about.version}`;
-    document.title = `${about.name} ${about.version}`;
-    const why = ready.ok ? '' : await ready.text();
-    say(ready.ok ? 'ready' : `not ready ${why}`, ready.ok ? 'good' : 'bad');
-    index = await askJson('/v2/repository/index', { method: 'POST', body: '{}' });
-    byId('key-form').hidden = true;
-  } catch (error) {
-    handle(error);
-    say(error.message, 'bad');
-  }
+  if (!refused.has('server')) await lookAtServer();
+  byId('key-form').hidden = ![...refused.values()].includes(true);
   showTotals();
   showModels();
   showBatches();
 }
 
+async function lookAtServer() {
+  try {
+    const [about, ready] = await Promise.all([askJson('/v2'),
+      fetch('/v2/health/ready', { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) })]);
+    byId('server').textContent = `${about.name} ${about.version}`;
+    document.title = `${about.name} ${about.version}`;
+    const why = ready.ok ? '' : await ready.text();
+    say(ready.ok ? 'ready' : `not ready ${why}`, ready.ok ? 'good' : 'bad');
+    index = await askJson('/v2/repository/index', { method: 'POST', body: '{}' });
+  } catch (error) {
+    handle(error, 'server');
+    say(tell(error), 'bad');
+  }
+}
+
 async function run() {
-  // Each try without a key is a refusal that the server counts.
-  if (!document.hidden && !isWaitingForKey) await Promise.all([look(), readLog()]);
-  setTimeout(run, PERIOD);
+  try {
+    if (!document.hidden) await Promise.all([look(), readLog()]);
+  } finally {
+    setTimeout(run, PERIOD);
+  }
 }
 
 byId('try').onsubmit = send;
@@ -524,7 +569,7 @@ byId('pause').onclick = () => {
 byId('key-form').onsubmit = (event) => {
   event.preventDefault();
   apiKey = byId('key').value;
-  isWaitingForKey = false;
-  look();
+  refused.clear();
+  if (chosen) showCurl();
 };
 run();

@@ -171,7 +171,7 @@ mod tests {
         for _ in 0..2_000 {
             match attempt() {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    std::thread::park_timeout(std::time::Duration::from_millis(1));
                 }
                 done => return done.unwrap(),
             }

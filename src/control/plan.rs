@@ -344,7 +344,7 @@ fn service(settings: &Settings) -> ServiceOptions {
     }
 }
 
-/// What the ports of hosting services serve.
+/// What the console shows, and to whom.
 fn console_rules(settings: &Settings) -> ConsoleRules {
     let tls = &settings.tls;
     ConsoleRules {
@@ -355,6 +355,7 @@ fn console_rules(settings: &Settings) -> ConsoleRules {
     }
 }
 
+/// What the ports of hosting services serve.
 fn front_ends(settings: &Settings) -> FrontEnds {
     let sagemaker = &settings.foreign.sagemaker;
     let sagemaker_paths = sagemaker.is_on.then(|| SageMakerPaths {

@@ -1,13 +1,14 @@
-// Tries the console in a real browser, over playwright-core: node console.mjs URL CHROMIUM FOLDER REQUEST.json
-// URL is the metrics port of a server of examples/models, of a model with a name like HTML that copies texts, and of one that
-// does not load; FOLDER takes answer.png, light.png, dark.png and narrow.png.
+// Tries the console in a real browser, over playwright-core: node console.mjs URL CHROMIUM FOLDER REQUEST.json KEYS KEY
+// URL is the metrics port of a server of examples/models, of a model with a name like HTML that copies texts, of one of a
+// picture's size that copies numbers, and of one that does not load; FOLDER takes answer.png, light.png, dark.png and narrow.png.
+// KEYS is the metrics port of a server that asks for KEY.
 
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
-const [url, executablePath, folder, request] = process.argv.slice(2);
+const [url, executablePath, folder, request, keysUrl, key] = process.argv.slice(2);
 const { chromium } = createRequire(join(process.cwd(), 'x.js'))('playwright-core');
 const faults = [];
 const check = (holds, what) => { console.log(`${holds ? 'ok' : 'FAILED'} ${what}`); if (!holds) faults.push(what); };
@@ -87,6 +88,20 @@ check(/UNAVAILABLE.*backend/.test(broken), `why a model does not serve: ${broken
 await page.click('[data-model="digits/1"]');
 await page.waitForFunction(() => document.querySelector('#detail-title').textContent.startsWith('digits'));
 
+// A picture's numbers are more than a text field shows, and than an argument of a shell holds.
+await page.click('[data-model="large/1"]');
+await page.waitForFunction(() => document.querySelector('#detail-title').textContent.startsWith('large'));
+check((await page.inputValue('#inputs textarea')) === ''
+  && (await page.getAttribute('#inputs textarea', 'placeholder')).startsWith('150,528 values: 0 0 '), 'numbers beside the text field');
+await page.click('#send');
+await page.waitForFunction(() => document.querySelector('#answer')?.textContent.includes('and 150,428 more'));
+const long = await page.evaluate(async () => (await import('/console.js')).curlLine());
+check(/-d @- <<'EOF'\n\{"inputs"/.test(long), 'a long body comes as input');
+const copied = JSON.parse(execFileSync('bash', ['-s'], { input: long, maxBuffer: 1 << 24 }));
+check(copied.outputs[0].data.length === 150528, 'a shell that is given the long line has the same answer');
+await page.click('[data-model="digits/1"]');
+await page.waitForFunction(() => document.querySelector('#detail-title').textContent.startsWith('digits'));
+
 // A row outlives a look at the server: who presses its button presses that of a second ago.
 const button = await page.$('[data-model="digits/1"]');
 await page.waitForTimeout(2500);
@@ -116,6 +131,26 @@ await page.screenshot({ path: join(folder, 'dark.png'), fullPage: true });
 await page.setViewportSize({ width: 420, height: 900 });
 check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'a narrow window does not scroll sideways');
 await page.screenshot({ path: join(folder, 'narrow.png'), fullPage: true });
+
+// Without a key the page asks once for each part, and again when it has one.
+const strangers = await context.newPage();
+let asks = 0;
+strangers.on('request', (sent) => { if (/metrics$|logs/.test(sent.url())) asks += 1; });
+await strangers.goto(keysUrl);
+await strangers.waitForSelector('#key-form:not([hidden])');
+await strangers.waitForTimeout(3500);
+check(asks === 2, `nothing more is asked without a key: ${asks}`);
+await strangers.fill('#key', key);
+await strangers.keyboard.press('Enter');
+await strangers.waitForSelector('[data-model="digits/1"]');
+await strangers.waitForSelector('#key-form', { state: 'hidden' });
+await strangers.click('[data-model="digits/1"]');
+await strangers.waitForSelector('#detail:not([hidden])');
+const keyed = await strangers.textContent('#curl');
+check(keyed.includes(' -H "Authorization: Bearer $DEUTERON_KEY" ') && !keyed.includes(key), 'the line of curl names the key');
+const reply = execFileSync('bash', ['-c', keyed], { env: { ...process.env, DEUTERON_KEY: key } });
+check(reply.includes('"probabilities"'), 'a shell with the key has an answer');
+await strangers.close();
 
 // The refused request above is the one error that the browser itself notes.
 const unexpected = said.filter((text) => !/status of 400/.test(text));

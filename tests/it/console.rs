@@ -12,6 +12,10 @@ use crate::support::server::Server;
 use crate::support::skipped::skip_unless_ci;
 use crate::support::{http, repository};
 
+const KEY: &str = "s3cret-console";
+const KEYS: &str = "[[key]]\nname = \"console\"\nclasses = [\"admin\", \"infer\", \"read\"]\n\
+                    sha256 = \"70c04a1519a6a78bddd7e2b01cc9517e79ff4863483753ac5b066c98306afa8d\"\n";
+
 #[test]
 fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     let browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].into_iter().find(|path| Path::new(path).exists());
@@ -33,13 +37,21 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     let texts = "backend: \"identity\" input { name: \"x\" data_type: TYPE_STRING dims: [ 1 ] } \
                  output { name: \"y\" data_type: TYPE_STRING dims: [ 1 ] }";
     repository::add(models.path(), "<img src=x onerror=alert(1)>", texts, None);
+    let numbers = "data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }";
+    let large = format!("backend: \"identity\" input {{ name: \"x\" {numbers} output {{ name: \"y\" {numbers}");
+    repository::add(models.path(), "large", &large, None);
     repository::add(models.path(), "broken", "backend: \"none\"", None);
     let server = Server::deuteron(models.path(), &["--shards=1", "--exit-on-error=false", "--strict-readiness=false"]);
+    let keys = folder.path().join("keys.toml");
+    fs::write(&keys, KEYS).unwrap();
+    let keys = format!("--api-keys-file={}", keys.display());
+    let with_keys = Server::deuteron(&root.join("examples/models"), &["--shards=1", &keys]);
     let output = Command::new(driver.join("node"))
         .arg(root.join("tests/console/console.mjs"))
         .arg(format!("http://{}", server.metrics()))
         .args([browser.as_ref(), pictures.as_path()])
         .arg(root.join("examples/models/digits/request.json"))
+        .args([&format!("http://{}", with_keys.metrics()), KEY])
         .current_dir(folder.path())
         .output()
         .unwrap();
@@ -64,10 +76,25 @@ fn the_page_has_its_policy_and_is_shown_to_whom_the_flag_says() {
     assert_eq!((page.status, page.header("X-Content-Type-Options")), (200, Some("nosniff")));
     let told: serde_json::Value = serde_json::from_slice(&get(&server, "/console/server", &[]).body).unwrap();
     assert_eq!(told["http_port"], server.http().port());
-    for (name, value) in [("X-Forwarded-For", "10.0.0.7"), ("Via", "1.1 proxy"), ("Sec-Fetch-Site", "cross-site")] {
+    let refused = [
+        ("X-Forwarded-For", "10.0.0.7"),
+        ("Via", "1.1 proxy"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Origin", "http://evil.example"),
+    ];
+    for (name, value) in refused {
         assert_eq!(get(&server, "/console/logs/0", &[(name, value)]).status, 403, "{name}");
     }
+    for (host, status) in [("127.0.0.1", 200), ("[::1]:8002", 200), ("evil.example", 403), ("10.0.0.7:8002", 403)] {
+        let request = format!("GET /console/logs/0 HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(http::exchange(server.metrics(), request.as_bytes()).unwrap().status, status, "{host}");
+    }
     assert_eq!(get(&server, "/metrics", &[("Via", "1.1 proxy")]).status, 200);
+
+    // The log's lines are of the same part of the interface as its settings.
+    let restricted = Server::deuteron(&models, &["--shards=1", "--http-restricted-api=logging:own=v"]);
+    assert_eq!(get(&restricted, "/console/logs/0", &[]).status, 403);
+    assert_eq!(get(&restricted, "/console/logs/0", &[("own", "v")]).status, 200);
 
     let without = Server::deuteron(&models, &["--shards=1", "--console=off"]);
     let page = get(&without, "/", &[]);
