@@ -45,8 +45,8 @@ def main():
     lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
     components = document.pop("components") + [component(line) for line in sorted(set(lines))]
     # In the form of `deuteron sbom`: a line for each.
-    text = [json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in components]
-    print(json.dumps(document, separators=(",", ":"), ensure_ascii=False)[:-1] + ',\n"components":[\n' + ",\n".join(text) + "\n]\n}")
+    head, *lines = [json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in [document, *components]]
+    print(head[:-1] + ',\n"components":[\n' + ",\n".join(lines) + "\n]\n}")
 
 
 if __name__ == "__main__":

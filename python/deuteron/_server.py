@@ -60,10 +60,10 @@ class Server:
         timeout: float = 60.0,
     ) -> None:
         paths = [models] if isinstance(models, (str, os.PathLike)) else list(models)
-        command = [find_binary(), "serve"]
-        command += [f"--{name}-port=0" for name in PORTS]
-        command += [f"--{name}-address=127.0.0.1" for name in PORTS]
-        command += ["--exit-with-stdin=true", *args, *(os.fspath(path) for path in paths)]
+        program = find_binary()
+        flags = [f"--{name}-port=0" for name in PORTS]
+        flags += [f"--{name}-address=127.0.0.1" for name in PORTS]
+        flags += ["--exit-with-stdin=true", *args, *(os.fspath(path) for path in paths)]
         variables = {**environment(), **(env or {})}
         self._secure = {name for name in PORTS if _has_tls(name, args, variables)}
         self._log: Deque[str] = collections.deque(maxlen=LOG_LINES)
@@ -73,7 +73,7 @@ class Server:
             try:
                 # In a session of its own: who interrupts a cell of a notebook means what runs there, and not the server.
                 self._process = subprocess.Popen(
-                    [*command[:2], f"--ready-file=/dev/fd/{told}", *command[2:]], env=variables, stdin=subprocess.PIPE,
+                    [program, "serve", f"--ready-file=/dev/fd/{told}", *flags], env=variables, stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[told], text=True, errors="replace",
                     start_new_session=True,
                 )
@@ -114,7 +114,8 @@ class Server:
 
         ``https`` where ``args`` or variables ask for TLS; a file of flags (``--config``) is not looked into.
         """
-        return {name: f"{'https' if name in self._secure else 'http'}://{address}" for name, address in self._addresses.items()}
+        schemes = {name: "https" if name in self._secure else "http" for name in self._addresses}
+        return {name: f"{schemes[name]}://{address}" for name, address in self._addresses.items()}
 
     def address(self, name: str = "http") -> str:
         """``HOST:PORT`` of ``http``, ``grpc`` or ``metrics``, as ``tritonclient`` wants it."""

@@ -29,5 +29,5 @@ fn a_test_or_notebook_has_a_server_that_goes_with_it() {
         .expect("the interpreter starts");
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{text}{errors}");
-    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 8, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 12, "{text}");
 }

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import deuteron
 
 MODELS = pathlib.Path(sys.argv[1]).resolve()
+TLS = pathlib.Path(__file__).resolve().parent.parent / "tls"
 
 
 def ask(server, timeout=10.0):
@@ -103,6 +105,71 @@ def is_alive(pid):
     return state != "Z"
 
 
+def a_server_is_not_interrupted_with_the_process_that_has_it():
+    with deuteron.Server(MODELS / "digits") as server:
+        assert os.getpgid(server.pid) == server.pid != os.getpgid(0)
+
+
+def who_is_interrupted_while_it_waits_leaves_no_server():
+    program = (
+        "import deuteron, os, signal, subprocess, sys, threading\n"
+        "real, children = subprocess.Popen, []\n"
+        "class Popen(real):\n"
+        "    def __init__(self, *args, **more):\n"
+        "        super().__init__(*args, **more)\n"
+        "        children.append(self)\n"
+        "        self.send_signal(signal.SIGSTOP)\n"
+        "subprocess.Popen = Popen\n"
+        "before = os.listdir('/proc/self/fd')\n"
+        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n"
+        "    deuteron.Server(sys.argv[1])\n"
+        "except KeyboardInterrupt:\n"
+        "    assert children[0].returncode == -signal.SIGKILL, children[0].returncode\n"
+        "    assert len(os.listdir('/proc/self/fd')) == len(before)\n"
+        "    print('interrupted')\n"
+    )
+    command = [sys.executable, "-c", program, str(MODELS / "digits")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.stdout == "interrupted\n", done.stdout + done.stderr
+
+
+def what_does_not_start_leaves_no_descriptors():
+    before = len(os.listdir("/proc/self/fd"))
+    for models, more, error in [
+        (3, {}, TypeError),
+        (MODELS, {"env": {"A\0": ""}}, ValueError),
+        ("no-such-directory", {}, deuteron.ServerError),
+    ]:
+        try:
+            deuteron.Server(models, **more)
+        except error:
+            pass
+        else:
+            raise AssertionError(f"{models} {more} started")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def the_addresses_say_where_there_is_tls():
+    files = [f"--grpc-server-{name}={TLS / 'server'}.{end}" for name, end in (("cert", "pem"), ("key", "key"))]
+    for args, env, want in [
+        (["--grpc-use-ssl=true"], {}, "https"),
+        (["--grpc-use-ssl", "TRUE"], {}, "https"),
+        ([], {"DEUTERON_GRPC_USE_SSL": "1"}, "https"),
+        (["--grpc-use-ssl=true", "--grpc-use-ssl=false"], {}, "http"),
+    ]:
+        with deuteron.Server(MODELS / "digits", args=[*args, *files], env=env) as server:
+            schemes = {name: url.split(":")[0] for name, url in server.urls.items()}
+            assert schemes == {"http": "http", "grpc": want, "metrics": "http"}, (args, schemes)
+            # What it says holds: a client without TLS is refused where there is TLS.
+            try:
+                urllib.request.urlopen(f"http://{server.address('grpc')}/v2/health/live").close()
+            except urllib.error.HTTPError as error:
+                assert (want, error.code) == ("https", 400), (args, error.code)
+            else:
+                assert want == "http", args
+
+
 def load_comes_back_as_a_table():
     with deuteron.Server(MODELS / "digits") as server:
         result = deuteron.bench(server, "digits", concurrency="1:2", args=["-p", "100", "-r", "1"])
@@ -135,6 +202,10 @@ for check in [
     a_server_that_is_too_slow_is_given_up,
     the_log_is_kept,
     a_server_goes_with_a_process_that_is_killed,
+    a_server_is_not_interrupted_with_the_process_that_has_it,
+    who_is_interrupted_while_it_waits_leaves_no_server,
+    what_does_not_start_leaves_no_descriptors,
+    the_addresses_say_where_there_is_tls,
     load_comes_back_as_a_table,
     the_module_is_the_command_too,
 ]:
