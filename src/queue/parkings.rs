@@ -62,10 +62,7 @@ impl Parkings {
 
     /// Every request must wake an instance from now on: the caller is about to drain the rings.
     pub fn await_any(&self) {
-        self.rows_missing.store(0, Ordering::Relaxed);
-        // Pairs with the fence in `handle_queued`: a producer that read the old number, or that the instance is full, has
-        // queued its request before the caller looks.
-        fence(Ordering::SeqCst);
+        self.rows_missing.store(0, Ordering::SeqCst);
     }
 
     /// So many rows must come before an instance needs to wake. The caller checks the rings afterwards.
