@@ -6,6 +6,7 @@
 mod admission;
 pub mod ensemble;
 mod forecast;
+pub mod fuzz;
 pub mod hold;
 mod ordering;
 mod policy;

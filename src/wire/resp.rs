@@ -1,6 +1,8 @@
 //! The protocol of Redis (RESP2): commands out, replies in. Only what a cache needs: a reply with other replies inside
 //! is an error. Bounded by the size that the caller gives, and a line by [`RESP_LINE_SIZE_MAX`].
 
+pub mod fuzz;
+
 use crate::limits::RESP_LINE_SIZE_MAX;
 
 /// A reply.

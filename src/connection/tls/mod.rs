@@ -270,7 +270,8 @@ impl TlsConnection {
 
     /// Appends the alert; nothing is read or sent from now on.
     fn fail(&mut self, out: &mut Vec<u8>) {
-        while let Ok(state) = self.session.process_tls_records(self.input.pending_mut()).state {
+        // Without the input: rustls would find the same fault in it, and alert of it once more.
+        while let Ok(state) = self.session.process_tls_records(&mut []).state {
             match state {
                 ConnectionState::EncodeTlsData(mut said) => append(out, 0, |space| match said.encode(space) {
                     Err(EncodeError::InsufficientSize(needed)) => Err(needed.required_size),

@@ -4,6 +4,7 @@
 //! instant is an argument. [`crate::protocol::policy`] applies it to requests.
 
 pub mod file;
+pub mod fuzz;
 pub mod rate;
 
 use std::hint::black_box;

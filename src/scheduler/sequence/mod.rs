@@ -8,6 +8,7 @@
 mod alarm;
 mod batch;
 mod entry;
+pub mod fuzz;
 mod instance;
 mod run;
 mod slots;
@@ -42,6 +43,8 @@ pub struct Sequences<K, T> {
     alarms: BTreeSet<SequenceAlarm>,
     broken: VecDeque<BrokenRequest<T>>,
     ends: [u64; SequenceEnd::ALL.len()],
+    /// Requests that were to continue a sequence which does not exist here.
+    unknown_count: u64,
     entry_count: usize,
     /// Requests in flight, where sequences are iterative.
     flight_count: usize,
@@ -68,6 +71,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             alarms: BTreeSet::new(),
             broken: VecDeque::new(),
             ends: [0; SequenceEnd::ALL.len()],
+            unknown_count: 0,
             entry_count: 0,
             flight_count: 0,
             number: 0,
@@ -86,6 +90,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let SequenceEntry { token, id, is_start, is_end, shape_key, queued_at, timeout } = entry;
         let running = self.open.get(&id).copied();
         if running.is_none() && !is_start {
+            self.unknown_count += 1;
             return Err(UnstartedRequest { token });
         }
         let run = running.unwrap_or_else(|| self.begin(&id, queued_at));
@@ -322,6 +327,11 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// Sequences that ended so far for a reason.
     pub fn ended(&self, end: SequenceEnd) -> u64 {
         self.ends.get(end as usize).copied().unwrap_or(0)
+    }
+
+    /// Requests so far that were to continue a sequence which does not exist here: it never began here, or has ended.
+    pub const fn unknown(&self) -> u64 {
+        self.unknown_count
     }
 
     /// The policy.

@@ -182,7 +182,9 @@ impl Server {
             if count == 0 {
                 break;
             }
-            space[..count].copy_from_slice(&pipe.outgoing.split_to(count));
+            let piece = pipe.outgoing.split_to(count);
+            pipe.seen.take(&piece);
+            space[..count].copy_from_slice(&piece);
             left -= count;
             self.connection.handle_input(count, self.now);
             self.handle_events();
@@ -367,16 +369,30 @@ impl Client {
         Self { pipe, sender: Some(sender), connection: Box::pin(connection), is_closed: false, calls: Vec::new() }
     }
 
+    /// A call that is given up before its head was written: h2 0.4.20 resets the stream, which was never opened. Then
+    /// the server must end the connection (RFC 9113 §5.1), and other calls have no answer.
+    fn breaks_rules(&self) -> bool {
+        self.pipe.borrow().seen.resets_idle
+    }
+
     fn drive(&mut self) {
+        if self.breaks_rules() {
+            self.calls.iter_mut().for_each(|call| call.is_given_up = true);
+        }
         if !self.is_closed
             && let Poll::Ready(end) = self.connection.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
-            end.expect("the server keeps to the protocol");
+            if !self.breaks_rules() {
+                end.expect("the server keeps to the protocol");
+            }
             self.is_closed = true;
         }
     }
 
     fn ask(&mut self, choices: &mut Choices<'_>) {
+        if self.breaks_rules() {
+            return;
+        }
         let Some(sender) = self.sender.as_mut().filter(|_| self.calls.len() < CALLS_MAX) else { return };
         let Poll::Ready(ready) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) else { return };
         ready.expect("the connection is open");
@@ -433,6 +449,9 @@ impl Client {
     }
 
     fn read(&mut self, choices: &mut Choices<'_>) {
+        if self.breaks_rules() {
+            return;
+        }
         if let Some(call) = self.pick(choices).filter(|call| !call.is_given_up) {
             call.poll();
         }
@@ -454,6 +473,45 @@ struct Pipe {
     has_ended: bool,
     /// Bytes that were written either way.
     moved: usize,
+    /// What the server has read.
+    seen: SeenFrames,
+}
+
+/// Follows the client's frames, to tell whether it keeps to the protocol itself.
+#[derive(Debug, Default)]
+struct SeenFrames {
+    /// The head of a frame as far as it came, and the bytes of a payload that are to come.
+    head: Vec<u8>,
+    payload_left: usize,
+    stream_max: u32,
+    resets_idle: bool,
+}
+
+impl SeenFrames {
+    fn take(&mut self, mut bytes: &[u8]) {
+        const HEADERS: u8 = 1;
+        const RST_STREAM: u8 = 3;
+        while let Some(first) = bytes.first() {
+            if self.payload_left > 0 {
+                let count = self.payload_left.min(bytes.len());
+                (self.payload_left, bytes) = (self.payload_left - count, &bytes[count..]);
+                continue;
+            }
+            self.head.push(*first);
+            bytes = &bytes[1..];
+            if let [high, middle, low, kind, _, stream @ ..] = &self.head[..]
+                && let Ok(stream) = <[u8; 4]>::try_from(stream)
+            {
+                let stream = u32::from_be_bytes(stream);
+                self.resets_idle |= *kind == RST_STREAM && stream > self.stream_max;
+                if *kind == HEADERS {
+                    self.stream_max = self.stream_max.max(stream);
+                }
+                self.payload_left = usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low);
+                self.head.clear();
+            }
+        }
+    }
 }
 
 /// The client's end of the pipe.
