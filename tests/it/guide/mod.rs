@@ -56,6 +56,8 @@ pages! {
     mistakes_are_told: "errors.md",
     python_models_are_served: "python-models.md",
     sequences_are_served: "sequences.md",
+    servers_are_placed_by_ray: "ray.md",
+    several_servers_stand_behind_a_balancer: "balancers.md",
     the_first_page_is_true: "index.md",
 }
 
@@ -293,7 +295,7 @@ const STAND_INS: [(&str, &str); 3] = [
 for word in "${@:2}"; do
   case $word in
     -*) ;;
-    deuteron | 'deuteron[onnxruntime]' | 'deuteron[client]' | *deuteron-*.whl) ;;
+    deuteron | 'deuteron[onnxruntime]' | 'deuteron[client]' | 'deuteron[ray]' | *deuteron-*.whl) ;;
     *) python3 -c 'import importlib.metadata, re, sys; importlib.metadata.version(re.split(r"[\[<>=]", sys.argv[1])[0])' "$word" || exit 1 ;;
   esac
 done
