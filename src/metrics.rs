@@ -381,6 +381,8 @@ pub struct SequenceFigures {
     pub active: u64,
     /// Sequences waiting for a slot.
     pub backlogged: u64,
+    /// Requests that were to continue a sequence which does not exist here.
+    pub unknown: u64,
     /// Sequences that ended, by reason; every reason is listed.
     pub ends: Vec<(&'static str, u64)>,
 }
@@ -455,6 +457,8 @@ enum MetricValue {
     Sequences,
     /// Sequences that ended, by reason; shown only for models that serve sequences.
     SequenceEnds,
+    /// Requests of sequences that do not exist; shown only for models that serve sequences.
+    SequencesUnknown,
     Run,
     /// A histogram of times.
     Times(fn(&LatencyCells) -> &TimeCells),
@@ -474,7 +478,7 @@ impl MetricFamily {
     }
 }
 
-const FAMILIES: [MetricFamily; 29] = [
+const FAMILIES: [MetricFamily; 30] = [
     MetricFamily::counter(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
@@ -612,6 +616,11 @@ const FAMILIES: [MetricFamily; 29] = [
         "Sequences that ended, by reason",
         MetricValue::SequenceEnds,
     ),
+    MetricFamily::counter(
+        "deuteron_sequences_unknown_total",
+        "Requests refused because they go on with a sequence that is not known here: behind a balancer, one begun elsewhere",
+        MetricValue::SequencesUnknown,
+    ),
 ];
 
 fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_>) {
@@ -675,6 +684,7 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
                 line(out, &format!("reason=\"{reason}\","), *count);
             }
         }
+        MetricValue::SequencesUnknown => model.sequences.iter().for_each(|found| line(out, "", found.unknown)),
         MetricValue::Failures => {
             for reason in FailureReason::ALL {
                 let failures = model.cells.iter().filter_map(|cells| cells.failure.get(reason as usize));

@@ -91,7 +91,7 @@ fn the_text_sums_the_cells_of_all_shards() {
 
 #[test]
 fn sequences_are_shown_by_state_and_by_what_ended_them() {
-    let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
+    let sequences = SequenceFigures { active: 8, backlogged: 9, unknown: 3, ends: vec![("end", 4), ("idle", 0)] };
     let model = ModelFigures { name: "m", version: 1, sequences: Some(sequences), ..ModelFigures::default() };
     let text = encode(&[model], &[], &[], &[]);
     for line in [
@@ -99,6 +99,7 @@ fn sequences_are_shown_by_state_and_by_what_ended_them() {
         "deuteron_sequences{model=\"m\",state=\"backlog\",version=\"1\"} 9",
         "deuteron_sequences_ended_total{model=\"m\",reason=\"end\",version=\"1\"} 4",
         "deuteron_sequences_ended_total{model=\"m\",reason=\"idle\",version=\"1\"} 0",
+        "deuteron_sequences_unknown_total{model=\"m\",version=\"1\"} 3",
     ] {
         assert!(text.lines().any(|have| have == line), "{line}\n{text}");
     }

@@ -108,6 +108,28 @@ pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
     Ok(CorrelationId::from_text(text))
 }
 
+/// The name of the field by which a client tells balancers on the way which sequence a request belongs to: in a header of
+/// HTTP, in the metadata of a call.
+pub const SEQUENCE_FIELD: &str = "sequence-id";
+
+/// Checks that the sequence a client tells balancers is the one that its request names. A request outside of sequences
+/// may say what it wants.
+///
+/// # Errors
+///
+/// `InvalidArgument` where they differ: balancers would part the sequence.
+pub fn sequence_field(field: Option<&[u8]>, id: Option<&CorrelationId>) -> Result<(), Error> {
+    let (Some(field), Some(id)) = (field, id) else { return Ok(()) };
+    if id.is_written_as(field) {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(field.get(..field.len().min(SEQUENCE_ID_SIZE_MAX)).unwrap_or_default());
+    Err(Error::invalid(format!(
+        "the header '{SEQUENCE_FIELD}' is '{}' and the parameter 'sequence_id' is '{id}': expected the same sequence",
+        told.escape_debug()
+    )))
+}
+
 /// What Triton's core puts before its error texts: `[request id: 42] `.
 pub fn prefix(id: &str) -> String {
     format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { id })

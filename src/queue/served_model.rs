@@ -227,6 +227,7 @@ fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
     SequenceFigures {
         active: counts.active() as u64,
         backlogged: counts.backlogged() as u64,
+        unknown: counts.unknown() as u64,
         ends: SequenceEnd::ALL.iter().map(|end| (end.as_str(), counts.ended(*end) as u64)).collect(),
     }
 }

@@ -14,6 +14,7 @@ use crate::limits::JSON_INLINE_MAX;
 use crate::metrics::Departure;
 use crate::model::ModelSpec;
 use crate::model::parameters::Parameters;
+use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::orca::LoadFormat;
 use crate::protocol::policy::{self, ForwardedFields};
@@ -52,6 +53,8 @@ pub struct GenerateMessage<'a> {
     pub forwarded: Option<ForwardedFields>,
     /// The form in which the head of a stream reports the load, where it does.
     pub load_format: Option<LoadFormat>,
+    /// The sequence that its client tells balancers.
+    pub sequence_field: Option<&'a [u8]>,
 }
 
 /// Runs a request. Its responses go to `stream` as events, and nothing is returned; without a stream, or where nothing
@@ -88,6 +91,7 @@ async fn infer(
     hooks: &mut GenerateHooks,
 ) -> Result<Option<Vec<u8>>, Error> {
     let GenerateMessage { path, is_coded, body: (body, mut memory), received, entry, trace, forwarded, .. } = message;
+    let sequence_field = message.sequence_field;
     entry.note_asked(path.name, path.version, "");
     let arrival = Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None };
     let mut ahead: DecodedAhead = None;
@@ -110,6 +114,7 @@ async fn infer(
                 (model, request)
             }
         };
+        check::sequence_field(sequence_field, request.sequence.id.as_ref())?;
         policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
         entry.note_model(&model, &request.plan.id);
         Ok((model, request))

@@ -16,6 +16,7 @@ use crate::error::{Code, Error, RetryAfter};
 use crate::limits::TYPED_INLINE_MAX;
 use crate::metrics::Departure;
 use crate::policy::PolicyProtocol;
+use crate::protocol::check;
 use crate::protocol::grpc::encode::FramedParts;
 use crate::protocol::grpc::message::UNREADABLE;
 use crate::protocol::grpc::repository::RepositoryRpc;
@@ -224,8 +225,8 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             let is_timed = service.tells_timing || asked.timing;
             let trace = shard.open_call_trace(&link, stream);
             let input = (message, coding, memory);
-            let forwarded = forwarded(&shard, &link, stream);
-            let mut outcome = infer(&shard, input, forwarded, deadline, is_timed, (trace.clone(), &entry)).await;
+            let told = ToldFields::take(&shard, &link, stream);
+            let mut outcome = infer(&shard, input, told, deadline, is_timed, (trace.clone(), &entry)).await;
             if asked.load || service.tells_load {
                 report_load(&shard, &mut outcome);
             }
@@ -358,10 +359,27 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
 }
 
 /// The response to an inference, and its trailers where they carry more than the status OK.
+/// What the metadata of a call say of its request.
+struct ToldFields {
+    /// The sequence that its client tells balancers.
+    sequence: Option<Box<[u8]>>,
+    /// What goes on to the model.
+    forwarded: Option<ForwardedFields>,
+}
+
+impl ToldFields {
+    fn take(shard: &Shard, link: &Http2Link, stream: StreamId) -> Self {
+        Self {
+            sequence: link.with(|connection| connection.take_sequence_id(stream)),
+            forwarded: forwarded(shard, link, stream),
+        }
+    }
+}
+
 async fn infer(
     shard: &Rc<Shard>,
     (message, coding, mut memory): (Bytes, Option<Coding>, ReceiveReservation),
-    forwarded: Option<ForwardedFields>,
+    told: ToldFields,
     deadline: Option<Instant>,
     is_timed: bool,
     (trace, entry): (Option<Rc<FrontTrace>>, &AccessEntry),
@@ -388,7 +406,8 @@ async fn infer(
                 (model, request)
             }
         };
-        policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
+        check::sequence_field(told.sequence.as_deref(), request.sequence.id.as_ref())?;
+        policy::forward(told.forwarded.as_ref(), &model.served().spec, &mut request)?;
         Ok((model, request))
     };
     let input = PipelineInput { memory, arrival, is_timed, trace };

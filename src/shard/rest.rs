@@ -16,6 +16,7 @@ use crate::metrics::{Departure, ModelStatistics};
 use crate::model::ModelSpec;
 use crate::model::repository::index::{IndexEntry, LoadProgress};
 use crate::policy::PolicyProtocol;
+use crate::protocol::check;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::logging::{LogState, LogUpdate};
@@ -152,11 +153,21 @@ async fn run_generate(
 ) -> Result<Option<Reply>, Error> {
     let asked = AskedFields::read(fields, front_end);
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
+    let sequence_field = asked.sequence_id;
     let trace = open_trace(shard, http_trace, received, fields);
     let policy = &shard.server_context.policy.http;
     let forwarded = policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields));
-    let message =
-        GenerateMessage { path, is_coded, body, received, entry, trace: trace.clone(), forwarded, load_format };
+    let message = GenerateMessage {
+        path,
+        is_coded,
+        body,
+        received,
+        entry,
+        trace: trace.clone(),
+        forwarded,
+        load_format,
+        sequence_field,
+    };
     let outcome = generate::run(shard, message, stream, departure).await;
     http_trace.handle_sending(trace);
     outcome.map(|reply| {
@@ -225,6 +236,8 @@ struct AskedFields<'a> {
     wants_timing: bool,
     /// The form in which it asks for the load.
     load_format: Option<LoadFormat>,
+    /// The sequence that it tells balancers.
+    sequence_id: Option<&'a [u8]>,
 }
 
 impl<'a> AskedFields<'a> {
@@ -241,6 +254,8 @@ impl<'a> AskedFields<'a> {
                 asked.wants_timing |= timing::is_wanted(value);
             } else if name.eq_ignore_ascii_case(orca::ASK.as_bytes()) {
                 asked.load_format = asked.load_format.or(LoadFormat::of_value(value));
+            } else if name.eq_ignore_ascii_case(check::SEQUENCE_FIELD.as_bytes()) {
+                asked.sequence_id = asked.sequence_id.or(Some(value));
             }
         }
         asked
@@ -362,6 +377,7 @@ async fn infer(
                 (model, request)
             }
         };
+        check::sequence_field(asked.sequence_id, request.sequence.id.as_ref())?;
         policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
         entry.note_model(&model, &request.plan.id);
         Ok((model, request))

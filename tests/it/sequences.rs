@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::h2;
 use crate::support::http::{self, Response};
+use crate::support::protobuf::Message;
 use crate::support::server::Server;
 use crate::support::{metrics, onnx, repository};
 
@@ -414,4 +416,50 @@ fn ticks(server: &Server) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
     let fields: Vec<_> = text.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn the_sequence_that_balancers_are_told_is_the_one_of_the_request() {
+    let folder = by_row(2, 1, "");
+    let server = Server::deuteron(folder.path(), &[]);
+    let ask = |path: &str, field: &str, body: &str| {
+        let fields = [("Sequence-Id", field)];
+        answer(&http::exchange(server.http(), &http::request("POST", path, &fields, body.as_bytes())).unwrap())
+    };
+    let tensor = r#""inputs":[{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[5]}]"#;
+    let body = |id: &str| format!(r#"{{"parameters":{{"sequence_id":{id},"sequence_start":true}},{tensor}}}"#);
+    let infer = |field: &str, id: &str| ask("/v2/models/m/infer", field, &body(id));
+    let differs = |field: &str, id: &str| {
+        let why = format!(
+            "the header 'sequence-id' is '{field}' and the parameter 'sequence_id' is '{id}': expected the same sequence"
+        );
+        Err(format!("400 {{\"error\":\"{why}\"}}"))
+    };
+    assert_eq!(infer("7", "7"), Ok(5));
+    assert_eq!(infer("8", "7"), differs("8", "7"));
+    assert_eq!(infer("07", "7"), differs("07", "7"), "a balancer would take it for another one");
+    assert_eq!(infer("", "7"), differs("", "7"));
+    let generated = |field| ask("/v2/models/m/generate", field, r#"{"INPUT":1,"sequence_id":7}"#);
+    assert_eq!(generated("9"), differs("9", "7"));
+
+    let call = |field: &str, id: Message| {
+        let parameter = Message::new().bytes(1, "sequence_id").message(2, id);
+        let start = Message::new().bytes(1, "sequence_start").message(2, Message::new().int(1, 1));
+        let input = Message::new().bytes(1, "INPUT").bytes(2, "INT32").packed(3, &[1, 1]);
+        let request = Message::new().bytes(1, "m").message(4, parameter).message(4, start).message(5, input);
+        let request = request.bytes(7, 5_i32.to_le_bytes()).into_bytes();
+        let method = "/inference.GRPCInferenceService/ModelInfer";
+        let trailers = h2::call(server.grpc(), method, &[("sequence-id", field)], &request);
+        (trailers["grpc-status"].clone(), trailers.get("grpc-message").cloned().unwrap_or_default())
+    };
+    let number = || Message::new().int(2, 7);
+    assert_eq!(call("7", number()), ("0".to_owned(), String::new()));
+    let (status, why) = call("8", number());
+    assert_eq!(status, "3");
+    assert!(why.starts_with("the header 'sequence-id' is '8' and the parameter 'sequence_id' is '7'"), "{why}");
+
+    // Who goes on elsewhere is counted: the balancer in front parts sequences.
+    let unknown = || metrics::metric(server.metrics(), "deuteron_sequences_unknown_total{model=\"m\",version=\"1\"}");
+    assert_eq!((unknown(), send(&server, "9", "", 1)), (0, unstarted("9")));
+    assert_eq!(unknown(), 1);
 }

@@ -51,6 +51,7 @@ pub(super) struct HeadSpace {
     asked: AskedTrailers,
     wants_status: bool,
     has_trace_context: bool,
+    has_sequence_id: bool,
     message_coding: ContentCoding,
     answer_coding: Option<Coding>,
 }
@@ -176,6 +177,7 @@ impl HeadSpace {
             FieldName::GrpcTimeout => self.timeout = Some(grpc::timeout(value)),
             FieldName::TritonGrpcError => self.wants_status |= value == b"true",
             FieldName::Traceparent => self.has_trace_context = true,
+            FieldName::SequenceId => self.has_sequence_id = true,
             FieldName::WantServerTiming => self.asked.timing |= value == b"1",
             FieldName::EndpointLoadMetricsFormat => self.asked.load = true,
             FieldName::Host if !set(&mut self.host, &mut self.has_host, value) => {
@@ -318,6 +320,11 @@ impl HeadSpace {
     /// The trace that it says.
     pub(super) fn trace_context(&self) -> Option<TraceContext> {
         TraceContext::decode(self.field("traceparent"), self.field("tracestate"))
+    }
+
+    /// The sequence that the client says for balancers on the way, where it says one.
+    pub(super) fn sequence_id(&self) -> Option<Box<[u8]>> {
+        self.has_sequence_id.then(|| self.field("sequence-id").unwrap_or_default().into())
     }
 
     /// How compressed messages of a call are encoded.

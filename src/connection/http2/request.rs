@@ -163,6 +163,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         let has_trace = self.settings.reads_trace_context && self.heads.space().has_trace_context();
         // They are among the fields, which are taken out next.
         let trace_context = if has_trace { self.heads.space().trace_context().map(Box::new) } else { None };
+        let sequence_id = self.heads.space().sequence_id();
         let fields = self.settings.keeps_call_fields.then(|| Box::new(self.heads.space_mut().take_fields()));
         let message_coding = self.heads.space().message_coding();
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field)
@@ -174,6 +175,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         stream.asked = self.heads.space().asked();
         stream.wants_status = self.heads.space().wants_status();
         stream.trace_context = trace_context;
+        stream.sequence_id = sequence_id;
         stream.message_coding = message_coding;
         stream.accepted_coding = self.heads.space().answer_coding();
         stream.due = Some(now + self.settings.body_timeout);

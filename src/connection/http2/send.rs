@@ -74,6 +74,11 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.streams.get(stream)?.trace_context.as_deref().cloned()
     }
 
+    /// The sequence that a call's client says for balancers on the way (`sequence-id`); it is kept no longer.
+    pub fn take_sequence_id(&mut self, stream: StreamId) -> Option<Box<[u8]>> {
+        self.streams.get_mut(stream)?.sequence_id.take()
+    }
+
     /// How a call's compressed messages are encoded, as its head says.
     pub fn message_coding(&self, stream: StreamId) -> ContentCoding {
         self.streams.get(stream).map_or(ContentCoding::Identity, |stream| stream.message_coding)

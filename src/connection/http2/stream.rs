@@ -70,6 +70,8 @@ pub(super) struct Http2Stream<B, T> {
     pub(super) wants_status: bool,
     /// The client's own trace, where a call brings one.
     pub(super) trace_context: Option<Box<TraceContext>>,
+    /// The sequence that a call's client says for balancers (`sequence-id`).
+    pub(super) sequence_id: Option<Box<[u8]>>,
     /// How the compressed messages of a call are encoded, and whether the one handed on last is compressed.
     pub(super) message_coding: ContentCoding,
     pub(super) is_compressed: bool,
@@ -160,6 +162,7 @@ impl<B, T> Http2Stream<B, T> {
             asked: AskedTrailers::default(),
             wants_status: false,
             trace_context: None,
+            sequence_id: None,
             message_coding: ContentCoding::Identity,
             is_compressed: false,
             accepted_coding: None,

@@ -42,6 +42,15 @@ impl CorrelationId {
     pub fn from_text(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| Self::Text(text.into()))
     }
+
+    /// Whether a text says it as its client would: a number in decimal digits, a string as it is.
+    pub fn is_written_as(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Number(number) => itoa::Buffer::new().format(*number).as_bytes() == text,
+            Self::Own(_) => false,
+            Self::Text(own) => own.as_bytes() == text,
+        }
+    }
 }
 
 /// `sequence_batching`: how a model serves sequences.

@@ -409,6 +409,7 @@ mod tests {
         let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
                          request of the sequence";
         assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
+        assert_eq!(trial.model_queue.sequences().unwrap().unknown(), 2, "sequence 9 never began, and 1 has ended");
         assert_eq!(trial.model_queue.held(), 0, "all are answered");
     }
 

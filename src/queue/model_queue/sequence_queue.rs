@@ -32,6 +32,7 @@ pub struct SequenceCounts {
     active: AtomicUsize,
     backlogged: AtomicUsize,
     ends: [AtomicUsize; SequenceEnd::ALL.len()],
+    unknown: AtomicUsize,
 }
 
 impl SequenceQueue {
@@ -133,9 +134,15 @@ impl SequenceCounts {
         self.ends.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
+    /// Requests that were to continue a sequence which does not exist here.
+    pub fn unknown(&self) -> usize {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
     fn set(&self, sequences: &Sequences<CorrelationId, QueuedRequest>) {
         self.active.store(sequences.active(), Ordering::Relaxed);
         self.backlogged.store(sequences.backlogged(), Ordering::Relaxed);
+        self.unknown.store(usize::try_from(sequences.unknown()).unwrap_or(usize::MAX), Ordering::Relaxed);
         for (end, count) in SequenceEnd::ALL.into_iter().zip(&self.ends) {
             count.store(usize::try_from(sequences.ended(end)).unwrap_or(usize::MAX), Ordering::Relaxed);
         }

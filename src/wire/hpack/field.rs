@@ -69,6 +69,8 @@ pub enum FieldName {
     ProxyConnection,
     /// `:scheme`.
     Scheme,
+    /// `sequence-id`.
+    SequenceId,
     /// `te`.
     Te,
     /// `transfer-encoding`.
@@ -104,6 +106,7 @@ impl FieldName {
             b"host" => Self::Host,
             b"keep-alive" => Self::KeepAlive,
             b"proxy-connection" => Self::ProxyConnection,
+            b"sequence-id" => Self::SequenceId,
             b"te" => Self::Te,
             b"transfer-encoding" => Self::TransferEncoding,
             b"traceparent" => Self::Traceparent,
