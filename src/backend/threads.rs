@@ -4,7 +4,9 @@
 //!
 //! The operating system sees one more thread for each [`enter`]: the caller, which only waits.
 
+use std::ffi::CString;
 use std::sync::Arc;
+use std::thread;
 
 use rten::ThreadPool;
 
@@ -70,19 +72,24 @@ impl Threads {
 /// Runs `body` on a thread of a new pool of `count` threads (at least one) and returns what it
 /// returns; a panic in it is passed on. With one thread the engine computes on that very thread.
 ///
+/// The thread of `body` has the name of the caller's, which waits for it: by that people know it in `top -H`.
+///
 /// New threads inherit the caller's affinity: to pin all of them, pin the caller first; to pin only
 /// the thread of `body`, do so in `body`.
 pub fn enter<R: Send>(count: usize, body: impl FnOnce(&Threads) -> R + Send) -> R {
     let count = count.max(1);
     let pool = Arc::new(ThreadPool::with_num_threads(count));
     let threads = Threads { pool: Arc::clone(&pool), count, gpu: None, instance: None };
-    pool.run(|| body(&threads))
+    let name = CString::new(thread::current().name().unwrap_or_default()).unwrap_or_default();
+    pool.run(|| {
+        // Only a help to people.
+        let _ = rustix::thread::set_name(&name);
+        body(&threads)
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     #[test]
@@ -94,6 +101,13 @@ mod tests {
             assert_eq!(threads.count(), 1);
             assert_eq!(threads.pool().run(|| thread::current().id()), body);
         });
+    }
+
+    #[test]
+    fn the_thread_of_the_body_has_the_name_of_the_callers() {
+        let named = thread::Builder::new().name("a-name".to_owned());
+        let inside = named.spawn(|| enter(1, |_| std::fs::read_to_string("/proc/thread-self/comm").unwrap()));
+        assert_eq!(inside.unwrap().join().unwrap(), "a-name\n");
     }
 
     #[test]

@@ -157,3 +157,114 @@ fn a_clock_that_jumps_an_hour_either_way_moves_no_timer() {
     let took = start.elapsed();
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
 }
+
+/// The threads of a server's two shards, once both wait for their sockets.
+fn shard_threads(server: &Server) -> Vec<String> {
+    let start = Instant::now();
+    loop {
+        let found = waiting_shard_threads(server);
+        if found.len() == 2 {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{found:?} wait for sockets");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn waiting_shard_threads(server: &Server) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().flatten();
+    let read = |task: &std::fs::DirEntry, file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+    // The other thread of this name waits for the shard itself, in futex(2).
+    let waits = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_io_uring_enter].map(|call| call.to_string());
+    let is_shard = |task: &std::fs::DirEntry| {
+        read(task, "comm").starts_with("shard-")
+            && waits.iter().any(|call| read(task, "syscall").split(' ').next() == Some(call))
+    };
+    tasks.filter(is_shard).map(|task| task.file_name().into_string().unwrap()).collect()
+}
+
+/// Lets system calls of these threads fail until it is dropped.
+struct Faults(std::process::Child);
+
+impl Faults {
+    fn inject(threads: &[String], what: &str) -> Option<Self> {
+        let mut strace = Command::new("strace");
+        strace.args(["-qq", "-o", "/dev/null", &format!("--inject={what}")]);
+        strace.args(threads.iter().flat_map(|thread| ["-p", thread]));
+        let child = strace.spawn().ok()?;
+        // It is attached when the threads say who traces them.
+        let start = Instant::now();
+        let is_traced = |thread: &String| {
+            let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+            !status.lines().any(|line| line == "TracerPid:\t0")
+        };
+        while !threads.iter().all(is_traced) {
+            assert!(start.elapsed() < Duration::from_secs(10), "strace cannot attach");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Some(Self(child))
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        // It lets the threads go; killed, it would leave them stopped.
+        let id = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_shard_that_ends_takes_the_server_with_it_when_the_others_have_answered() {
+    for (io, fault) in
+        [("--io=epoll", "epoll_wait,epoll_pwait:error=EBADF"), ("--io=ring", "io_uring_enter:error=ENXIO")]
+    {
+        let folder = repository::write(Flavour::Deuteron);
+        let mut server = Server::deuteron(folder.path(), &["--shards=2", io]);
+        let threads = shard_threads(&server);
+        let request = http::request("POST", "/v2/models/slow/infer", &[], BODY);
+        let mut clients: Vec<_> = (0..12).map(|_| Connection::open(server.http()).unwrap()).collect();
+        clients.iter_mut().for_each(|client| client.send(&request).unwrap());
+        let Some(faults) = Faults::inject(&threads[1..], fault) else { return skip_unless_ci("no strace") };
+        let answers: Vec<_> =
+            clients.iter_mut().map(|client| client.receive().ok().map(|answer| answer.status)).collect();
+        drop(faults);
+        let answered = answers.iter().filter(|status| **status == Some(200)).count();
+        let closed = answers.iter().filter(|status| status.is_none()).count();
+        assert!(answered > 0 && closed > 0 && answered + closed == answers.len(), "{io}: {answers:?}");
+        assert_eq!(server.wait().code(), Some(1), "{io}");
+        let log = server.log();
+        assert!(log.contains("failed, the server ends: its sockets take nothing any more"), "{log}");
+    }
+}
+
+#[test]
+fn connections_that_cannot_be_accepted_for_a_while_cost_nothing_and_are_served_later() {
+    for error in ["ENOBUFS", "EPROTO", "EPERM"] {
+        let folder = repository::write(Flavour::Deuteron);
+        let mut server = Server::deuteron(folder.path(), &["--shards=2", "--io=epoll"]);
+        let before = server.log().lines().count();
+        let threads = shard_threads(&server);
+        let Some(faults) = Faults::inject(&threads, &format!("accept4:error={error}")) else {
+            return skip_unless_ci("no strace");
+        };
+        let mut clients: Vec<_> = (0..8).map(|_| Connection::open(server.http()).unwrap()).collect();
+        let request = http::request("POST", INFER, &[], BODY);
+        clients.iter_mut().for_each(|client| client.send(&request).unwrap());
+        let (start, used) = (Instant::now(), cpu_time(server.id()));
+        thread::sleep(Duration::from_secs(1));
+        let share = (cpu_time(server.id()) - used).as_secs_f64() / start.elapsed().as_secs_f64();
+        assert!(share <= 0.1, "{error}: {share:.3} of a core");
+        let lines = server.log().lines().count() - before;
+        assert!(lines <= 10, "{error}: {lines} lines:\n{}", server.log());
+        drop(faults);
+        let start = Instant::now();
+        for client in &mut clients {
+            assert_eq!(client.receive().unwrap().status, 200, "{error}");
+        }
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(1), "{error}: {took:?}");
+        assert!(server.stop().success());
+    }
+}
