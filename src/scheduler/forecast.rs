@@ -111,7 +111,10 @@ impl Forecast {
             (batches, rows_with) = (batches + 1, rows.max(1));
         }
         debug_assert!(rows_with <= rows_max.max(rows), "a batch is too large only where one request is");
-        Some(self.started_at(batches, full, now) + self.run_time(rows_with)?)
+        let own = self.run_time(rows_with)?;
+        // Behind a full batch it waits long enough for others to join its own, which then takes as long as that.
+        let own = if batches > 0 { own.max(full) } else { own };
+        Some(self.started_at(batches, full, now) + own)
     }
 
     /// When a request that comes now would leave the queue, likewise; `None` where no full batch waits before it: the
@@ -192,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn a_request_waits_for_full_batches_before_it_and_runs_with_the_rest() {
+    fn a_request_waits_for_full_batches_before_it_and_is_joined_by_others_meanwhile() {
         let forecast = forecast(1, 0);
         let mut got = Vec::new();
         for _ in 0..10 {
             got.push(micros(&forecast, 0, 1, 1000));
             forecast.handle_request(0, 1);
         }
-        assert_eq!(got, [1050, 1050, 1100, 1100, 1150, 1150, 1200, 1200, 1250, 1250]);
+        assert_eq!(got, [1050, 1050, 1100, 1100, 1200, 1200, 1200, 1200, 1300, 1300]);
         (0..10).for_each(|_| forecast.handle_leave(0, 1));
         assert_eq!(micros(&forecast, 0, 4, 1000), 1100);
         forecast.handle_request(0, 3);
-        assert_eq!(micros(&forecast, 0, 2, 1000), 1150, "both do not fit");
+        assert_eq!(micros(&forecast, 0, 2, 1000), 1200, "both do not fit");
     }
 
     #[test]
@@ -214,9 +217,9 @@ mod tests {
         forecast.handle_batch(1, 4, Instant::from_micros(1020));
         assert_eq!(micros(&forecast, 0, 1, 1030), 1150, "the first is idle at 1100");
         forecast.handle_request(0, 4);
-        assert_eq!(micros(&forecast, 0, 1, 1030), 1170, "the second at 1120");
+        assert_eq!(micros(&forecast, 0, 1, 1030), 1220, "the second at 1120");
         forecast.handle_request(0, 4);
-        assert_eq!(micros(&forecast, 0, 1, 1030), 1250, "the first again, after a full batch");
+        assert_eq!(micros(&forecast, 0, 1, 1030), 1300, "the first again, after a full batch");
     }
 
     #[test]
@@ -265,6 +268,6 @@ mod tests {
         let forecast = forecast(1, 3);
         forecast.handle_request(3, 40);
         forecast.handle_request(2, 4);
-        assert_eq!([1, 2, 3].map(|level| micros(&forecast, level, 1, 0)), [50, 150, 1150]);
+        assert_eq!([1, 2, 3].map(|level| micros(&forecast, level, 1, 0)), [50, 200, 1200]);
     }
 }

@@ -17,6 +17,8 @@
 mod support;
 
 mod admin_socket;
+mod balancers;
+mod capacity;
 mod catalogue;
 mod clients;
 mod compression;
@@ -49,6 +51,7 @@ mod isolation;
 mod keep_alive;
 mod kernels;
 mod keys;
+mod kubernetes;
 mod large_json;
 mod load_trials;
 mod logging;
