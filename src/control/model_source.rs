@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
-use crate::model::repository::{FoundModels, Listing, ModelDirectory};
+use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
 use crate::settings::Settings;
 
 /// Models of a repository that an error names.
@@ -149,7 +149,7 @@ impl ModelSource {
     pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
         if let SourceKind::Repository = self.kind {
             let names = self.repository.names().map_err(|error| io_error("list", &self.root, &error))?;
-            let models = names.into_iter().filter(|entry| entry.is_directory && !entry.name.starts_with('.'));
+            let models = names.into_iter().filter(|entry| entry.is_directory && !is_hidden(&entry.name));
             return Ok(models.map(|entry| entry.name).collect());
         }
         Ok(self.scan(settings)?.models.into_iter().map(|model| model.name).collect())

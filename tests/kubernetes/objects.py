@@ -182,8 +182,9 @@ def hold_knative(container):
     others = set(container) - KNATIVE_CONTAINER
     if others:
         raise Refused(f"Knative takes no {sorted(others)} of a container")
-    if [port.get("name") for port in container["ports"]] not in (["h2c"], ["http1"]):
-        raise Refused(f"Knative takes one port, h2c or http1, not {container['ports']}")
+    # By the name http1 its proxy would speak HTTP/1.1 alone, and gRPC would not come through.
+    if [port.get("name") for port in container["ports"]] != ["h2c"]:
+        raise Refused(f"Knative takes one port, which is h2c for REST and gRPC, not {container['ports']}")
     port = container["ports"][0]
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         asked = container[name]["httpGet"]["port"]
@@ -194,6 +195,8 @@ def hold_knative(container):
     others = set(container["securityContext"]) - KNATIVE_SECURITY_CONTEXT
     if others or container["securityContext"].get("privileged"):
         raise Refused(f"Knative takes no {sorted(others) or 'privileged'} of a security context")
+    if container["securityContext"].get("seccompProfile") != {"type": "RuntimeDefault"}:
+        raise Refused("securityContext: without the seccomp profile RuntimeDefault, which some namespaces insist on")
 
 
 def hold_end(spec):

@@ -270,8 +270,10 @@ impl TlsConnection {
 
     /// Appends the alert; nothing is read or sent from now on.
     fn fail(&mut self, out: &mut Vec<u8>) {
-        // Without the input: rustls would find the same fault in it, and alert of it once more.
-        while let Ok(state) = self.session.process_tls_records(&mut []).state {
+        // No longer than it has something to say: then rustls would read on, find the same fault and alert of it once more.
+        while self.session.wants_write()
+            && let Ok(state) = self.session.process_tls_records(self.input.pending_mut()).state
+        {
             match state {
                 ConnectionState::EncodeTlsData(mut said) => append(out, 0, |space| match said.encode(space) {
                     Err(EncodeError::InsufficientSize(needed)) => Err(needed.required_size),

@@ -115,8 +115,7 @@ impl Listing {
     pub fn find_models(&self) -> FoundModels {
         let mut found = FoundModels::default();
         for entry in &self.entries {
-            // Mounts and editors create names with a leading dot (`..data`, `.ipynb_checkpoints`).
-            if !entry.is_directory || entry.name.starts_with('.') {
+            if !entry.is_directory || is_hidden(&entry.name) {
                 found.ignored.push(entry.name.clone());
                 continue;
             }
@@ -150,11 +149,11 @@ impl Listing {
     /// and stores give it any name, and other files beside it, such as weights.
     pub fn lone_onnx_file(&self) -> Option<&str> {
         let is_onnx = |name: &str| name.rsplit_once('.').is_some_and(|(_, end)| end.eq_ignore_ascii_case("onnx"));
-        let mut seen = self.entries.iter().filter(|entry| !entry.name.starts_with('.'));
+        let mut seen = self.entries.iter().filter(|entry| !is_hidden(&entry.name));
         if seen.any(|entry| entry.is_directory) || !configs(&self.entries).is_empty() {
             return None;
         }
-        let mut files = self.entries.iter().filter(|entry| !entry.name.starts_with('.') && is_onnx(&entry.name));
+        let mut files = self.entries.iter().filter(|entry| !is_hidden(&entry.name) && is_onnx(&entry.name));
         files.next().filter(|_| files.next().is_none()).map(|entry| entry.name.as_str())
     }
 }
@@ -355,6 +354,12 @@ impl ChangeMark {
     }
 }
 
+/// Whether a name in a repository is of no model: mounts and editors create names with a leading dot (`..data`,
+/// `.ipynb_checkpoints`), and file systems of the ext family have a `lost+found` at their root.
+pub fn is_hidden(name: &str) -> bool {
+    name.starts_with('.') || name == "lost+found"
+}
+
 /// A hash of entries in any order: names, stamps, and their own entries. Hidden names are left out: editors and mounts
 /// create them while they work. So are Python's caches, which a model writes when it is imported. `DefaultHasher` is
 /// enough: hashes are compared within one process only.
@@ -461,7 +466,7 @@ mod tests {
         check("m/ [ 18446744073709551615/ 18446744073709551616/ ]", "m [18446744073709551615] ");
         check("m/ [ config.pbtxt/ labels.txt ]", "m [] ");
         check("README.md ..data/ .git/ m/ [ 1/ ]", "m [1] ; ignored ..data; ignored .git; ignored README.md");
-        check("lost+found/ é/ ok-1.2_3/ [ 1/ ]", "lost+found [] ; ok-1.2_3 [1] ; é [] ");
+        check("lost+found/ é/ ok-1.2_3/ [ 1/ ]", "ok-1.2_3 [1] ; é [] ; ignored lost+found");
         let long = "a".repeat(256);
         check(&format!("{long}/ [ 1/ ]"), &format!("refused {long}"));
     }
