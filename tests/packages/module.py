@@ -172,7 +172,7 @@ def the_addresses_say_where_there_is_tls():
 
 def load_comes_back_as_a_table():
     with deuteron.Server(MODELS / "digits") as server:
-        result = deuteron.bench(server, "digits", concurrency="1:2", args=["-p", "100", "-r", "1"])
+        result = deuteron.bench(server, "digits", concurrency="1:2", args=["-p", "300", "-r", "1"])
         assert [row.concurrency for row in result] == [1, 2]
         assert all(row.throughput > 0 and row.failed == 0 and row.p50_us <= row.p99_us for row in result)
         assert result[0].cpu_per_request_us > 0

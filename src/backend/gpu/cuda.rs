@@ -179,7 +179,8 @@ fn properties(index: u32) -> Result<DeviceProperties, DriverError> {
     Ok(DeviceProperties {
         index,
         name: result::device::get_name(device).map_err(|error| failed(error, "cuDeviceGetName"))?,
-        uuid: uuid_text(uuid.bytes.map(|byte| byte.cast_unsigned())),
+        // C's char is signed on x86-64, and not on aarch64.
+        uuid: uuid_text(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()))),
         memory: memory.map_err(|error| failed(error, "cuDeviceTotalMem"))?,
         capability: (
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
