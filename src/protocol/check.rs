@@ -522,6 +522,23 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_that_balancers_are_told_is_compared_as_it_is_written() {
+        let (number, text) = (CorrelationId::Number(7), CorrelationId::Text("a-7".into()));
+        let error = |field: &[u8], id| sequence_field(Some(field), Some(id)).unwrap_err().text().to_owned();
+        assert!(sequence_field(Some(b"7"), Some(&number)).is_ok() && sequence_field(Some(b"a-7"), Some(&text)).is_ok());
+        assert!(sequence_field(None, Some(&text)).is_ok() && sequence_field(Some(b"a"), None).is_ok());
+        assert!(
+            error(b"A-7", &text)
+                .starts_with("the header 'sequence-id' is 'A-7' and the parameter 'sequence_id' is 'a-7'")
+        );
+        assert!(error(b"\xff'\t", &number).contains("is '\u{fffd}\\'\\t' and"), "{}", error(b"\xff'\t", &number));
+        assert!(
+            error(&[b'9'; 100_000], &number).len() < SEQUENCE_ID_SIZE_MAX + 150,
+            "no more of it than an id may have"
+        );
+    }
+
+    #[test]
     fn inputs_come_in_the_models_order_or_are_refused_in_tritons_words() {
         let two = spec(8, vec![input("A", Datatype::Fp32, &[4]), input("B", Datatype::Int8, &[-1])], vec![]);
         let check = |request: &str, want: &str| assert_eq!(outcome(&two, "7", request), want, "{request}");

@@ -322,38 +322,12 @@ impl CheckedRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::tests::replay;
 
     #[test]
-    fn the_corpus_and_its_changes_hold() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/scheduler");
-        let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert!(seeds.len() >= 6, "the corpus is there");
-        for seed in seeds {
-            let input = std::fs::read(&seed).unwrap();
-            check_any_calls(&input);
-            for at in 0..input.len() {
-                for byte in [0, 1, 2, 3, 4, 5, 7, 100, 249, 255] {
-                    let mut mutant = input.clone();
-                    mutant[at] = byte;
-                    check_any_calls(&mutant);
-                }
-            }
-        }
-    }
-
-    /// Calls by a generator of numbers: more than a corpus has.
-    #[test]
-    fn ten_thousand_runs_hold() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        for _ in 0..10_000 {
-            let bytes = std::iter::repeat_with(|| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state.to_le_bytes()[3]
-            });
-            check_any_calls(&bytes.take(200).collect::<Vec<_>>());
-        }
+    fn the_corpus_its_changes_and_ten_thousand_runs_hold() {
+        replay::corpus("fuzz/corpus/scheduler", check_any_calls);
+        replay::generated(10_000, 200, check_any_calls);
     }
 
     #[test]

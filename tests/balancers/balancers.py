@@ -12,7 +12,6 @@ counted, and exits with 1 where one failed. Needs the packages of requirements.t
 import collections
 import http.client
 import json
-import os
 import pathlib
 import random
 import re
@@ -37,9 +36,8 @@ DRAIN_DELAY = 3
 TIMEOUT = 10
 #: Seconds between two requests of a client: a machine of two cores has three servers, a balancer and the clients.
 PACE = 0.01
-#: What nobody should wait longer for, in seconds, on a machine that has time for its processes. Where others run beside, as in
-#: `cargo test`, a variable says more.
-WAIT_MAX = float(os.environ.get("WAIT_SECONDS_MAX", "0.3"))
+#: What nobody should wait longer for, in seconds, on a machine that has time for its processes.
+WAIT_MAX = 0.3
 
 ECHO = """backend: "identity"
 input { name: "x" data_type: TYPE_INT64 dims: [ 1 ] }

@@ -17,7 +17,6 @@
 mod support;
 
 mod admin_socket;
-mod balancers;
 mod capacity;
 mod catalogue;
 mod clients;

@@ -13,6 +13,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod balancers;
 mod loadgen;
 mod overload;
 
