@@ -391,6 +391,20 @@ pub const MODEL_ENTRIES_MAX: usize = 32_768;
 pub const ORDERS_MAX: usize = 256;
 /// Bytes of all model control requests that wait: several of the largest bodies.
 pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
+/// Requests that wait at a time for models that are loaded on demand (`--model-cache-bytes-max`): as many as a burst over
+/// all cold models, whose bodies the receive memory bounds. Beyond it clients get 503.
+pub const MODEL_WAITS_MAX: usize = 4_096;
+/// How long a request waits for its model to be loaded on demand (`--model-cache-wait-ms`): most load within.
+pub const MODEL_WAIT: Duration = Duration::from_secs(10);
+/// What a version that is loaded on demand is taken to have beside its files: its graph, queue, threads and counters.
+pub const MODEL_OVERHEAD: u64 = 256 * 1024;
+/// How old a listing of the repositories may be that says a model is not there: so often they are listed at most, whatever
+/// names clients ask for.
+pub const MODEL_LISTING_AGE: Duration = Duration::from_secs(1);
+/// How long a model that failed to load on demand is not tried again at first; twice as long after each failure.
+pub const MODEL_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest of these pauses.
+pub const MODEL_RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Parameters of one model control request: a load may bring the files of a model in them.
 pub const ORDER_PARAMETERS_MAX: usize = 1_024;
 /// Interval between polls of the repositories in control mode `poll` (`--repository-poll-secs`).

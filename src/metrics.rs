@@ -19,6 +19,7 @@ mod load;
 mod loads;
 mod log_lines;
 mod memory;
+mod model_cache;
 mod names;
 mod reloads;
 mod responses;
@@ -51,6 +52,7 @@ pub use crate::metrics::load::{LoadBoard, utilization};
 pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::log_lines::encode_log_lines;
 pub use crate::metrics::memory::{MemoryLoss, encode as encode_memory};
+pub use crate::metrics::model_cache::{ModelCacheCells, ModelWaitCells, encode as encode_model_cache};
 pub use crate::metrics::names::own_names;
 pub use crate::metrics::reloads::ReloadCells;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
@@ -181,6 +183,11 @@ impl ModelCells {
         Self { latency: LatencyCells::new(options, bounds), ..self }
     }
 
+    /// When the last inference ended, in milliseconds since the Unix epoch; 0 if there was none.
+    pub fn last_inference(&self) -> u64 {
+        self.last_inference.get()
+    }
+
     /// Counts a request that was answered with outputs, at `epoch_millis` since the Unix epoch.
     pub fn count_success(&self, stamps: &Stamps, rows: u32, epoch_millis: u64) {
         self.success.add(1);
@@ -267,6 +274,8 @@ pub struct ShardCells {
     pub wakes: Counter,
     /// The response cache.
     pub cache: CacheCells,
+    /// Requests that wait for models.
+    pub model_waits: ModelWaitCells,
     /// Bytes reserved by requests that are being received or decoded (a gauge).
     pub receive_memory: Counter,
     /// Requests refused because the receive memory was used up.

@@ -119,6 +119,11 @@ pub trait LoadedModel: Send + Sync {
     /// blocks.
     fn handle_unload(&self) {}
 
+    /// Bytes of memory that processes of its own have, as it was loaded; 0 where it has none.
+    fn process_size(&self) -> u64 {
+        0
+    }
+
     /// Whether requests are refused at once while no instance is left, and not kept until one is made anew: the model's
     /// own code may fail at every start.
     fn refuses_while_lost(&self) -> bool {

@@ -91,6 +91,10 @@ impl LoadedModel for StatefulModel {
         self.inner.handle_unload();
     }
 
+    fn process_size(&self) -> u64 {
+        self.inner.process_size()
+    }
+
     fn refuses_while_lost(&self) -> bool {
         self.inner.refuses_while_lost()
     }

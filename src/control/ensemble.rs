@@ -13,7 +13,6 @@ use crate::model::ModelSpec;
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::name::split_qualified;
 use crate::model::repository::changes::{Dependence, only_for};
-use crate::settings::ControlMode;
 
 impl ControlThread {
     /// The model to load is an ensemble: the load goes on when none of its composing models is loading any more.
@@ -47,7 +46,7 @@ impl ControlThread {
         }
         // A revalidation must not load what a client has unloaded.
         let is_revalidation = self.busy.get(&name).is_some_and(|busy| busy.is_revalidation);
-        let is_explicit = self.context.settings.control_mode == ControlMode::Explicit && !is_revalidation;
+        let is_explicit = self.context.settings.loads_when_asked() && !is_revalidation;
         let mut awaited = BTreeSet::new();
         for needed in composing {
             // A model whose files or configuration a client sent is not replaced by the repository's.

@@ -107,7 +107,7 @@ pub fn load(
 /// A server without models that will never load one would be ready with nothing: most likely a path is wrong, or what
 /// should have filled it has failed. tritonserver starts all the same.
 fn check_may_be_empty(settings: &Settings) -> Result<(), Error> {
-    let loads_later = settings.control_mode != ControlMode::None;
+    let loads_later = settings.control_mode != ControlMode::None || settings.model_cache.size_max.is_some();
     if loads_later || !settings.exit_on_error || settings.compat == Compat::Triton {
         return Ok(());
     }
@@ -123,7 +123,7 @@ impl InitialLoad {
     /// Finds the models to load. A repository that cannot be read is an error here, unlike for a later scan: at start
     /// it is most likely a mistyped path.
     fn find_tasks(&mut self, settings: &Settings, repositories: &Repositories) -> Result<VecDeque<LoadTask>, Error> {
-        let is_explicit = settings.control_mode == ControlMode::Explicit;
+        let is_explicit = settings.loads_when_asked();
         let mut tasks = VecDeque::new();
         if !is_explicit || settings.load_models.iter().any(|name| name == "*") {
             let mut scan = repositories.scan();
@@ -272,7 +272,7 @@ fn with_composing(
         }
         let composing = next.composing.clone();
         all.push(next);
-        if settings.control_mode != ControlMode::Explicit {
+        if !settings.loads_when_asked() {
             continue;
         }
         for name in composing {

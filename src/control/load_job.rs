@@ -158,6 +158,8 @@ pub struct ReadyVersion {
     pub cores: Vec<Vec<usize>>,
     /// How long its load took.
     pub took: Duration,
+    /// Bytes of its files.
+    pub files_size: u64,
 }
 
 impl LoadJob {
@@ -365,7 +367,7 @@ fn make_ready(
     context: &LoadContext,
     worker_cores: &mut Vec<Vec<usize>>,
 ) -> Result<ReadyVersion, Error> {
-    let PlannedModel { served, producers, placements, took } =
+    let PlannedModel { served, producers, placements, took, files_size } =
         PlannedModel::at_run_time(&context.settings, loaded, &context.cores, worker_cores)?;
     let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
     let mut handles = Vec::with_capacity(producers.len());
@@ -388,7 +390,7 @@ fn make_ready(
     let took = took + worker_group.wait()?;
     let cores: Vec<_> = placements.into_iter().map(|placement| placement.cores).collect();
     worker_cores.extend(cores.iter().cloned());
-    Ok(ReadyVersion { served, handles, worker_group, cores, took })
+    Ok(ReadyVersion { served, handles, worker_group, cores, took, files_size })
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub struct LoadedVersion {
     pub choice: PlacementChoice,
     /// How long its load took.
     pub took: Duration,
+    /// Bytes of the files that its engine has read; 0 where the server does not know them.
+    pub files_size: u64,
     /// The registration of its instances with the rate limiter; none without `--rate-limit`.
     pub registration: Option<RateRegistration>,
     /// The time limit of its runs; none for `--run-timeout-secs=0`, and for an ensemble.

@@ -35,12 +35,14 @@ pub mod load_trial;
 pub mod loaded_version;
 pub mod local_claim;
 pub mod memory_watch;
+pub mod model_cache;
 pub mod model_identity;
 pub mod model_loader;
 pub mod model_record;
 pub mod model_services;
 pub mod model_source;
 pub mod notify;
+mod on_demand;
 pub mod onnxruntime_library;
 mod order;
 mod order_waits;
@@ -73,6 +75,7 @@ use crate::control::hand_over::{HandOverEnd, Successor};
 use crate::control::load_job::{FinishedLoad, LoadContext, LoadJob};
 use crate::control::model_record::{ModelRecord, ModelRecords, VersionRecord};
 use crate::control::notify::{ServiceNotifier, Watchdog};
+use crate::control::on_demand::OnDemand;
 use crate::control::order_waits::OrderWaits;
 use crate::control::repositories::RepositoryScan;
 use crate::control::retire::{PendingChange, RetiringVersion};
@@ -153,6 +156,9 @@ pub struct ControlThread {
     /// Index requests that wait for the listing of the repositories: whether only ready models are asked for,
     /// and the reply.
     index_requests: Vec<(bool, ControlReply)>,
+    is_listing: bool,
+    /// The models that are loaded when they are asked for; none where none are.
+    on_demand: Option<OnDemand>,
     /// When the repositories are scanned next; none while a scan runs, and without polling.
     scan_at: Option<Instant>,
     /// When free memory is trimmed next.
@@ -214,6 +220,8 @@ pub enum PendingAction {
     LoadNamesakes(Box<LoadOrder>, Vec<(String, Box<LoadOrder>)>, Option<ControlReply>),
     /// An ensemble needs the model as a step. With the path of the host that the ensemble is at.
     LoadDependency(Option<String>),
+    /// Requests wait for the model.
+    LoadWanted,
     /// A repository scan found the model new or changed: the repository's index, and what it found there.
     LoadScanned(usize, Box<ModelDirectory>),
     /// The model is an ensemble and a composing model changed.
@@ -232,6 +240,7 @@ impl ControlThread {
         surroundings: ProcessSurroundings,
     ) -> Self {
         let shards = context.server_context.control_link.mailboxes.len();
+        let on_demand = OnDemand::new(&context.settings);
         let mut control = Self {
             traces: Arc::clone(&context.server_context.traces.initial),
             context,
@@ -245,6 +254,8 @@ impl ControlThread {
             change_count: 0,
             retiring: Vec::new(),
             index_requests: Vec::new(),
+            is_listing: false,
+            on_demand,
             scan_at: None,
             trim_at: None,
             shards_running: shards,
@@ -257,6 +268,7 @@ impl ControlThread {
             surroundings,
         };
         control.scan_at = control.next_scan_at();
+        control.handle_started();
         control
     }
 
@@ -321,6 +333,7 @@ impl ControlThread {
             ControlMessage::Shard(ControlEvent::Ordered(order, reply)) => self.handle_order(order, reply),
             ControlMessage::Shard(ControlEvent::Changed(number)) => self.handle_change_applied(number),
             ControlMessage::Shard(ControlEvent::Released(handle)) => self.handle_released(handle),
+            ControlMessage::Shard(ControlEvent::Wanted(name, reply)) => self.handle_wanted(name, reply),
             ControlMessage::Shard(ControlEvent::TraceOrdered(order, reply)) => self.handle_trace_order(&order, reply),
             ControlMessage::Signal(signal) => self.handle_signal(signal),
             ControlMessage::Failed => {
@@ -411,6 +424,7 @@ impl ControlThread {
         retired: Vec<(String, VersionRecord)>,
         replies: Vec<ControlReply>,
     ) {
+        self.show_cache();
         self.change_count += 1;
         let number = self.change_count;
         let overview = Self::overview(&self.models);

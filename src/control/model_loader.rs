@@ -271,6 +271,7 @@ impl ModelLoader {
                 model: Arc::new(EnsembleModel),
                 choice,
                 took,
+                files_size: 0,
                 registration: None,
                 run_limit: None,
             });
@@ -452,7 +453,7 @@ impl ModelLoader {
             Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
             Some(GpuEngine::Plan(_)) | None => Some(self.engines.choose(spec)?),
         };
-        let (model, choice, hashed) = threads::enter(1, |threads: &Threads| {
+        let (model, choice, hashed, files_size) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
             let hashed = self.hash_files((source, directory), (spec, version), &pinned);
@@ -482,7 +483,7 @@ impl ModelLoader {
             }
             let bound_by = placement::bound_by(spec, &self.settings);
             let choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
-            Ok::<_, Error>((model, choice, hashed))
+            Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
@@ -501,7 +502,7 @@ impl ModelLoader {
         }
         self.identify(&mut spec, |spec| hashed.and_then(|hashed| hashed.identity(source, spec, version, &with)));
         let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);
-        Ok(LoadedVersion { spec, configured, version, model, choice, took, registration, run_limit })
+        Ok(LoadedVersion { spec, configured, version, model, choice, took, files_size, registration, run_limit })
     }
 }
 
@@ -560,6 +561,7 @@ fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) 
         model: Arc::new(EnsembleModel),
         choice: PlacementChoice::new(InstanceSite::Worker, "it is not loaded"),
         took: Duration::ZERO,
+        files_size: 0,
         registration: None,
         run_limit,
     }

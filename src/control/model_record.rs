@@ -55,6 +55,8 @@ pub struct ModelRecord {
     pub is_invalid: bool,
     /// Whether it was loaded by itself, and not only as a step of an ensemble.
     pub is_requested: bool,
+    /// Whether it comes when it is asked for, and goes when others need its room.
+    pub is_on_demand: bool,
     /// What the host of the server knows it as, where it serves from the host's path.
     pub hosted: Option<Arc<HostedModel>>,
     /// The host's directory that it was loaded from, by itself or as a step of an ensemble there.
@@ -75,6 +77,8 @@ pub struct VersionRecord {
     pub mark: u64,
     /// How long its load took.
     pub took: Duration,
+    /// Bytes of its files.
+    pub files_size: u64,
     /// The files that a client uploaded for it: removed with the last version that uses them.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
@@ -194,6 +198,7 @@ impl ModelRecord {
             failure: self.failure.clone(),
             loading: self.loading.clone(),
             is_no_model: self.is_no_model,
+            is_on_demand: self.is_on_demand,
             loads: self.loads,
             hosted: self.hosted.clone(),
         }

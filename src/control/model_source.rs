@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::control::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
+use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
@@ -51,6 +52,9 @@ impl ModelSource {
         let repository =
             RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
         let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
+        if let Some(only) = lone_model(path, &listing, settings) {
+            return Self::open(&only, settings);
+        }
         let kind = match (listing.is_model(), listing.lone_onnx_file()) {
             (true, _) => SourceKind::Directory(path.to_path_buf()),
             (false, Some(file)) => SourceKind::File(path.join(file), path.join(file)),
@@ -200,6 +204,19 @@ pub fn has_backend_file(settings: &Settings) -> impl Fn(&str, &str) -> bool + '_
     |backend, file| settings.backend_directory.join(backend).join(file).is_file()
 }
 
+/// The only model of a repository, where `--model-name` says what it is called.
+fn lone_model(path: &Path, listing: &Listing, settings: &Settings) -> Option<PathBuf> {
+    settings.model_name.as_ref()?;
+    if listing.is_model() || listing.lone_onnx_file().is_some() {
+        return None;
+    }
+    let mut found = listing.find_models().models;
+    let only = path.join(found.pop().filter(|_| found.is_empty())?.name);
+    // Nothing outside the repository is read, whatever a link in it says.
+    let is_beneath = only.canonicalize().ok()?.starts_with(path.canonicalize().ok()?);
+    is_beneath.then_some(only)
+}
+
 /// `--model-name` with a repository: what to do depends on what is in it.
 fn misplaced_name(path: &Path, listing: &Listing) -> Error {
     let found = listing.find_models().models;
@@ -264,10 +281,10 @@ fn directory_model(
     };
     match (&settings.model_name, configured) {
         (Some(name), Some((notation, configured))) if *name != configured => {
-            return Err(Error::invalid(format!(
-                "--model-name={name}, but {} names the model '{configured}': remove one of them",
-                notation.filename()
-            )));
+            let filename = notation.filename();
+            log::info(&format!("the model that {filename} calls '{configured}' is served as '{name}' (--model-name)"));
+            model.name.clone_from(name);
+            model.is_renamed = true;
         }
         (Some(name), _) => model.name.clone_from(name),
         (None, Some((_, configured))) => model.name = configured,

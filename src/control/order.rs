@@ -167,6 +167,10 @@ impl ControlThread {
                 namesakes = others;
                 (ModelOrigin::Requested(load), reply)
             }
+            PendingAction::LoadWanted => {
+                let load = LoadOrder { name: name.clone(), ..LoadOrder::default() };
+                (ModelOrigin::Requested(Box::new(load)), None)
+            }
             PendingAction::LoadDependency(root) => {
                 let place = root.map(LoadPlace::Beside).unwrap_or_default();
                 let load = LoadOrder { name: name.clone(), place, ..LoadOrder::default() };
@@ -214,7 +218,9 @@ impl ControlThread {
     /// A load has found a model that was not known: the index shows it from now on.
     pub(super) fn handle_model_found(&mut self, name: String, progress: Arc<LoadProgress>) {
         if self.busy.contains_key(&name) && !self.models.contains_key(&name) {
-            self.models.entry(name).or_default().loading = Some(progress);
+            let is_on_demand = self.is_on_demand(&name);
+            let model = self.models.entry(name).or_default();
+            (model.loading, model.is_on_demand) = (Some(progress), is_on_demand);
             self.publish_overview();
         }
     }
@@ -243,11 +249,13 @@ impl ControlThread {
             model.loading = None;
         }
         let mut uploaded_files = None;
+        let is_on_demand = self.on_demand.is_some();
         if let Some(found) = found {
             let model = self.models.entry(name.clone()).or_default();
             (model.origin, model.mark, model.is_uploaded) = (found.origin, found.mark, found.is_uploaded);
             (model.loading, model.is_gone) = (None, false);
             model.is_requested |= is_requested;
+            model.is_on_demand = is_on_demand && !model.is_requested;
             model.loads.time += took;
             uploaded_files = found.uploaded_files;
             if outcome.is_ok() {
@@ -260,8 +268,12 @@ impl ControlThread {
             let (next, load) = namesakes.remove(0);
             rest = Some((next, load, if outcome.is_ok() { reply.take() } else { None }));
         }
+        let (waits, outcome) = self.settle_wants(&name, is_requested, outcome);
         match outcome {
-            Ok((ready, changes)) => self.replace_versions(&name, (ready, uploaded_files), &changes, reply),
+            Ok((ready, changes)) => {
+                let replies = reply.into_iter().chain(waits).collect();
+                self.replace_versions(&name, (ready, uploaded_files), &changes, replies);
+            }
             Err(failure) => {
                 drop(uploaded_files);
                 self.handle_failure(&name, &failure, reply);
@@ -290,7 +302,7 @@ impl ControlThread {
         name: &str,
         (ready, uploaded_files): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
         changes: &VersionChanges,
-        reply: Option<ControlReply>,
+        replies: Vec<ControlReply>,
     ) {
         let Some(model) = self.models.get_mut(name) else { return };
         model.shared = (!model.is_uploaded).then_some(model.mark.shared);
@@ -300,11 +312,18 @@ impl ControlThread {
         }
         let mut retired = Self::retire_versions(model, name, &changes.retired);
         let mut added = Vec::with_capacity(ready.len());
-        for ReadyVersion { served, handles, worker_group, cores, took } in ready {
+        for ReadyVersion { served, handles, worker_group, cores, took, files_size } in ready {
             let number = served.version;
             let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-            let version =
-                VersionRecord { served, worker_group, cores, mark, took, uploaded_files: uploaded_files.clone() };
+            let version = VersionRecord {
+                served,
+                worker_group,
+                cores,
+                mark,
+                took,
+                files_size,
+                uploaded_files: uploaded_files.clone(),
+            };
             if let Some(old) = model.serving.insert(number, version) {
                 retired.push((name.to_owned(), old));
             }
@@ -318,7 +337,8 @@ impl ControlThread {
             let numbers: Vec<_> = model.serving.keys().map(u64::to_string).collect();
             log::info(&format!("'{name}' serves version {}", numbers.join(", ")));
         }
-        self.publish(added, retired, reply.into_iter().collect());
+        self.publish(added, retired, replies);
+        self.handle_cached(name);
         if has_changed {
             self.revalidate_dependents(name);
         }
@@ -342,7 +362,7 @@ impl ControlThread {
 
     /// Unloads all versions of a model and, if asked for, of the composing models that nothing else uses. An
     /// unknown model counts as unloaded.
-    fn unload(&mut self, name: &str, reply: Option<ControlReply>, with_composing: bool) {
+    pub(super) fn unload(&mut self, name: &str, reply: Option<ControlReply>, with_composing: bool) {
         let mut names = vec![name.to_owned()];
         if with_composing {
             names.extend(self.only_for(name));
@@ -420,9 +440,13 @@ impl ControlThread {
 
     /// A client's index request. One listing of the repositories answers all requests that wait for it.
     fn start_listing(&mut self, only_ready: bool, reply: ControlReply) {
-        let is_first = self.index_requests.is_empty();
         self.index_requests.push((only_ready, reply));
-        if !is_first {
+        self.list_repositories();
+    }
+
+    /// Lists the repositories on a thread of its own, unless one does already.
+    pub(super) fn list_repositories(&mut self) {
+        if std::mem::replace(&mut self.is_listing, true) {
             return;
         }
         let context = Arc::clone(&self.context);
@@ -434,6 +458,8 @@ impl ControlThread {
 
     /// The repositories were listed: answers all waiting index requests.
     pub(super) fn handle_names_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
+        self.is_listing = false;
+        self.handle_listed(&names);
         let models = self.models.iter().map(|(name, model)| model.current_overview(name)).collect();
         let overview = RepositoryOverview::new(models);
         for (only_ready, reply) in self.index_requests.drain(..) {

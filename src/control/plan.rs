@@ -70,6 +70,8 @@ pub struct PlannedModel {
     pub placements: Vec<WorkerPlacement>,
     /// How long its load took.
     pub took: Duration,
+    /// Bytes of its files.
+    pub files_size: u64,
 }
 
 /// Where one worker thread runs.
@@ -185,10 +187,10 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
             (Placement::Worker(model_queue), producers.into_iter().map(Some).collect())
         }
     };
-    let (run, took) = (loaded.choice.run, loaded.took);
+    let (run, took, files_size) = (loaded.choice.run, loaded.took, loaded.files_size);
     let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
     let served = served.measured(run).limited(loaded.run_limit).with_latencies(&latencies(settings));
-    PlannedModel { served: Arc::new(served), producers, placements, took }
+    PlannedModel { served: Arc::new(served), producers, placements, took, files_size }
 }
 
 /// Which latencies the metrics have.
@@ -262,6 +264,7 @@ pub fn server_context(
             load: LoadBoard::default(),
             interval: settings.metrics_config.interval,
             latencies: latencies(settings),
+            model_cache: Default::default(),
             gpus: Arc::clone(gpus),
             custom: Arc::clone(custom),
             run_memory: Arc::clone(run_memory),
@@ -271,6 +274,8 @@ pub fn server_context(
         control_link: ControlLink {
             control: Arc::clone(control),
             requests: ControlRequests::default(),
+            model_wait: settings.model_cache.size_max.map(|_| settings.model_cache.wait),
+            waits: ControlRequests::default(),
             mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         },
         shared_memory: None,

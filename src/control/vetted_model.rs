@@ -51,6 +51,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
         self.model.handle_unload();
     }
 
+    fn process_size(&self) -> u64 {
+        self.model.process_size()
+    }
+
     fn refuses_while_lost(&self) -> bool {
         self.model.refuses_while_lost()
     }

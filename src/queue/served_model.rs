@@ -118,6 +118,24 @@ impl ServedModel {
         self.readiness.ask(&*self.loaded)
     }
 
+    /// When it last answered with outputs, in milliseconds since the Unix epoch; 0 if never.
+    pub fn answered_at(&self) -> u64 {
+        self.cells.iter().map(ModelCells::last_inference).max().unwrap_or(0)
+    }
+
+    /// Whether sequences of it are not over.
+    pub fn has_sequences(&self) -> bool {
+        match &self.placement {
+            Placement::Inline | Placement::Ensemble(_) => false,
+            Placement::Worker(model_queue) => model_queue.sequences().is_some_and(|counts| counts.active() > 0),
+        }
+    }
+
+    /// Bytes of memory that processes of its own have.
+    pub fn process_size(&self) -> u64 {
+        self.loaded.process_size()
+    }
+
     /// How many instances are lost and could not be recreated yet.
     pub fn lost(&self) -> usize {
         self.lost.load(Ordering::Relaxed)

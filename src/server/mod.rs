@@ -435,7 +435,7 @@ fn start_threads(
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
     watch_host(&context.settings, &context.loader, &context.server_context);
     let mut shards: Vec<Vec<_>> = context.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
-    for PlannedModel { served, producers, placements, took } in planned {
+    for PlannedModel { served, producers, placements, took, files_size } in planned {
         let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
         for (shard, producer) in shards.iter_mut().zip(producers) {
             shard.push((Arc::clone(&served), producer));
@@ -445,7 +445,8 @@ fn start_threads(
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
         let cores = placements.into_iter().map(|placement| placement.cores).collect();
         model.shared = Some(model.mark.shared);
-        model.serving.insert(number, VersionRecord { served, worker_group, cores, mark, took, uploaded_files: None });
+        let version = VersionRecord { served, worker_group, cores, mark, took, files_size, uploaded_files: None };
+        model.serving.insert(number, version);
     }
     for version in models.values_mut().flat_map(|model| model.serving.values_mut()) {
         version.took += version.worker_group.wait()?;

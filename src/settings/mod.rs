@@ -32,7 +32,7 @@ pub use crate::settings::tls::{PortTls, TlsSettings};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     ClientShm, Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings,
-    RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, TrialLoads,
+    ModelCacheSettings, RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, TrialLoads,
 };
 
 use std::ffi::OsString;
@@ -163,9 +163,10 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     if settings.model_name.is_some() && settings.repositories.len() > 1 {
         return Err("--model-name names one model, and there are several paths".to_owned());
     }
-    if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
+    if !settings.load_models.is_empty() && !settings.loads_when_asked() {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
     }
+    check_model_cache(&settings)?;
     let endpoints = [
         ("HTTP", settings.http),
         ("GRPC", settings.grpc),
@@ -185,6 +186,25 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
         }
     }
     Ok(settings)
+}
+
+/// Refuses what does not go with models that are loaded on demand.
+fn check_model_cache(settings: &Settings) -> Result<(), String> {
+    if settings.model_cache.size_max.is_none() {
+        return Ok(());
+    }
+    if settings.control_mode == ControlMode::Poll {
+        return Err(
+            "--model-cache-bytes-max loads models when they are asked for, and --model-control-mode=poll all of \
+                    them: give one of the two"
+                .to_owned(),
+        );
+    }
+    if settings.repository_rules.has_namespaces {
+        return Err("--model-cache-bytes-max finds a model by its name alone: it does not go with --model-namespacing"
+            .to_owned());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         names: &["load-model"],
         takes: Many("MODEL"),
         default: Absent,
-        help: "Load it at start, with --model-control-mode=explicit; may be given more than once; * for all",
+        help: "Load it at start, with --model-control-mode=explicit or --model-cache-bytes-max; may be given more than once; * for all",
         apply: |settings, value| {
             settings.load_models.push(value.to_owned());
             Ok(())
@@ -172,6 +172,21 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         default: Text("what the process may have"),
         help: "Bytes of memory that a trial of --trial-loads may take; a load that needs more fails",
         apply: |settings, value| set_count(settings.load_memory_bytes_max.get_or_insert_default(), value),
+    },
+    Flag {
+        names: &["model-cache-bytes-max"],
+        takes: One("BYTES"),
+        default: Text("models are loaded at start, or as --model-control-mode says"),
+        help: "Load models when they are first asked for, and keep so many bytes of them: the least recently used leaves \
+               for the next. Those that --load-model or a load request named stay",
+        apply: |settings, value| set_count(settings.model_cache.size_max.get_or_insert_default(), value),
+    },
+    Flag {
+        names: &["model-cache-wait-ms"],
+        takes: One("MILLISECONDS"),
+        default: Value("10000"),
+        help: "How long a request waits for its model to be loaded so; then it is refused with 503, and the load goes on",
+        apply: |settings, value| set(&mut settings.model_cache.wait, parse(value).map(Duration::from_millis)),
     },
     Flag {
         names: &["exit-on-error"],

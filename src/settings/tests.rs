@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-#[cfg(feature = "test-hooks")]
 use std::time::Duration;
 
 use super::*;
@@ -530,4 +529,19 @@ fn a_build_for_tests_reads_what_they_hold_back() {
     let refused = serve_with("m", &[("TRITONSERVER_DELAY_SCHEDULER", "x")]).unwrap_err();
     assert_eq!(refused, "TRITONSERVER_DELAY_SCHEDULER=x: expected a whole number");
     assert_eq!(serve("m").unwrap().foreign.test_hooks, TestHooks::default());
+}
+
+#[test]
+fn models_that_are_loaded_on_demand_go_with_no_other_way_to_find_them() {
+    let check = |line: &str, want: &str| assert_eq!(serve(line).unwrap_err(), want, "{line}");
+    let cached = "m --model-cache-bytes-max=1000";
+    check("m --model-cache-bytes-max=0", "--model-cache-bytes-max=0: must be greater than 0.");
+    let text = "--model-cache-bytes-max loads models when they are asked for, and --model-control-mode=poll all of them: \
+                give one of the two";
+    check(&format!("{cached} --model-control-mode=poll"), text);
+    let text = "--model-cache-bytes-max finds a model by its name alone: it does not go with --model-namespacing";
+    check(&format!("{cached} --model-namespacing=true"), text);
+    let settings = serve(&format!("{cached} --model-cache-wait-ms=7 --load-model=a")).unwrap();
+    assert_eq!(settings.model_cache, ModelCacheSettings { size_max: Some(1_000), wait: Duration::from_millis(7) });
+    assert!(settings.loads_when_asked() && settings.control_mode == ControlMode::None);
 }

@@ -65,6 +65,8 @@ pub struct Settings {
     pub load_timeout: Duration,
     /// Bytes of data that its process may have; as many as this process where it is not given.
     pub load_memory_bytes_max: Option<usize>,
+    /// Where models are loaded when they are first asked for; none where all are, or none, at start.
+    pub model_cache: ModelCacheSettings,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether the server listens before its models are loaded.
@@ -220,6 +222,21 @@ pub enum ControlMode {
     Explicit,
 }
 
+/// Models that are loaded when they are first asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelCacheSettings {
+    /// Bytes that they may take together; none where models are not loaded so.
+    pub size_max: Option<u64>,
+    /// How long a request waits for its model.
+    pub wait: Duration,
+}
+
+impl Default for ModelCacheSettings {
+    fn default() -> Self {
+        Self { size_max: None, wait: limits::MODEL_WAIT }
+    }
+}
+
 /// Which loads are tried in a process of their own first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialLoads {
@@ -363,6 +380,13 @@ pub struct RepositoryRules {
     pub has_namespaces: bool,
 }
 
+impl Settings {
+    /// Whether models are loaded when somebody asks for them, and at start only those that a flag names.
+    pub fn loads_when_asked(&self) -> bool {
+        self.control_mode == ControlMode::Explicit || self.model_cache.size_max.is_some()
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -391,6 +415,7 @@ impl Default for Settings {
             model_isolation: Isolation::None,
             load_timeout: limits::LOAD_TIMEOUT,
             load_memory_bytes_max: None,
+            model_cache: ModelCacheSettings::default(),
             exit_on_error: true,
             listens_first: false,
             strict_readiness: true,

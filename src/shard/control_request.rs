@@ -75,6 +75,15 @@ impl ControlRequests {
     }
 }
 
+impl ControlRequests {
+    /// Admits a request that waits for a model, if fewer than `count_max` do.
+    pub fn admit_wait(&self, count_max: usize) -> Option<(ControlReply, OneShotReceiver<Vec<IndexEntry>>)> {
+        let within = |have: usize| have.checked_add(1).filter(|sum| *sum <= count_max);
+        self.budget.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        Some(one_shot(ControlLease { budget: Arc::clone(&self.budget), size: 0, origin: None }))
+    }
+}
+
 impl Drop for ControlLease {
     fn drop(&mut self) {
         self.budget.count.fetch_sub(1, Ordering::Relaxed);
@@ -110,6 +119,10 @@ mod tests {
         assert!(error.text().contains("hold 268435456 bytes"), "{error}");
         drop(large);
         assert!(requests.admit(&load(200), None).is_ok());
+        assert_eq!(requests.budget.count.load(Ordering::Relaxed), 0);
+        let waiting: Vec<_> = (0..3).map_while(|_| requests.admit_wait(2)).collect();
+        assert_eq!((waiting.len(), requests.admit_wait(3).is_some()), (2, true));
+        drop(waiting);
         assert_eq!(requests.budget.count.load(Ordering::Relaxed), 0);
         assert_eq!(requests.budget.size.load(Ordering::Relaxed), 0);
     }

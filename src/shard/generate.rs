@@ -93,6 +93,7 @@ async fn infer(
     let GenerateMessage { path, is_coded, body: (body, mut memory), received, entry, trace, forwarded, .. } = message;
     let sequence_field = message.sequence_field;
     entry.note_asked(path.name, path.version, "");
+    shard.want(path.name, None).await?;
     let arrival = Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None };
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX && !is_coded {

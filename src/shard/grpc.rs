@@ -20,6 +20,7 @@ use crate::protocol::check;
 use crate::protocol::grpc::encode::FramedParts;
 use crate::protocol::grpc::message::UNREADABLE;
 use crate::protocol::grpc::repository::RepositoryRpc;
+use crate::protocol::grpc::service::ControlRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::orca;
 use crate::protocol::policy::{self, ForwardedFields};
@@ -242,7 +243,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             outcome
         }
         Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),
-        Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
+        Rpc::Control(rpc) => control(&shard, rpc, &message, deadline).await.map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::TraceSetting => trace_setting(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::SharedMemory(kind, action) => regions(&shard, (kind, action), &message).await.map(|answer| (answer, None)),
@@ -266,6 +267,18 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         }
     }
     drop(front_trace);
+}
+
+async fn control(
+    shard: &Rc<Shard>,
+    rpc: ControlRpc,
+    message: &[u8],
+    deadline: Option<Instant>,
+) -> Result<Bytes, Error> {
+    if let Some(name) = rpc.wanted_model(message) {
+        shard.want(&name, deadline).await?;
+    }
+    service::answer(rpc, message, &**shard)
 }
 
 async fn model_ready(shard: &Shard, message: &[u8]) -> Result<Bytes, Error> {
@@ -385,6 +398,7 @@ async fn infer(
     (trace, entry): (Option<Rc<FrontTrace>>, &AccessEntry),
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
     let message = compression::plain_message(shard, coding, message, &mut memory).await?;
+    shard.want_of(&message, deadline).await?;
     let mut ahead: DecodedAhead = None;
     if message.len() > TYPED_INLINE_MAX {
         ahead = Box::pin(decode_typed_ahead(shard, &message, &mut memory, grpc::decode::decode)).await?;

@@ -61,6 +61,8 @@ pub enum ControlEvent {
     Changed(u64),
     /// A shard has released a model version: none of its requests waits for an answer there.
     Released(ModelHandle),
+    /// A request waits for the model of this name, which does not serve.
+    Wanted(String, ControlReply),
     /// A client's change of the trace settings.
     TraceOrdered(TraceOrder, TraceReply),
 }

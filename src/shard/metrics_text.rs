@@ -54,6 +54,7 @@ async fn text(shard: &Shard) -> String {
     metrics::encode_build(&mut text);
     let connections_max = shard.server_context.connection_limits.connections_max;
     metrics::encode_connections_max(&mut text, connections_max.saturating_mul(shards.len()));
+    metrics::encode_model_cache(&mut text, &sources.model_cache, &shards);
     metrics::encode_memory(&mut text, &shard.server_context.memory.board, &shards);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());

@@ -35,6 +35,7 @@ pub mod model_table;
 pub mod nested;
 pub mod nested_queue;
 pub mod offload;
+mod on_demand;
 pub mod readiness;
 pub mod receive_budget;
 mod refusal_run;

@@ -154,6 +154,11 @@ impl ModelTable {
         versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
     }
 
+    /// Whether any version of a model serves.
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.borrow().contains_key(name)
+    }
+
     /// The serving versions of a model in ascending order, as Triton lists them.
     pub fn versions(&self, name: &str) -> Vec<u64> {
         let by_name = self.by_name.borrow();

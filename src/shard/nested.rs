@@ -86,6 +86,8 @@ async fn unless_cancelled<T>(state: &CallState, work: impl Future<Output = Resul
 async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, Error> {
     let received = clock::now();
     let deadline = call.details.deadline;
+    // Why it does not come is told as of any model that is not ready.
+    let _ = shard.want(&call.model, deadline).await;
     let (model, request) = prepare(shard, call)
         .map_err(|error| error.with_prefix(&format!("Model {} - Error when running inference: ", call.model)))?;
     let spec = Arc::clone(&model.served().spec);

@@ -21,6 +21,9 @@ impl Shard {
     /// Whether a model version is ready; without a version, the one that a request would get. A model that is unknown
     /// or does not serve is not.
     pub async fn is_told_ready(&self, name: &str, version: Option<u64>) -> bool {
+        if self.want(name, None).await.is_err() {
+            return false;
+        }
         match self.models.find(name, version) {
             Ok(model) => self.is_ready_by_its_code(&model).await,
             Err(_) => false,

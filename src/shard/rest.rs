@@ -22,7 +22,7 @@ use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::orca::{self, LoadFormat};
 use crate::protocol::path::decode_names;
-use crate::protocol::policy;
+use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
 use crate::protocol::rest::{self, openapi, server, statistics};
 use crate::protocol::route::{
@@ -127,7 +127,10 @@ pub async fn handle_message(
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
         Ok(Route::Metrics) => Ok(metrics_text::reply(shard).await),
         Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
-        Ok(route) => answer(shard, route),
+        Ok(route) => match wanted_model(&route) {
+            Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),
+            None => answer(shard, route),
+        },
         Err(error) => Err(error),
     };
     Some(outcome.unwrap_or_else(|error| {
@@ -155,8 +158,7 @@ async fn run_generate(
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
     let sequence_field = asked.sequence_id;
     let trace = open_trace(shard, http_trace, received, fields);
-    let policy = &shard.server_context.policy.http;
-    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields));
+    let forwarded = forwarded(shard, fields);
     let message = GenerateMessage {
         path,
         is_coded,
@@ -176,6 +178,12 @@ async fn run_generate(
             reply
         })
     })
+}
+
+/// The header fields of a request that go on to its model.
+fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
+    let policy = &shard.server_context.policy.http;
+    policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields))
 }
 
 /// The reply that tells of an error.
@@ -319,6 +327,12 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
     let follows_triton = shard.server_context.service.follows_triton;
+    match shard.want(path.name, None).await {
+        // Not there: said below as of any other.
+        Ok(()) => {}
+        Err(error) if error.code() == Code::NotFound => {}
+        Err(_) => return Ok(model_ready_reply(path, follows_triton, false)),
+    }
     let is_ready = match shard.models.find(path.name, path.version) {
         Ok(model) => shard.is_ready_by_its_code(&model).await,
         // It is loading, failed to load or was unloaded.
@@ -326,11 +340,23 @@ async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error>
         Err(_) if follows_triton => false,
         Err(error) => return Err(error),
     };
-    Ok(if follows_triton {
+    Ok(model_ready_reply(path, follows_triton, is_ready))
+}
+
+fn model_ready_reply(path: ModelPath<'_>, follows_triton: bool, is_ready: bool) -> Reply {
+    if follows_triton {
         server::bare_model_ready_reply(is_ready)
     } else {
         server::model_ready_reply(path.name, is_ready)
-    })
+    }
+}
+
+/// The model whose configuration or metadata a route asks for.
+const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
+    match route {
+        Route::ModelConfig(path) | Route::ModelMetadata(path) => Some(path.name),
+        _ => None,
+    }
 }
 
 async fn infer(
@@ -342,14 +368,14 @@ async fn infer(
 ) -> Result<Reply, Error> {
     let asked = AskedFields::read(fields, front_end);
     entry.note_asked(path.name, path.version, "");
+    shard.want(path.name, None).await?;
     if asked.coding != ContentCoding::Identity {
         shard.models.find(path.name, path.version)?;
         body = plain_body(shard, &asked, body, &mut memory).await?;
     }
     let load_format = asked.load_format_of(shard);
     let accepted = AcceptedCoding::from_fields(asked.accepts);
-    let policy = &shard.server_context.policy.http;
-    let forwarded = policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields));
+    let forwarded = forwarded(shard, fields);
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX
         && let Ok(length) = front_end.header_length(asked.header_length, body.len())

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ReloadCells, ShardCells, TlsBoard};
+use crate::metrics::{
+    GpuBoard, HostCells, LatencyOptions, LoadBoard, ModelCacheCells, ReloadCells, ShardCells, TlsBoard,
+};
 use crate::policy::{ClientPolicy, ConnectionTimeouts, ConsoleRules, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::FrontEnds;
@@ -186,6 +188,8 @@ pub struct MetricsSources {
     pub interval: Duration,
     /// Which latencies are shown.
     pub latencies: LatencyOptions,
+    /// The models that are loaded on demand.
+    pub model_cache: ModelCacheCells,
     /// Figures of the GPUs.
     pub gpus: Arc<GpuBoard>,
     /// What models count by themselves.
@@ -200,6 +204,10 @@ pub struct ControlLink {
     pub control: ControlSender,
     /// Bounds the control requests of clients.
     pub requests: ControlRequests,
+    /// How long a request waits for a model that is loaded on demand; none where none are.
+    pub model_wait: Option<Duration>,
+    /// Bounds the requests that do.
+    pub waits: ControlRequests,
     /// From the control thread: one mailbox per shard.
     pub mailboxes: Box<[ShardMailbox]>,
 }

@@ -185,7 +185,7 @@ impl StreamInfer {
                 Ok(NextMessage::Message(message)) => {
                     let memory = self.link.take_memory(self.stream);
                     let coding = self.link.coding(self.stream);
-                    if coding.is_some() || large_typed(&message).is_some() {
+                    if coding.is_some() || large_typed(&message).is_some() || self.shard.is_wanted_by(&message) {
                         let shard = Rc::clone(&self.shard);
                         self.preparing = Some(Box::pin(prepare(shard, coding, message, memory)));
                         continue;
@@ -411,7 +411,10 @@ async fn prepare(
     mut memory: ReceiveReservation,
 ) -> Result<PreparedMessage, Error> {
     let message = compression::plain_message(&shard, coding, message, &mut memory).await?;
-    let ahead = decode_typed_ahead(&shard, &message, &mut memory, grpc::decode::decode_streamed).await;
+    let ahead = match shard.want_of(&message, None).await {
+        Ok(()) => decode_typed_ahead(&shard, &message, &mut memory, grpc::decode::decode_streamed).await,
+        Err(error) => Err(error),
+    };
     Ok(PreparedMessage { message, memory, ahead })
 }
 

@@ -63,6 +63,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
             load: Default::default(),
             interval: Duration::from_secs(1),
             latencies: Default::default(),
+            model_cache: Default::default(),
             gpus: Arc::default(),
             custom: CustomMetrics::new(Vec::new()),
             run_memory: Arc::default(),
@@ -72,6 +73,8 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
         control_link: ControlLink {
             control,
             requests: ControlRequests::default(),
+            model_wait: None,
+            waits: ControlRequests::default(),
             mailboxes: (0..shards).map(|_| Default::default()).collect(),
         },
         shared_memory: None,

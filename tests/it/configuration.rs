@@ -139,8 +139,16 @@ fn a_file_or_a_models_own_directory_is_served_without_a_configuration() {
     let metadata = http::get(server.http(), "/v2/models/iris").unwrap().body;
     let metadata: Value = serde_json::from_slice(&metadata).unwrap();
     assert_eq!(metadata["versions"], json!(["7"]));
-    let refused = shown(&mounted, &["--model-name=other"]).unwrap_err();
-    assert_eq!(refused, "error: --model-name=other, but config.json names the model 'iris': remove one of them\n");
+    let server = Server::deuteron(&mounted, &["--model-name=other"]);
+    doubles(&server, "other");
+    assert!(server.log().contains("the model that config.json calls 'iris' is served as 'other'"), "{}", server.log());
+    // The only model of a repository, by another name than its directory and its configuration have.
+    let repository = folder.path().join("repository");
+    fs::create_dir(&repository).unwrap();
+    fs::rename(&mounted, repository.join("iris")).unwrap();
+    let server = Server::deuteron(&repository, &["--model-name=other"]);
+    doubles(&server, "other");
+    assert_eq!(http::get(server.http(), "/v2/models/iris").unwrap().status, 404);
     let refused = shown(folder.path().join("none.onnx").as_path(), &[]).unwrap_err();
     assert!(refused.contains("cannot open the model repository") && refused.contains("none.onnx"), "{refused}");
 }

@@ -54,6 +54,7 @@ mod kubernetes;
 mod large_json;
 mod load_trials;
 mod logging;
+mod many_models;
 mod memory_limit;
 mod memory_slope;
 mod metrics;

@@ -110,10 +110,16 @@ def modelcar(stage):
 def mistaken_pods(stage):
     named = stage.folder / "named"
     copied(DIGITS, named, "1", "config.pbtxt", "labels.txt")
+    renamed = stage.pod(service_named("other"), named)
+    kubelet = Kubelet(renamed)
+    try:
+        kubelet.start()
+        answers_by_name(renamed, "other")
+    finally:
+        kubelet.kill()
     empty = stage.folder / "nothing"
     empty.mkdir()
     cases = {
-        "names the model 'digits'": stage.pod(service_named("other"), named),
         "is a repository of the models 'digits', 'identity', 'slow'": stage.pod(
             service_named("other"), repository(stage.folder / "several")
         ),

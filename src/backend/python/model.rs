@@ -51,6 +51,8 @@ struct LoadedPythonModel {
     starter: ProcessStarter,
     /// Whether the model has `is_ready`.
     has_opinion: AtomicBool,
+    /// Bytes of memory that its processes had when they had started.
+    process_size: u64,
     instances: Arc<Mutex<InstancePool>>,
 }
 
@@ -164,13 +166,14 @@ impl Backend for PythonBackend {
             mode: StartMode::Serve,
         };
         let (started, capabilities) = starter.start_all()?;
+        let process_size = started.iter().map(|instance| instance.process.memory()).sum();
         let mut pool = InstancePool::default();
         for instance in started {
             pool.inboxes.push(Arc::downgrade(&instance.inbox));
             pool.ready_made.insert(instance.name.to_string(), instance);
         }
         let has_opinion = AtomicBool::new(capabilities.has_is_ready);
-        Ok(Box::new(LoadedPythonModel { starter, has_opinion, instances: Arc::new(Mutex::new(pool)) }))
+        Ok(Box::new(LoadedPythonModel { starter, has_opinion, process_size, instances: Arc::new(Mutex::new(pool)) }))
     }
 }
 
@@ -210,6 +213,10 @@ impl LoadedModel for LoadedPythonModel {
 
     fn handle_unload(&self) {
         self.starter.context.handle_unload();
+    }
+
+    fn process_size(&self) -> u64 {
+        self.process_size
     }
 
     fn refuses_while_lost(&self) -> bool {

@@ -78,6 +78,12 @@ impl PythonProcess {
         self.state.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
+    /// Bytes of memory that it has: its own, and its part of what it shares with others; 0 where the system does not tell.
+    pub fn memory(&self) -> u64 {
+        let told = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap_or_default();
+        proportional_size(&told)
+    }
+
     /// Readable once the process has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.state.pidfd.as_fd()
@@ -219,6 +225,13 @@ pub(super) fn cpu_set(cores: &[usize]) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
     (set.count() > 0).then_some(set)
+}
+
+/// The bytes of `Pss` in a `smaps_rollup` of the kernel, which counts in kB.
+fn proportional_size(told: &str) -> u64 {
+    let line = told.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kilobytes = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0).saturating_mul(1_024)
 }
 
 fn set_affinity(pid: Pid, set: &CpuSet) {

@@ -113,6 +113,8 @@ pub struct ModelOverview {
     /// Whether what was found is no model: a directory without a configuration and without versions, or a name that
     /// several repositories have. The server is ready without it, as Triton's is without what it could not poll.
     pub is_no_model: bool,
+    /// Whether it is loaded when it is asked for, and leaves when others need its room: the server is ready without it.
+    pub is_on_demand: bool,
     /// Counts of its loads.
     pub loads: LoadCounts,
     /// What the host of the server knows it as, where it was loaded from the host's path.
@@ -222,6 +224,10 @@ impl RepositoryOverview {
         }
         let unknown = |rest: &str| format!("Request for unknown model: '{name}' {rest}");
         let Some(model) = self.find(name) else { return Error::not_found(unknown("is not found")) };
+        if model.is_on_demand && !model.is_serving() {
+            // It left between the load that this request has waited for and now.
+            return Error::unavailable(format!("model '{name}' is not loaded at the moment; try again"));
+        }
         match version {
             None => Error::not_found(unknown("has no available versions")),
             Some(version) if model.versions.iter().any(|have| have.version == version) => {
@@ -266,7 +272,10 @@ impl ModelOverview {
     }
 
     fn is_ready(&self) -> bool {
-        if self.is_no_model || self.versions.iter().any(|version| version.state == VersionState::Ready) {
+        if self.is_no_model
+            || self.is_on_demand
+            || self.versions.iter().any(|version| version.state == VersionState::Ready)
+        {
             return true;
         }
         self.is_unloaded()

@@ -206,6 +206,17 @@ pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> 
     }
 }
 
+impl ControlRpc {
+    /// The model whose configuration or metadata a message asks for. What cannot be read is told by [`answer`].
+    pub fn wanted_model(self, message: &[u8]) -> Option<String> {
+        match self {
+            Self::ModelConfig => read::<proto::ModelConfigRequest>(message).ok().map(|request| request.name),
+            Self::ModelMetadata => read::<proto::ModelMetadataRequest>(message).ok().map(|request| request.name),
+            _ => None,
+        }
+    }
+}
+
 /// The framed response of `Check` and `Watch`. The same for any service name, as in Triton: probes written for it
 /// send arbitrary names.
 ///

@@ -55,6 +55,7 @@ pages! {
     it_is_installed: "install.md",
     kubernetes_places_servers: "kubernetes.md",
     mistakes_are_told: "errors.md",
+    models_come_when_they_are_asked_for: "many-models.md",
     python_models_are_served: "python-models.md",
     sequences_are_served: "sequences.md",
     servers_are_counted: "capacity.md",
