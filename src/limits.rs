@@ -360,6 +360,27 @@ pub const HEADER_PATTERN_SIZE_MAX: usize = 64 * 1024;
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Features of a tree model: each row is copied, and a tensor of one row stays far below any request's bound.
+pub const TREE_FEATURES_MAX: usize = 1 << 24;
+/// Nodes of a tree model, 12 bytes each: three gigabytes. The largest forests that people train have a hundredth of it.
+pub const TREE_NODES_MAX: usize = 1 << 28;
+/// Scores of a row of a tree model: one for each class of each target.
+pub const TREE_OUTPUTS_MAX: usize = 65_536;
+/// Values of the leaves of a tree model, 8 bytes each.
+pub const TREE_LEAF_VALUES_MAX: usize = 1 << 29;
+/// Values in a file of XGBoost outside of arrays of numbers: over 20 for each tree, so that 200,000 trees fit. Each becomes
+/// much larger in memory than it is in the file.
+pub const TREE_VALUES_MAX: usize = 1 << 22;
+/// Steps down a tree before a look at whether all ways that are walked at once have ended: a look costs about a step.
+pub const TREE_STEPS_TOGETHER: u32 = 4;
+/// Steps of a row through all trees, by their depths, up to which a tree model may run on a shard: half a millisecond at
+/// most. The time that a row of zeros takes says nothing of other rows' ways.
+pub const TREE_INLINE_STEPS_MAX: usize = 200_000;
+/// Bytes of the rows that pass a tree model's trees together: they and a tree stay in the nearest cache.
+pub const TREE_BLOCK_SIZE: usize = 16 * 1024;
+/// `max_batch_size` of a tree model whose configuration sets none: a request of so many rows takes well below
+/// `INLINE_LONGEST_MAX`.
+pub const TREE_ROWS_DEFAULT: u16 = 256;
 /// External data files of one ONNX model: exporters write one in all, or one for each layer.
 pub const EXTERNAL_FILES_MAX: usize = 16_384;
 /// Nesting depth of graphs in an ONNX file (the branches of `If`, the bodies of `Loop`).

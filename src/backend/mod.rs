@@ -23,6 +23,7 @@ pub mod run_watch;
 pub mod stateful;
 pub mod text;
 pub mod threads;
+pub mod trees;
 
 #[cfg(test)]
 pub(crate) mod onnx_builder;
@@ -35,6 +36,7 @@ pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::{Rten, RunMemory};
 pub use self::run_watch::{RunObserver, RunWatch, RunWatches};
 pub use self::threads::Threads;
+pub use self::trees::Fil;
 pub use crate::backend::builtin::accumulate::Accumulate;
 pub use crate::backend::builtin::decoupled::Decoupled;
 pub use crate::backend::builtin::identity::Identity;

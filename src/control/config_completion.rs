@@ -17,6 +17,7 @@ use crate::model::config::{CompletionRules, ConfigDraft, namespace_label};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
+use crate::model::trees;
 use crate::model::{ModelSpec, PythonModel};
 use crate::settings::{Compat, Settings};
 
@@ -99,9 +100,22 @@ impl ConfigCompletion<'_> {
             }
             None => None,
         };
+        let rules = completion_rules(self.settings, draft.backend());
+        let trees = match draft.tree_filename_to_complete().filter(|_| rules.is_on) {
+            Some(file) => {
+                let path = format!("{}/{file}", directory.version_path(version));
+                let bytes = source.read(&path, MODEL_SIZE_MAX).map_err(|error| with_files(&error, file, directory))?;
+                let model = trees::decode(&bytes, None);
+                Some(model.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", draft.name())))?)
+            }
+            None => None,
+        };
         let states = read_states(source, directory, draft)?;
         let draft = draft.clone().with_state_files(states);
-        let rules = completion_rules(self.settings, draft.backend());
+        let draft = match &trees {
+            Some(model) => draft.with_trees(model, rules),
+            None => draft,
+        };
         let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
         if spec.is_cached && !self.settings.cache.is_on() {
             let name = &spec.name;

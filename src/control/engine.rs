@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gpu::Gpus;
 use crate::backend::{
-    Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
+    Accumulate, Backend, Decoupled, Fil, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
 };
 use crate::control::config_completion::{PythonEngine, no_python};
 use crate::control::onnxruntime_library::{self, LibrarySearch};
@@ -97,6 +97,7 @@ impl Engines {
         }
         match spec.backend.as_str() {
             "dyna_sequence" => return Ok(&Accumulate::ById),
+            "fil" => return Ok(&Fil),
             "identity" => return Ok(&self.identity),
             "iterative_sequence" => return Ok(&self.iterative),
             "repeat" => return Ok(&Decoupled::Repeat),

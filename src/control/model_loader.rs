@@ -366,7 +366,7 @@ impl ModelLoader {
     /// Refuses a model file that does not fit into the memory before it is read. One that is not there is told later.
     fn check_file(&self, location: ModelLocation<'_>, opened: &OpenedConfig, version: u64) -> Result<(), Error> {
         let ModelLocation { source, directory } = location;
-        let Some(name) = opened.draft.onnx_filename() else { return Ok(()) };
+        let Some(name) = opened.draft.onnx_filename().or_else(|| opened.draft.tree_filename()) else { return Ok(()) };
         let path = format!("{}/{name}", directory.version_path(version));
         let size = source.repository.open_file(&path).and_then(|file| file.metadata()).map_or(0, |known| known.len());
         process_memory::check_files(&directory.name, size, &self.settings)

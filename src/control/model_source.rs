@@ -12,6 +12,7 @@ use crate::limits::CONFIG_SIZE_MAX;
 use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
+use crate::model::platform::is_tree_filename;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
 use crate::settings::Settings;
 
@@ -251,9 +252,11 @@ fn file_model(
     let (Some(stem), Some(filename)) = (stem, filename) else {
         return Err(Error::invalid(format!("the name of '{}' is not UTF-8", given.display())));
     };
-    if given.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("onnx")) {
+    let is_onnx = given.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+    if !is_onnx && !is_tree_filename(&filename) {
         return Err(Error::invalid(format!(
-            "the name of '{}' does not end in .onnx: give an ONNX file or a directory",
+            "the name of '{}' does not end in .onnx or as tree models do (.json, .ubj, .model, .txt, .tl): give such a \
+             file or a directory",
             given.display()
         )));
     }

@@ -47,6 +47,9 @@ impl PinnedFiles {
             let stamp = source.repository.stamp(&path);
             return Ok(Self { stamps: vec![(path, stamp)], ..Self::none() });
         }
+        if let Some(name) = draft.tree_filename() {
+            return Self::of_trees(source, &format!("{directory}/{name}"));
+        }
         let Some(name) = draft.onnx_filename() else { return Ok(Self::none()) };
         let path = format!("{directory}/{name}");
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
@@ -76,6 +79,14 @@ impl PinnedFiles {
         };
         let depends_on_values = depends_on_values(&bytes);
         Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, files_size, stamps })
+    }
+
+    /// Of a tree model, which is one file.
+    fn of_trees(source: &ModelSource, path: &str) -> Result<Self, Error> {
+        let opened = source.repository.open_file(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (files_size, file) = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
+        let stamps = vec![(path.to_owned(), source.repository.stamp(path))];
+        Ok(Self { file: Some(file), depends_on_values: false, files_size, stamps })
     }
 
     /// Of a model without a file, or with files of its own.

@@ -9,10 +9,32 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
 
-/// The built-in backends, which are those of Triton's tests: `identity` returns its inputs, the `sequence` ones
-/// add up the inputs of a sequence, `repeat` and `square` send any number of responses to a request.
-pub const BUILT_IN_BACKENDS: [&str; 6] =
-    ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
+/// The backend of tree models: Triton's Forest Inference Library.
+pub const FIL_BACKEND: &str = "fil";
+
+/// The backends that are built in beside those of ONNX and Python: `fil` runs tree models. The others are those of
+/// Triton's tests: `identity` returns its inputs, the `sequence` ones add up the inputs of a sequence, `repeat` and
+/// `square` send any number of responses to a request.
+pub const BUILT_IN_BACKENDS: [&str; 7] =
+    ["dyna_sequence", FIL_BACKEND, IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
+
+/// The files of tree models and the `model_type` of each: Triton's names, and behind them those that people give.
+pub const TREE_FILES: [(&str, &str); 7] = [
+    ("xgboost.json", "xgboost_json"),
+    ("xgboost.ubj", "xgboost_ubj"),
+    ("xgboost.model", "xgboost"),
+    ("model.txt", "lightgbm"),
+    ("checkpoint.tl", "treelite_checkpoint"),
+    ("model.ubj", "xgboost_ubj"),
+    ("model.json", "xgboost_json"),
+];
+
+/// Whether a file's name ends as those of tree models do.
+pub fn is_tree_filename(name: &str) -> bool {
+    let end = name.rsplit_once('.').map_or("", |(_, end)| end);
+    ["json", "model", "tl", "txt", "ubj"].iter().any(|known| end.eq_ignore_ascii_case(known))
+}
+
 /// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 

@@ -6,10 +6,12 @@ use crate::error::Error;
 use crate::model::config::GpuSupport;
 use crate::model::config::Notation;
 use crate::model::config::sequence_batching;
+use crate::model::config::trees;
 use crate::model::config::write;
 use crate::model::datatype;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::platform::ENSEMBLE_PLATFORM;
+use crate::model::platform::FIL_BACKEND;
 use crate::model::platform::ONNX_BACKEND;
 use crate::model::platform::ONNX_FILENAME;
 use crate::model::platform::ONNX_PLATFORM;
@@ -72,6 +74,7 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
             ONNX_FILENAME.clone_into(&mut config.default_model_filename);
         }
     }
+    trees::fill_filename(config, files);
     if config.backend == PYTHON_BACKEND && config.default_model_filename.is_empty() {
         PYTHON_FILENAME.clone_into(&mut config.default_model_filename);
     }
@@ -102,7 +105,8 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
         "" => files.iter().any(|file| file == name),
         filename => filename == name,
     };
-    FILES.iter().find(|(name, _)| is_there(name)).map(|(_, backend)| *backend)
+    let found = FILES.iter().find(|(name, _)| is_there(name)).map(|(_, backend)| *backend);
+    found.or_else(|| trees::is_there(is_there).then_some(FIL_BACKEND))
 }
 
 /// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. An explicit

@@ -10,6 +10,7 @@ mod metrics;
 mod python;
 mod sequence_batching;
 mod tensors;
+mod trees;
 pub(in crate::model) mod validate;
 pub mod warm_up;
 pub mod write;
@@ -39,6 +40,7 @@ use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules,
     TensorSpec, VersionPolicy,
 };
+use crate::model::trees::TreeModel;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
@@ -155,6 +157,10 @@ impl ConfigDraft {
         validate::runtime(&config)?;
         let mut notes = supported::check_supported(directory, &text)?;
         notes.extend(python::notes(&config));
+        if let Some(note) = trees::gpu_note(&config) {
+            notes.push(note);
+            complete::remove_gpus(&mut config);
+        }
         check_filenames(&config)?;
         agents::checksums(&config)?;
         let draft = Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() };
@@ -244,6 +250,24 @@ impl ConfigDraft {
     /// The name of the ONNX file in a version's directory, if the backend needs one.
     pub fn onnx_filename(&self) -> Option<&str> {
         (self.config.backend == ONNX_BACKEND).then_some(self.config.default_model_filename.as_str())
+    }
+
+    /// The name of the file of a tree model in a version's directory; none for any other model.
+    pub fn tree_filename(&self) -> Option<&str> {
+        trees::is_trees(&self.config).then_some(self.config.default_model_filename.as_str())
+    }
+
+    /// The same where inputs or outputs are left to it.
+    pub fn tree_filename_to_complete(&self) -> Option<&str> {
+        self.tree_filename().filter(|_| trees::is_incomplete(&self.config))
+    }
+
+    /// Fills in the inputs and outputs of a tree model, from the file that [`Self::tree_filename_to_complete`] names.
+    pub fn with_trees(mut self, model: &TreeModel, rules: CompletionRules) -> Self {
+        if rules.is_on {
+            trees::fill(&mut self.config, model, rules.rows_max_default);
+        }
+        self
     }
 
     /// The label files to read from the model's directory, each once.

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::limits::VERSIONS_MAX;
 use crate::model::name;
 use crate::model::parse::text::Notation;
-use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME};
+use crate::model::platform::{FIL_BACKEND, ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME, TREE_FILES, is_tree_filename};
 use crate::model::spec::VersionPolicy;
 
 /// A directory tree as listed: a repository, its model directories, their version directories.
@@ -132,17 +132,23 @@ impl Listing {
 }
 
 impl Listing {
-    /// Whether this is the directory of a single model and not a repository: it has `model.onnx`, a version directory
-    /// with `model.onnx` or `model.py`, or a version directory and a configuration.
+    /// Whether this is the directory of a single model and not a repository: it has `model.onnx` or the file of a tree
+    /// model, a version directory with such a file or `model.py`, or a version directory and a configuration.
     pub fn is_model(&self) -> bool {
-        let is_file = |entry: &ListingEntry| !entry.is_directory && entry.name == ONNX_FILENAME;
+        let is_trees = |name: &str| TREE_FILES.iter().any(|(file, _)| name == *file);
+        // In a repository, a file with a name as usual as model.json says nothing.
+        let tells_trees = |name: &str| is_trees(name) && !name.starts_with("model.");
+        let is_file =
+            |entry: &ListingEntry| !entry.is_directory && (entry.name == ONNX_FILENAME || tells_trees(&entry.name));
         let is_python = |entry: &ListingEntry| !entry.is_directory && entry.name == PYTHON_FILENAME;
         let is_version = |entry: &&ListingEntry| entry.is_directory && version(&entry.name).is_some();
         let mut versions = self.entries.iter().filter(is_version);
         let has_config = !configs(&self.entries).is_empty();
         self.entries.iter().any(is_file)
-            || versions
-                .any(|version| has_config || version.children.iter().any(|file| is_file(file) || is_python(file)))
+            || versions.any(|version| {
+                has_config
+                    || version.children.iter().any(|file| is_file(file) || is_python(file) || is_trees(&file.name))
+            })
     }
 
     /// The only ONNX file of a directory that is no repository either: without directories and configurations. Exporters
@@ -222,7 +228,7 @@ impl ModelDirectory {
         Ok(model)
     }
 
-    /// A model that is one ONNX file. `stamp` changes when the file does.
+    /// A model that is one file, ONNX or trees. `stamp` changes when the file does.
     ///
     /// # Errors
     /// `InvalidArgument` if `name` is not valid for a model.
@@ -230,7 +236,8 @@ impl ModelDirectory {
         name::check_model_name(&name)
             .map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
         // Every byte is escaped: the file name may have quotes or any other character.
-        let mut generated = format!("backend: \"{ONNX_BACKEND}\" default_model_filename: \"");
+        let backend = if is_tree_filename(filename) { FIL_BACKEND } else { ONNX_BACKEND };
+        let mut generated = format!("backend: \"{backend}\" default_model_filename: \"");
         filename.bytes().for_each(|byte| generated.push_str(&format!("\\x{byte:02x}")));
         generated.push('"');
         let files = vec![filename.to_owned()];

@@ -1,0 +1,89 @@
+//! Configurations of tree models (`backend: "fil"`): the name of the file by `model_type` or by the files that are there,
+//! and inputs and outputs from the model itself. Triton fills in none of it and refuses what is left out.
+
+use crate::limits::TREE_ROWS_DEFAULT;
+use crate::model::platform::{FIL_BACKEND, TREE_FILES};
+use crate::model::trees::TreeModel;
+use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_instance_group::Kind;
+use crate::wire::proto::inference::{
+    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelParameter,
+};
+
+const MODEL_TYPE: &str = "model_type";
+const IS_CLASSIFIER: &str = "is_classifier";
+const OUTPUT_CLASS: &str = "output_class";
+const PREDICT_PROBA: &str = "predict_proba";
+
+/// Whether it is a tree model.
+pub(super) fn is_trees(config: &ModelConfig) -> bool {
+    config.backend == FIL_BACKEND
+}
+
+/// Whether the files of a version tell a tree model.
+pub(super) fn is_there(has_file: impl Fn(&str) -> bool) -> bool {
+    TREE_FILES.iter().any(|(file, _)| has_file(file))
+}
+
+/// Fills in the name of the file.
+pub(super) fn fill_filename(config: &mut ModelConfig, files: Option<&[String]>) {
+    if !is_trees(config) || !config.default_model_filename.is_empty() {
+        return;
+    }
+    let configured = config.parameters.get(MODEL_TYPE).map(|parameter| parameter.string_value.as_str());
+    let is_there = |file: &str| files.unwrap_or_default().iter().any(|have| have == file);
+    let fits = |kind: &str| configured.is_none_or(|configured| configured == kind);
+    let found = TREE_FILES.iter().find(|(file, kind)| fits(kind) && is_there(file));
+    // None is there: the name that Triton would look for, whose default is XGBoost's old format.
+    let usual = || TREE_FILES.iter().find(|(_, kind)| *kind == configured.unwrap_or("xgboost"));
+    if let Some((file, _)) = found.or_else(usual) {
+        (*file).clone_into(&mut config.default_model_filename);
+    }
+}
+
+/// A note of what is done about instance groups for GPUs, which tree models do not use; none where there are none.
+pub(super) fn gpu_note(config: &ModelConfig) -> Option<String> {
+    let asks = config.instance_group.iter().any(|group| group.kind() == Kind::Gpu || !group.gpus.is_empty());
+    (is_trees(config) && asks).then(|| {
+        "its instance groups are for GPUs, and tree models run on the CPU: they are taken for KIND_CPU".to_owned()
+    })
+}
+
+/// Whether something is left to the model's file.
+pub(super) fn is_incomplete(config: &ModelConfig) -> bool {
+    is_trees(config) && (config.input.is_empty() || config.output.is_empty())
+}
+
+/// Fills in inputs, outputs and batching from the model. Without a word about classes, a model answers what its library's
+/// `predict` does.
+pub(super) fn fill(config: &mut ModelConfig, model: &TreeModel, rows_max_default: u16) {
+    if config.max_batch_size == 0 && config.input.is_empty() && config.output.is_empty() && rows_max_default > 0 {
+        config.max_batch_size = rows_max_default.max(TREE_ROWS_DEFAULT).into();
+    }
+    if config.max_batch_size > 1 && config.scheduling_choice.is_none() {
+        config.scheduling_choice = Some(SchedulingChoice::DynamicBatching(ModelDynamicBatching::default()));
+    }
+    let rows: &[i64] = if config.max_batch_size > 0 { &[] } else { &[-1] };
+    let with_rows = |dims: Vec<i64>| rows.iter().copied().chain(dims).collect::<Vec<_>>();
+    if config.input.is_empty() {
+        let dims = with_rows(vec![i64::try_from(model.feature_count).unwrap_or(i64::MAX)]);
+        let (name, data_type) = ("input__0".to_owned(), DataType::TypeFp32.into());
+        config.input.push(ModelInput { name, data_type, dims, ..ModelInput::default() });
+    }
+    if config.output.is_empty() {
+        let is_set = |key: &str| {
+            let value = config.parameters.get(key).map(|parameter| parameter.string_value.trim());
+            value.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
+        };
+        let is_class = (is_set(IS_CLASSIFIER) || is_set(OUTPUT_CLASS)) && !is_set(PREDICT_PROBA);
+        let dims = with_rows(if is_class { vec![1] } else { model.output_dims() });
+        let (name, data_type) = ("output__0".to_owned(), DataType::TypeFp32.into());
+        config.output.push(ModelOutput { name, data_type, dims, ..ModelOutput::default() });
+    }
+    let says_classes = config.parameters.contains_key(OUTPUT_CLASS);
+    let filled = [(MODEL_TYPE, model.format.name(), true), (IS_CLASSIFIER, "false", !says_classes)];
+    for (key, value, _) in filled.into_iter().filter(|(.., is_needed)| *is_needed) {
+        let parameter = || ModelParameter { string_value: value.to_owned() };
+        config.parameters.entry(key.to_owned()).or_insert_with(parameter);
+    }
+}
