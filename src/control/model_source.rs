@@ -255,7 +255,7 @@ fn file_model(
     let is_onnx = given.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
     if !is_onnx && !is_tree_filename(&filename) {
         return Err(Error::invalid(format!(
-            "the name of '{}' does not end in .onnx or as tree models do (.json, .ubj, .model, .txt, .tl): give such a \
+            "the name of '{}' does not end in .onnx or as tree models do (.json, .ubj, .bst, .model, .txt, .tl): give such a \
              file or a directory",
             given.display()
         )));

@@ -19,7 +19,7 @@ pub const BUILT_IN_BACKENDS: [&str; 7] =
     ["dyna_sequence", FIL_BACKEND, IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 
 /// The files of tree models and the `model_type` of each: Triton's names, and behind them those that people give.
-pub const TREE_FILES: [(&str, &str); 7] = [
+pub const TREE_FILES: [(&str, &str); 8] = [
     ("xgboost.json", "xgboost_json"),
     ("xgboost.ubj", "xgboost_ubj"),
     ("xgboost.model", "xgboost"),
@@ -27,12 +27,13 @@ pub const TREE_FILES: [(&str, &str); 7] = [
     ("checkpoint.tl", "treelite_checkpoint"),
     ("model.ubj", "xgboost_ubj"),
     ("model.json", "xgboost_json"),
+    ("model.bst", "xgboost"),
 ];
 
 /// Whether a file's name ends as those of tree models do.
 pub fn is_tree_filename(name: &str) -> bool {
     let end = name.rsplit_once('.').map_or("", |(_, end)| end);
-    ["json", "model", "tl", "txt", "ubj"].iter().any(|known| end.eq_ignore_ascii_case(known))
+    ["bst", "json", "model", "tl", "txt", "ubj"].iter().any(|known| end.eq_ignore_ascii_case(known))
 }
 
 /// The file name of an ONNX model if the configuration names none.

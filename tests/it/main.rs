@@ -101,4 +101,5 @@ mod terminal;
 mod text_example;
 mod tls;
 mod trace;
+mod trees;
 mod warm_up;

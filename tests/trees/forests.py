@@ -1,7 +1,8 @@
 """Tree models of XGBoost, LightGBM, scikit-learn and Treelite with the answers of those libraries.
 
     forests.py DIRECTORY SEED COUNT    random models: name.json|ubj|txt|tl, name.rows, name.want (FP32), for `trees.rs`
-    forests.py --few DIRECTORY         the few small ones that the repository keeps in tests/trees/models
+    forests.py --few DIRECTORY         the few small ones that the repository keeps in tests/trees/models: name.csv has
+                                       the rows, and behind `=` their answers
 
 Answers are those of the library that made the model, in FP32; of a checkpoint, those of GTIL on FP32 rows.
 """
@@ -30,8 +31,10 @@ LIGHTGBM_REGRESSION = [
 class Case:
     """Random training rows, and rows to ask about: with holes, zeros, values on thresholds, infinities, odd categories."""
 
-    def __init__(self, random, rows=400):
+    def __init__(self, random, rows=400, kind=None, objective=None):
         self.random = random
+        self.is_few = kind is not None
+        self.kind, self.objective = kind, objective
         self.features = int(random.integers(1, 12))
         self.categorical = sorted(random.choice(self.features, int(random.integers(0, 3)), replace=True).tolist())
         self.categorical = sorted(set(self.categorical))
@@ -45,7 +48,15 @@ class Case:
         self.score = np.nan_to_num(self.x).sum(axis=1) + random.normal(size=rows) * 0.3
         self.labels = np.digitize(self.score, np.quantile(self.score, np.linspace(0, 1, self.classes + 1)[1:-1]))
 
+    def rounds(self, most):
+        """How many trees: few in a file that is kept."""
+        return 4 if self.is_few else int(self.random.integers(1, most))
+
+    def depth(self, most):
+        return 3 if self.is_few else int(self.random.integers(1, most))
+
     def asked(self, count=97):
+        count = 20 if self.is_few else count
         rows = self.x[self.random.integers(0, len(self.x), count)].copy()
         noise = self.random.random(rows.shape)
         rows[noise < 0.05] = np.nan
@@ -63,14 +74,15 @@ def asked_of_xgboost(rows):
 
 def xgboost_case(case, name, directory):
     random = case.random
-    kind = random.choice(["regression", "multiclass", "dart", "forest", "vector"], p=[0.5, 0.2, 0.1, 0.1, 0.1])
-    parameters = {"max_depth": int(random.integers(1, 9)), "eta": float(random.choice([0.1, 0.3, 1.0])),
+    kinds = ["regression", "multiclass", "dart", "forest", "vector"]
+    kind = case.kind or random.choice(kinds, p=[0.5, 0.2, 0.1, 0.1, 0.1])
+    parameters = {"max_depth": case.depth(9), "eta": float(random.choice([0.1, 0.3, 1.0])),
                   "tree_method": "hist", "nthread": 1, "seed": int(random.integers(1 << 30)), "verbosity": 0}
-    if random.random() < 0.3:
+    if random.random() < 0.3 and not case.is_few:
         parameters |= {"grow_policy": "lossguide", "max_leaves": 20, "max_depth": 0}
     labels = case.labels / case.classes
-    objective = str(random.choice(XGBOOST_REGRESSION))
-    if kind == "multiclass" or (kind in ("dart", "forest") and random.random() < 0.4):
+    objective = case.objective or str(random.choice(XGBOOST_REGRESSION))
+    if kind == "multiclass" or (kind in ("dart", "forest") and not case.objective and random.random() < 0.4):
         objective, labels = "multi:softprob", case.labels
         parameters["num_class"] = case.classes
     if kind == "dart":
@@ -103,7 +115,7 @@ def xgboost_case(case, name, directory):
     if objective == "survival:aft":
         train.set_float_info("label_lower_bound", labels)
         train.set_float_info("label_upper_bound", labels + 1)
-    booster = xgboost.train(parameters | {"objective": objective}, train, int(random.integers(1, 25)))
+    booster = xgboost.train(parameters | {"objective": objective}, train, case.rounds(25))
     rows = asked_of_xgboost(case.asked())
     if types.count("c"):
         for column, size in zip(case.categorical, case.sizes):
@@ -114,19 +126,20 @@ def xgboost_case(case, name, directory):
     booster.set_param({"nthread": 1})
     booster.save_model(directory / f"{name}.json")
     booster.save_model(directory / f"{name}.ubj")
-    keep(directory, name, rows, booster.predict(matrix(rows)))
+    keep(case, directory, name, rows, booster.predict(matrix(rows)))
     return kind + " " + objective
 
 
 def lightgbm_case(case, name, directory):
     random = case.random
-    kind = random.choice(["regression", "multiclass", "multiclassova", "forest", "dart", "custom"],
-                         p=[0.5, 0.15, 0.1, 0.1, 0.1, 0.05])
-    parameters = {"num_leaves": int(random.integers(2, 64)), "learning_rate": float(random.choice([0.1, 0.5])),
+    kinds = ["regression", "multiclass", "multiclassova", "forest", "dart", "custom"]
+    kind = case.kind or random.choice(kinds, p=[0.5, 0.15, 0.1, 0.1, 0.1, 0.05])
+    parameters = {"num_leaves": 8 if case.is_few else int(random.integers(2, 64)), "learning_rate": float(random.choice([0.1, 0.5])),
                   "verbose": -1, "num_threads": 1, "min_data_in_leaf": 3, "min_data_per_group": 2, "cat_smooth": 1,
                   "zero_as_missing": bool(random.random() < 0.3), "use_missing": bool(random.random() < 0.8),
                   "max_cat_to_onehot": int(random.choice([1, 4])), "seed": int(random.integers(1 << 30))}
-    objective, labels = str(random.choice(LIGHTGBM_REGRESSION)), case.labels / case.classes
+    objective = case.objective or str(random.choice(LIGHTGBM_REGRESSION))
+    labels = case.labels / case.classes
     if kind in ("multiclass", "multiclassova"):
         objective, labels = str(kind), case.labels
         parameters |= {"num_class": case.classes, "sigmoid": float(random.choice([1.0, 0.7]))}
@@ -147,23 +160,25 @@ def lightgbm_case(case, name, directory):
                             categorical_feature=case.categorical, free_raw_data=False)
     if objective == "lambdarank":
         data.set_group([len(case.x) // 8] * 8)
-    booster = lightgbm.train(parameters | {"objective": objective}, data, int(random.integers(1, 25)))
+    booster = lightgbm.train(parameters | {"objective": objective}, data, case.rounds(25))
     booster.save_model(directory / f"{name}.txt")
     rows = case.asked()
-    keep(directory, name, rows, booster.predict(rows.astype(np.float64), num_threads=1))
+    keep(case, directory, name, rows, booster.predict(rows.astype(np.float64), num_threads=1))
     return f"{kind} {objective if isinstance(objective, str) else 'own'}"
 
 
 def treelite_case(case, name, directory):
     random = case.random
-    x, depth = np.nan_to_num(case.x), int(random.integers(1, 10))
-    kind = str(random.choice(["rf", "rf classifier", "gb", "gb classifier", "extra", "extra classifier", "isolation",
+    x, depth = np.nan_to_num(case.x), case.depth(10)
+    kind = case.kind or str(random.choice(["rf", "rf classifier", "gb", "gb classifier", "extra", "extra classifier", "isolation",
                               "xgboost", "lightgbm", "hist", "hist classifier", "multi"]))
-    size, seed = int(random.integers(1, 20)), int(random.integers(1 << 30))
+    size, seed = case.rounds(20), int(random.integers(1 << 30))
     if kind in ("xgboost", "lightgbm"):
+        kept, case.kind = case.kind, case.kind and "regression"
         (xgboost_case if kind == "xgboost" else lightgbm_case)(case, f"{name}-as", directory)
-        for file in [directory / f"{name}-as.{kind}" for kind in ("rows", "want", "ubj")]:
+        for file in [directory / f"{name}-as.{end}" for end in ("rows", "want", "ubj", "csv")]:
             file.unlink(missing_ok=True)
+        case.kind = kept
         file = directory / (f"{name}-as.json" if kind == "xgboost" else f"{name}-as.txt")
         try:
             if kind == "xgboost":
@@ -194,11 +209,17 @@ def treelite_case(case, name, directory):
         model = treelite.sklearn.import_model(fit.fit(x, y) if kind != "isolation" else fit.fit(x))
     model.serialize(directory / f"{name}.tl")
     rows = case.asked()
-    keep(directory, name, rows, treelite.gtil.predict(model, rows, nthread=1))
+    keep(case, directory, name, rows, treelite.gtil.predict(model, rows, nthread=1))
     return kind
 
 
-def keep(directory, name, rows, want):
+def keep(case, directory, name, rows, want):
+    if case.is_few:
+        text = lambda values: ",".join("nan" if np.isnan(value) else repr(float(value)) for value in values)
+        want = np.asarray(want, np.float32).reshape(len(rows), -1)
+        lines = [f"{text(row)}={text(answer)}\n" for row, answer in zip(rows, want)]
+        (directory / f"{name}.csv").write_text("".join(lines))
+        return
     rows.astype("<f4").tofile(directory / f"{name}.rows")
     np.asarray(want).astype("<f4").tofile(directory / f"{name}.want")
 
@@ -213,5 +234,39 @@ def main(directory, seed, count):
     (directory / "made.json").write_text(json.dumps(made, indent=1))
 
 
-if __name__ == "__main__":
+FEW = [
+    (xgboost_case, "xgboost-logistic", "regression", "binary:logistic"),
+    (xgboost_case, "xgboost-tweedie", "regression", "reg:tweedie"),
+    (xgboost_case, "xgboost-classes", "multiclass", None),
+    (xgboost_case, "xgboost-dart", "dart", "survival:aft"),
+    (xgboost_case, "xgboost-targets", "vector", None),
+    (lightgbm_case, "lightgbm-binary", "regression", "binary"),
+    (lightgbm_case, "lightgbm-sqrt", "dart", "regression"),
+    (lightgbm_case, "lightgbm-classes", "multiclass", None),
+    (lightgbm_case, "lightgbm-each", "multiclassova", None),
+    (lightgbm_case, "lightgbm-forest", "forest", "poisson"),
+    (treelite_case, "sklearn-forest", "rf classifier", None),
+    (treelite_case, "sklearn-boosted", "gb classifier", None),
+    (treelite_case, "sklearn-isolation", "isolation", None),
+    (treelite_case, "treelite-xgboost", "xgboost", None),
+]
+
+
+def few(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    for index, (make, name, kind, objective) in enumerate(FEW):
+        case = Case(np.random.default_rng([7, index]), kind=kind, objective=objective)
+        make(case, name, directory)
+    for file in directory.iterdir():
+        # One in binary is enough.
+        if file.suffix == ".ubj" and file.stem not in ("xgboost-classes", "xgboost-targets"):
+            file.unlink()
+        if file.suffix == ".txt":
+            # What is behind the trees is for people.
+            file.write_text(file.read_text().split("\nfeature_importances")[0] + "\n")
+
+
+if __name__ == "__main__" and sys.argv[1] == "--few":
+    few(pathlib.Path(sys.argv[2]))
+elif __name__ == "__main__":
     main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

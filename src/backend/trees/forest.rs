@@ -2,31 +2,30 @@
 //! step is the same for every node, without a branch on its outcome: a leaf leads to itself, by a feature that is always
 //! missing. So several ways are walked at once, and the processor does not wait for each.
 //!
+//! Each feature is in a row twice, one for tests by which a missing value goes left, and one for those by which it goes right,
+//! where it is infinite: no step looks whether a value is missing.
+//!
 //! Inputs are FP32, so that a test against a double is one against a single: `x <= t` holds for the same FP32 values as
 //! `x < u`, where `u` is the least FP32 above `t`. All tests become `x < u`; those that cannot are looked up in a table, in
 //! trees that have such ones.
 
 use crate::backend::trees::real::Real;
-use crate::limits::TREE_STEPS_TOGETHER;
-use crate::model::trees::{CategorySet, DecisionTree, SplitTest, TreeModel, TreeNode, TreeOutput, TreeSplit};
+use crate::limits::{TREE_BLOCK_SIZE, TREE_STEPS_TOGETHER};
+use crate::model::trees::{DecisionTree, SplitTest, TreeModel, TreeNode, TreeOutput, TreeSplit};
 
 /// A node: a test, or a leaf that leads to itself.
 #[derive(Clone, Copy, Debug)]
 struct ForestNode {
-    /// The feature is right of it if it is not below; the bits of a leaf's number; the number of a special test.
+    /// What is not below it goes right; the bits of a leaf's number; those of the number of a special test.
     threshold: f32,
-    /// The feature, and the flags below.
+    /// The place of the feature in a row, and the flag below.
     feature: u32,
     /// The node that a feature below the threshold leads to. The other is behind it.
     left: u32,
 }
 
-/// A missing feature goes right.
-const DEFAULT_RIGHT: u32 = 1 << 31;
-/// The test is in the table.
-const SPECIAL: u32 = 1 << 30;
-/// The rest is the feature.
-const FEATURE: u32 = SPECIAL - 1;
+/// The test is in the table. The rest is the place of the feature in a row.
+const SPECIAL: u32 = 1 << 31;
 
 /// A tree's place in the array of nodes.
 #[derive(Clone, Copy, Debug)]
@@ -40,23 +39,25 @@ struct ForestTree {
 
 /// A test that is no comparison with one number.
 #[derive(Debug)]
-enum SpecialTest {
-    AtMost(f64),
-    AtMostUnlessZero(f64),
-    Equal(f64),
-    In(CategorySet),
+struct SpecialTest {
+    test: SplitTest,
+    default_left: bool,
 }
 
 impl SpecialTest {
-    fn goes_left(&self, value: f32, default_left: bool) -> bool {
+    /// `value` is that of the feature where it is left as it is.
+    fn goes_left(&self, value: f32) -> bool {
         let wide = f64::from(value);
-        match self {
-            _ if value.is_nan() => default_left,
-            Self::AtMostUnlessZero(_) if wide.abs() <= ZERO_MAX => default_left,
-            Self::AtMost(threshold) | Self::AtMostUnlessZero(threshold) => wide <= *threshold,
+        match &self.test {
+            _ if value.is_nan() => self.default_left,
+            SplitTest::AtMostUnlessZero(_) if wide.abs() <= ZERO_MAX => self.default_left,
+            SplitTest::AtMost(threshold) | SplitTest::AtMostUnlessZero(threshold) => wide <= *threshold,
+            SplitTest::Below(threshold) => wide < *threshold,
+            SplitTest::Above(threshold) => wide > *threshold,
+            SplitTest::AtLeast(threshold) => wide >= *threshold,
             #[expect(clippy::float_cmp, reason = "it is what the model says")]
-            Self::Equal(threshold) => wide == *threshold,
-            Self::In(set) => set.contains(value),
+            SplitTest::Equal(threshold) => wide == *threshold,
+            SplitTest::In(set) => set.contains(value),
         }
     }
 }
@@ -140,7 +141,7 @@ impl<F: Real> Forest<F> {
     }
 
     fn leaf(&self, value: usize) -> ForestNode {
-        let (number, feature) = (u32::try_from(value), u32::try_from(self.feature_count));
+        let (number, feature) = (u32::try_from(value), u32::try_from(row_width(self.feature_count) - 1));
         ForestNode {
             threshold: f32::from_bits(number.expect("values are bounded by TREE_NODES_MAX and TREE_OUTPUTS_MAX")),
             feature: feature.expect("features are bounded by TREE_FEATURES_MAX"),
@@ -150,63 +151,48 @@ impl<F: Real> Forest<F> {
 
     /// A test whose children begin at `left`, and the children of the tree in the order in which they are laid there.
     fn split(&mut self, split: &TreeSplit, left: u32) -> (ForestNode, [u32; 2]) {
-        let children = [split.left, split.right];
-        let swapped = [split.right, split.left];
-        let (threshold, default_left, children) = match split.test {
-            SplitTest::Below(t) => (Some(least_not_below(t)), split.default_left, children),
+        let (children, swapped) = ([split.left, split.right], [split.right, split.left]);
+        let (threshold, default_left, laid) = match split.test {
+            SplitTest::Below(t) => (least_not_below(t), split.default_left, children),
             SplitTest::AtMost(t) => (least_above(t), split.default_left, children),
-            SplitTest::AtLeast(t) => (Some(least_not_below(t)), !split.default_left, swapped),
+            SplitTest::AtLeast(t) => (least_not_below(t), !split.default_left, swapped),
             SplitTest::Above(t) => (least_above(t), !split.default_left, swapped),
-            SplitTest::Equal(_) | SplitTest::AtMostUnlessZero(_) | SplitTest::In(_) => {
-                (None, split.default_left, children)
-            }
+            SplitTest::Equal(_) | SplitTest::AtMostUnlessZero(_) | SplitTest::In(_) => (None, true, children),
         };
-        let mut feature = split.feature | if default_left { 0 } else { DEFAULT_RIGHT };
-        let threshold = threshold.unwrap_or_else(|| {
-            feature |= SPECIAL;
-            let number = u32::try_from(self.specials.len()).expect("nodes are bounded by TREE_NODES_MAX");
-            self.specials.push(match &split.test {
-                SplitTest::In(set) => SpecialTest::In(set.clone()),
-                SplitTest::Equal(t) => SpecialTest::Equal(*t),
-                SplitTest::AtMostUnlessZero(t) => SpecialTest::AtMostUnlessZero(*t),
-                SplitTest::Below(t) | SplitTest::AtMost(t) | SplitTest::Above(t) | SplitTest::AtLeast(t) => {
-                    SpecialTest::AtMost(*t)
-                }
-            });
-            f32::from_bits(number)
-        });
-        (ForestNode { threshold, feature, left }, children)
+        if let Some(threshold) = threshold {
+            return (ForestNode { threshold, feature: split.feature * 2 + u32::from(!default_left), left }, laid);
+        }
+        let number = u32::try_from(self.specials.len()).expect("nodes are bounded by TREE_NODES_MAX");
+        self.specials.push(SpecialTest { test: split.test.clone(), default_left: split.default_left });
+        (ForestNode { threshold: f32::from_bits(number), feature: (split.feature * 2) | SPECIAL, left }, children)
     }
 
-    /// Adds the leaves of a block of rows to their sums, and finishes the sums. Each row of `block.rows` is its features and
-    /// a NaN behind them.
+    /// Adds the leaves of a block of rows to their sums, and finishes the sums.
     pub(super) fn sum(&self, block: &mut RowBlock<F>) {
         let RowBlock { rows, sums, count } = block;
-        let width = self.feature_count + 1;
+        let (width, outputs) = (row_width(self.feature_count), self.output_count);
         sums.clear();
         for _ in 0..*count {
             sums.extend_from_slice(&self.start);
-            sums.resize(sums.len() + self.output_count - self.start.len(), F::ZERO);
+            sums.resize(sums.len() + outputs - self.start.len(), F::ZERO);
         }
-        let (groups, rest) = rows.split_at(*count / LANES * LANES * width);
-        let (group_sums, rest_sums) = sums.split_at_mut(*count / LANES * LANES * self.output_count);
+        let grouped = *count / LANES * LANES;
+        let (groups, rest) = rows.split_at(grouped * width);
+        let (group_sums, rest_sums) = sums.split_at_mut(grouped * outputs);
         // A tree stays in the nearest cache while all rows pass it.
-        for tree in self.trees.iter().filter(|_| !groups.is_empty()) {
-            let (rows, sums) =
-                (groups.chunks_exact(LANES * width), group_sums.chunks_exact_mut(LANES * self.output_count));
-            for (rows, sums) in rows.zip(sums) {
-                let mut lanes = rows.chunks_exact(width);
-                let lanes: [&[f32]; LANES] = std::array::from_fn(|_| lanes.next().unwrap_or_default());
-                let ends = self.walk([tree.root; LANES], lanes, tree.depth, tree.is_special);
-                for (end, sums) in ends.into_iter().zip(sums.chunks_exact_mut(self.output_count)) {
+        for tree in self.trees.iter().filter(|_| grouped > 0) {
+            let groups = groups.chunks_exact(LANES * width);
+            for (rows, sums) in groups.zip(group_sums.chunks_exact_mut(LANES * outputs)) {
+                let ends = self.walk::<false>([tree.root; LANES], rows, tree.depth, tree.is_special);
+                for (end, sums) in ends.into_iter().zip(sums.chunks_exact_mut(outputs)) {
                     self.add(tree.output, end, sums);
                 }
             }
         }
-        for (row, sums) in rest.chunks_exact(width).zip(rest_sums.chunks_exact_mut(self.output_count)) {
+        for (row, sums) in rest.chunks_exact(width).zip(rest_sums.chunks_exact_mut(outputs)) {
             self.sum_row(row, sums);
         }
-        for sums in sums.chunks_exact_mut(self.output_count) {
+        for sums in sums.chunks_exact_mut(outputs) {
             sums.iter_mut().zip(&self.divisors).for_each(|(sum, divisor)| *sum = sum.divided_by(*divisor));
             sums.iter_mut().zip(&self.offsets).for_each(|(sum, offset)| *sum = sum.plus_double(*offset));
         }
@@ -215,11 +201,11 @@ impl<F: Real> Forest<F> {
     /// One row, through several trees at once. Their leaves are added in the order of the trees.
     fn sum_row(&self, row: &[f32], sums: &mut [F]) {
         for trees in self.trees.chunks(LANES) {
-            let (mut depth, mut is_special, mut roots) = (0, false, [0; LANES]);
-            for (root, tree) in roots.iter_mut().zip(trees.iter().chain(std::iter::repeat(&trees[0]))) {
+            let (mut depth, mut is_special, mut roots) = (0, false, [trees.first().map_or(0, |tree| tree.root); LANES]);
+            for (root, tree) in roots.iter_mut().zip(trees) {
                 (*root, depth, is_special) = (tree.root, depth.max(tree.depth), is_special | tree.is_special);
             }
-            let ends = self.walk(roots, [row; LANES], depth, is_special);
+            let ends = self.walk::<true>(roots, row, depth, is_special);
             for (tree, end) in trees.iter().zip(ends) {
                 self.add(tree.output, end, sums);
             }
@@ -239,23 +225,30 @@ impl<F: Real> Forest<F> {
         sums.zip(values).for_each(|(sum, value)| *sum = sum.plus(*value));
     }
 
-    fn walk(&self, at: [u32; LANES], rows: [&[f32]; LANES], depth: u32, is_special: bool) -> [u32; LANES] {
-        if is_special { self.walk_any::<true>(at, rows, depth) } else { self.walk_any::<false>(at, rows, depth) }
+    /// Walks from nodes to leaves: several trees for one row, or one tree for as many rows.
+    fn walk<const ONE_ROW: bool>(&self, at: [u32; LANES], rows: &[f32], depth: u32, is_special: bool) -> [u32; LANES] {
+        match is_special {
+            true => self.walk_any::<ONE_ROW, true>(at, rows, depth),
+            false => self.walk_any::<ONE_ROW, false>(at, rows, depth),
+        }
     }
 
-    /// Walks from nodes to leaves. Where trees are deep, looks now and then whether all lanes have arrived.
-    fn walk_any<const HAS_SPECIAL: bool>(
+    /// Where trees are deep, looks now and then whether all ways have ended.
+    fn walk_any<const ONE_ROW: bool, const HAS_SPECIAL: bool>(
         &self,
         mut at: [u32; LANES],
-        rows: [&[f32]; LANES],
+        rows: &[f32],
         depth: u32,
     ) -> [u32; LANES] {
         let mut left = depth;
+        let stride = if ONE_ROW { 0 } else { row_width(self.feature_count) };
         while left > 0 {
             let before = at;
             for _ in 0..left.min(TREE_STEPS_TOGETHER) {
-                for (at, row) in at.iter_mut().zip(rows) {
-                    *at = self.step::<HAS_SPECIAL>(*at, row);
+                let mut first = 0;
+                for at in &mut at {
+                    *at = self.step::<HAS_SPECIAL>(*at, rows, first);
+                    first += stride;
                 }
             }
             left = left.saturating_sub(TREE_STEPS_TOGETHER);
@@ -267,15 +260,17 @@ impl<F: Real> Forest<F> {
     }
 
     #[inline(always)]
-    fn step<const HAS_SPECIAL: bool>(&self, at: u32, row: &[f32]) -> u32 {
+    fn step<const HAS_SPECIAL: bool>(&self, at: u32, rows: &[f32], first: usize) -> u32 {
         // Neither index is ever out of range; the checks are cheaper than what the processor waits for anyway.
         let Some(node) = self.nodes.get(at as usize) else { return at };
-        let Some(value) = row.get((node.feature & FEATURE) as usize) else { return at };
+        let feature = if HAS_SPECIAL { node.feature & !SPECIAL } else { node.feature };
+        let Some(value) = rows.get(first.wrapping_add(feature as usize)) else { return at };
         let goes_right = if HAS_SPECIAL && node.feature & SPECIAL != 0 {
             let special = self.specials.get(node.threshold.to_bits() as usize);
-            !special.is_some_and(|special| special.goes_left(*value, node.feature & DEFAULT_RIGHT == 0))
+            !special.is_some_and(|special| special.goes_left(*value))
         } else {
-            (*value >= node.threshold) | (value.is_nan() & (node.feature & DEFAULT_RIGHT != 0))
+            // Of a missing value this is false.
+            *value >= node.threshold
         };
         node.left.wrapping_add(goes_right.into())
     }
@@ -287,7 +282,7 @@ const LANES: usize = 8;
 /// Rows in the order of a batch, and what they sum up to.
 #[derive(Debug)]
 pub(super) struct RowBlock<F> {
-    /// The features of each row, and a NaN.
+    /// Each row: its features, each twice, and a NaN.
     rows: Vec<f32>,
     /// The sums of each row.
     pub(super) sums: Vec<F>,
@@ -299,19 +294,27 @@ impl<F> RowBlock<F> {
         Self { rows: Vec::new(), sums: Vec::new(), count: 0 }
     }
 
-    /// Takes in rows of features that lie one behind the other.
+    /// Takes in rows of features.
     pub(super) fn fill<'r>(&mut self, rows: impl Iterator<Item = &'r [f32]>) {
-        (self.count, _) = (0, self.rows.clear());
+        self.rows.clear();
+        self.count = 0;
         for row in rows {
-            self.rows.extend_from_slice(row);
+            self.rows
+                .extend(row.iter().flat_map(|value| [*value, if value.is_nan() { f32::INFINITY } else { *value }]));
             self.rows.push(f32::NAN);
             self.count += 1;
         }
     }
 }
 
-/// Rows of a block, of which a number of bytes has so many: whole groups of ways, and one at least.
-pub(super) const fn whole_groups(rows: usize) -> usize {
+/// Values of a row in a block.
+const fn row_width(features: usize) -> usize {
+    features * 2 + 1
+}
+
+/// Rows of a block for a model with so many features: whole groups of ways, and one at least.
+pub(super) const fn block_rows(features: usize) -> usize {
+    let rows = TREE_BLOCK_SIZE / (size_of::<f32>() * row_width(features));
     if rows < LANES { LANES } else { rows / LANES * LANES }
 }
 
@@ -319,20 +322,20 @@ fn next_index(nodes: &[ForestNode]) -> u32 {
     u32::try_from(nodes.len()).expect("nodes are bounded by TREE_NODES_MAX")
 }
 
-/// The least FP32 that is not below a double: `x < t` and `x < u` hold for the same FP32 values.
+/// The least FP32 that is not below a double: `x < t` and `x < u` hold for the same FP32 values. None for the least of all:
+/// nothing is below it, not even a missing value that goes left.
 #[expect(clippy::cast_possible_truncation, reason = "rounded, then corrected")]
-fn least_not_below(threshold: f64) -> f32 {
+fn least_not_below(threshold: f64) -> Option<f32> {
     let rounded = threshold as f32;
-    if f64::from(rounded) < threshold { rounded.next_up() } else { rounded }
+    let least = if f64::from(rounded) < threshold { rounded.next_up() } else { rounded };
+    (threshold > f64::NEG_INFINITY).then_some(least)
 }
 
 /// The least FP32 above a double: `x <= t` and `x < u` hold for the same FP32 values. None for infinity, above which
 /// nothing is.
 #[expect(clippy::cast_possible_truncation, reason = "rounded, then corrected")]
 fn least_above(threshold: f64) -> Option<f32> {
-    if threshold == f64::INFINITY {
-        return None;
-    }
     let rounded = threshold as f32;
-    Some(if f64::from(rounded) <= threshold { rounded.next_up() } else { rounded })
+    let least = if f64::from(rounded) <= threshold { rounded.next_up() } else { rounded };
+    (threshold < f64::INFINITY).then_some(least)
 }

@@ -2,7 +2,7 @@
 //! scikit-learn, run by this crate's own code. A row takes about a microsecond, so that small models run on the shards.
 //!
 //! Answers are those of the library that trained the model, bit for bit (FP64 ones rounded once), and of Triton's FIL backend
-//! but for the order in which it adds: see `docs/guide/trees.md`.
+//! but for the order in which it adds: see `docs/trees.md`.
 
 mod forest;
 mod parameters;
@@ -23,7 +23,7 @@ use crate::backend::model_file::model_path;
 use crate::backend::text::{ShapeText, config_name};
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
-use crate::limits::{TREE_BLOCK_SIZE, TREE_INLINE_STEPS_MAX};
+use crate::limits::TREE_INLINE_STEPS_MAX;
 use crate::model::trees::{self, Arithmetic, ScoreLink, TreeModel};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
@@ -111,8 +111,8 @@ impl<F: Real> FilModel<F> {
         check_fp32(spec, "input", input)?;
         check_fp32(spec, "output", output)?;
         let row_size = |tensor: &TensorSpec| {
-            let sizes = row_dims(spec, tensor).iter().map(|size| usize::try_from(*size).ok());
-            sizes.fold(Some(1_usize), |product, size| product?.checked_mul(size?))
+            let mut sizes = row_dims(spec, tensor).iter().map(|size| usize::try_from(*size).ok());
+            sizes.try_fold(1_usize, |product, size| product.checked_mul(size?))
         };
         let wrong = |kind: &str, tensor: &TensorSpec, expected: usize, why: &str| {
             let (shape, name) = (ShapeText(&tensor.dims), &tensor.name);
@@ -138,7 +138,6 @@ impl<F: Real> FilModel<F> {
         let steps = forest.steps();
         let why_not_inline = (steps > TREE_INLINE_STEPS_MAX)
             .then(|| format!("a row may take {steps} steps through its trees, more than {TREE_INLINE_STEPS_MAX}"));
-        let rows = TREE_BLOCK_SIZE / (size_of::<f32>() * (model.feature_count + 1));
         let shared = SharedForest {
             spec: Arc::clone(spec),
             forest,
@@ -149,10 +148,44 @@ impl<F: Real> FilModel<F> {
             output_count: model.output_count(),
             answer_dims: row_dims(spec, output).iter().copied().collect(),
             has_rows: has_rows(spec, output),
-            block_rows: forest::whole_groups(rows),
+            block_rows: forest::block_rows(model.feature_count),
         };
         Ok(Self { shared: Arc::new(shared), why_not_inline })
     }
+}
+
+/// The fuzz target `trees`. Reads arbitrary bytes as a model, and asserts that what it answers to a row does not depend on the
+/// rows beside it. Returns whether they are one.
+pub fn exercise(file: &[u8]) -> bool {
+    let Ok(model) = trees::decode(file, None) else { return false };
+    // Larger ones are no other case, and slow.
+    if model.feature_count <= EXERCISED_MAX && model.output_count() <= EXERCISED_MAX {
+        match model.arithmetic {
+            Arithmetic::Single => exercise_forest::<f32>(&model),
+            Arithmetic::Double => exercise_forest::<f64>(&model),
+        }
+    }
+    true
+}
+
+/// Features and outputs of a model that the fuzz target runs.
+const EXERCISED_MAX: usize = 256;
+
+fn exercise_forest<F: Real>(model: &TreeModel) {
+    let values = [f32::NAN, 0.0, 1.0, -1.0, 0.5, f32::INFINITY, 3e9, -0.5, 1e-36, f32::NEG_INFINITY, 7.0];
+    let cells = values.iter().copied().cycle().take(model.feature_count * 9);
+    let rows: Vec<f32> = cells.collect();
+    let forest = Forest::<F>::new(model);
+    let sums = |rows: &[f32]| {
+        let mut block = RowBlock::new();
+        // A row without features is a row, too.
+        block.fill(rows.chunks(model.feature_count.max(1)));
+        forest.sum(&mut block);
+        block.sums.chunks_exact_mut(model.class_count).for_each(|scores| F::link(model.link, scores));
+        block.sums.iter().map(|sum| sum.to_f32().to_bits()).collect::<Vec<_>>()
+    };
+    let apart: Vec<_> = rows.chunks(model.feature_count.max(1)).flat_map(sums).collect();
+    assert_eq!(sums(&rows), apart, "a row's answer depends on the rows beside it");
 }
 
 /// Whether the first dimension is that of rows: the batch axis, or one of a model without it.

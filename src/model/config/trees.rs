@@ -87,3 +87,79 @@ pub(super) fn fill(config: &mut ModelConfig, model: &TreeModel, rows_max_default
         config.parameters.entry(key.to_owned()).or_insert_with(parameter);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::model::config::{CompletionRules, ConfigDraft};
+    use crate::model::trees;
+
+    const FILE: &[u8] = include_bytes!("../../../tests/trees/models/lightgbm-classes.txt");
+
+    fn draft(text: &str, files: &[&str]) -> ConfigDraft {
+        let files: Vec<_> = files.iter().map(|file| (*file).to_owned()).collect();
+        ConfigDraft::new("m", Some(text.as_bytes()), &files).unwrap()
+    }
+
+    #[test]
+    fn the_file_is_that_of_the_model_type_or_one_that_is_there() {
+        let check = |text: &str, files: &[&str], want: &str| {
+            assert_eq!(draft(text, files).tree_filename(), Some(want), "{text} {files:?}");
+        };
+        let of = |kind: &str| {
+            format!("backend: 'fil' parameters {{ key: 'model_type' value {{ string_value: '{kind}' }} }}")
+        };
+        check("", &["xgboost.json"], "xgboost.json");
+        check("", &["README.md", "model.ubj"], "model.ubj");
+        check("backend: 'fil'", &["checkpoint.tl"], "checkpoint.tl");
+        check("backend: 'fil'", &[], "xgboost.model");
+        check(&of("lightgbm"), &[], "model.txt");
+        check(&of("xgboost_json"), &["xgboost.ubj", "model.json"], "model.json");
+        check(&of("treelite_checkpoint"), &["xgboost.ubj"], "checkpoint.tl");
+        check("backend: 'fil' default_model_filename: 'mine.json'", &["xgboost.json"], "mine.json");
+        assert_eq!(draft("", &["model.onnx", "model.txt"]).tree_filename(), None);
+    }
+
+    #[test]
+    fn what_is_left_out_is_filled_in_from_the_model() {
+        let model = trees::decode(FILE, None).unwrap();
+        let (features, classes) = (model.feature_count as i64, model.class_count as i64);
+        let filled = |text: &str, rules: CompletionRules| {
+            let draft = draft(text, &["model.txt"]);
+            assert_eq!(draft.tree_filename_to_complete(), Some("model.txt"), "{text}");
+            draft.with_trees(&model, rules).complete(None, &BTreeMap::new(), rules)
+        };
+        let check = |text: &str, rows: u32, input: &[i64], output: &[i64]| {
+            let spec = filled(text, CompletionRules::default()).unwrap();
+            let (got_input, got_output) = (spec.inputs[0].dims.as_slice(), spec.outputs[0].dims.as_slice());
+            assert_eq!((spec.rows_max, got_input, got_output), (rows, input, output), "{text}");
+        };
+        let flags = |list: &[&str]| -> String {
+            list.iter().map(|key| format!("parameters {{ key: '{key}' value {{ string_value: 'true' }} }} ")).collect()
+        };
+        check("", 256, &[features], &[classes]);
+        check("max_batch_size: 7", 7, &[features], &[classes]);
+        check(&flags(&["is_classifier"]), 256, &[features], &[1]);
+        check(&flags(&["output_class"]), 256, &[features], &[1]);
+        check(&flags(&["is_classifier", "predict_proba"]), 256, &[features], &[classes]);
+        let output = "output { name: 'output__0' data_type: TYPE_FP32 dims: [ -1, 3 ] }";
+        check(output, 0, &[-1, features], &[-1, 3]);
+        let spec = filled("", CompletionRules::default()).unwrap();
+        assert_eq!((spec.inputs[0].name.as_str(), spec.outputs[0].name.as_str()), ("input__0", "output__0"));
+        assert_eq!(spec.parameters["model_type"], "lightgbm");
+        assert_eq!(spec.parameters["is_classifier"], "false");
+        let off = CompletionRules { is_on: false, ..CompletionRules::default() };
+        assert!(filled("", off).is_err(), "nothing is filled in with --disable-auto-complete-config");
+    }
+
+    #[test]
+    fn groups_for_gpus_are_taken_for_the_cpu_and_a_note_says_so() {
+        let config = "backend: 'fil' instance_group [ { kind: KIND_GPU count: 2 gpus: [ 0 ] } ]
+            input { name: 'x' data_type: TYPE_FP32 dims: 2 } output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
+        let draft = draft(config, &[]);
+        assert!(draft.notes().iter().any(|note| note.contains("tree models run on the CPU")), "{:?}", draft.notes());
+        assert!(!draft.asks_for_gpu());
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
+    }
+}

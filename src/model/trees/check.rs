@@ -11,13 +11,7 @@ use crate::model::trees::{DecisionTree, SplitTest, TreeModel, TreeNode};
 /// The first thing that is wrong, by tree and node.
 pub(super) fn check(mut model: TreeModel) -> Result<TreeModel, String> {
     let nodes: usize = model.trees.iter().map(|tree| tree.nodes.len()).sum();
-    if nodes > TREE_NODES_MAX {
-        return Err(format!("it has {nodes} nodes, more than the {TREE_NODES_MAX} that are served"));
-    }
-    let values: usize = model.trees.iter().map(|tree| tree.values.len()).sum();
-    if values > TREE_LEAF_VALUES_MAX {
-        return Err(format!("its leaves have {values} values, more than the {TREE_LEAF_VALUES_MAX} that are served"));
-    }
+    check_sizes(nodes, model.trees.iter().map(|tree| tree.values.len()).sum())?;
     let (features, outputs) = (model.feature_count, model.output_count());
     for list in [&model.start, &model.divisors, &model.offsets] {
         if !list.is_empty() && list.len() != outputs {
@@ -31,6 +25,17 @@ pub(super) fn check(mut model: TreeModel) -> Result<TreeModel, String> {
         check_tree(tree, features, outputs).map_err(|why| format!("tree {index}: {why}"))?;
     }
     Ok(model)
+}
+
+/// Holds the nodes and the values of leaves of all trees to their bounds.
+pub(super) fn check_sizes(nodes: usize, values: usize) -> Result<(), String> {
+    if nodes > TREE_NODES_MAX {
+        return Err(format!("it has {nodes} nodes, more than the {TREE_NODES_MAX} that are served"));
+    }
+    if values > TREE_LEAF_VALUES_MAX {
+        return Err(format!("its leaves have {values} values, more than the {TREE_LEAF_VALUES_MAX} that are served"));
+    }
+    Ok(())
 }
 
 fn check_tree(tree: &mut DecisionTree, features: usize, outputs: usize) -> Result<(), String> {

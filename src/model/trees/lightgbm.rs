@@ -24,7 +24,7 @@ const MISSING_NAN: u8 = 2;
 pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
     let text = std::str::from_utf8(file).map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to()))?;
     let mut sections = text.split("\nTree=");
-    let header = Section(sections.next().unwrap_or_default());
+    let header = TextSection(sections.next().unwrap_or_default());
     let feature_count = header.number::<i64>("max_feature_idx")?.ok_or("it has no 'max_feature_idx'".to_owned())?;
     let feature_count = features(feature_count.saturating_add(1))?;
     let class_count = outputs("'num_class'", header.number("num_class")?.unwrap_or(1))?;
@@ -42,7 +42,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
     let mut trees = Vec::new();
     for section in sections {
         // What is behind the last tree is for people.
-        let section = Section(section.split("\nend of trees").next().unwrap_or_default());
+        let section = TextSection(section.split("\nend of trees").next().unwrap_or_default());
         let mut tree = decode_tree(section).map_err(|fault| in_tree(fault, trees.len()))?;
         tree.output = TreeOutput::single(trees.len().checked_rem(per_iteration).unwrap_or_default());
         trees.push(tree);
@@ -72,7 +72,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
 const LINEAR: &str = "its leaves are linear models (linear_tree); train it with linear_tree=false";
 
 /// Refuses a file of which the end is missing: its last trees would be, too.
-fn check_complete(header: Section<'_>, text: &str, found: usize) -> Result<(), String> {
+fn check_complete(header: TextSection<'_>, text: &str, found: usize) -> Result<(), String> {
     let announced = header.get("tree_sizes").map(|sizes| sizes.split_ascii_whitespace().count());
     if let Some(announced) = announced.filter(|announced| *announced != found) {
         return Err(format!("it announces {announced} trees and has {found}"));
@@ -92,9 +92,9 @@ fn in_tree(fault: TreeFault, index: usize) -> TreeFault {
 
 /// The lines of the model or of a tree.
 #[derive(Clone, Copy)]
-struct Section<'a>(&'a str);
+struct TextSection<'a>(&'a str);
 
-impl<'a> Section<'a> {
+impl<'a> TextSection<'a> {
     fn get(self, key: &str) -> Option<&'a str> {
         let value = |line: &'a str| line.strip_prefix(key).and_then(|rest| rest.strip_prefix('='));
         self.0.lines().find_map(value).map(str::trim)
@@ -157,7 +157,7 @@ struct SplitArrays {
     right: Vec<i32>,
 }
 
-fn decode_tree(section: Section<'_>) -> Result<DecisionTree, TreeFault> {
+fn decode_tree(section: TextSection<'_>) -> Result<DecisionTree, TreeFault> {
     if section.get("is_linear").is_some_and(|flag| flag != "0") {
         return Err(TreeFault::Unsupported(LINEAR.to_owned()));
     }
@@ -213,7 +213,7 @@ fn numerical(threshold: f64, decision: u8) -> (SplitTest, bool) {
 }
 
 /// The sets of a tree's categorical splits, by the numbers that stand in the places of their thresholds.
-fn decode_categories(section: Section<'_>) -> Result<Vec<Option<CategorySet>>, String> {
+fn decode_categories(section: TextSection<'_>) -> Result<Vec<Option<CategorySet>>, String> {
     let count = section.number::<u32>("num_cat")?.unwrap_or(0) as usize;
     if count == 0 {
         return Ok(Vec::new());

@@ -361,13 +361,3 @@ fn features(count: i64) -> Result<usize, String> {
 fn outputs(what: &str, count: i64) -> Result<usize, String> {
     bounded(what, count, 1, TREE_OUTPUTS_MAX)
 }
-
-/// The fuzz target `trees`: reads arbitrary bytes. Returns the model where they are one.
-pub fn exercise(file: &[u8]) -> Option<TreeModel> {
-    let model = decode(file, None).ok()?;
-    for tree in &model.trees {
-        let splits = tree.nodes.iter().filter(|node| matches!(node, TreeNode::Split(_))).count();
-        assert!(tree.depth <= splits, "no way is longer than the splits of a tree");
-    }
-    Some(model)
-}

@@ -35,7 +35,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
         }
     };
     let tree_count = reader.count("its number of trees", 1)?;
-    let header = Header::read(&mut reader, tree_count)?;
+    let header = CheckpointHeader::read(&mut reader, tree_count)?;
     reader.skip_optional()?;
     let mut trees = Vec::new();
     for index in 0..tree_count {
@@ -49,7 +49,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
 }
 
 /// The fields before the trees.
-struct Header {
+struct CheckpointHeader {
     feature_count: usize,
     is_average: bool,
     target_count: usize,
@@ -61,7 +61,7 @@ struct Header {
     offsets: Vec<f64>,
 }
 
-impl Header {
+impl CheckpointHeader {
     fn read(reader: &mut CheckpointReader<'_>, tree_count: usize) -> Result<Self, TreeFault> {
         let feature_count = features(reader.int()?.into())?;
         // The kind of task says nothing that its outputs and their function do not.
@@ -168,7 +168,7 @@ fn link_of(name: &str, alpha: f32, ratio: f32) -> Result<ScoreLink, TreeFault> {
 }
 
 /// The arrays of a tree.
-struct TreeArrays {
+struct CheckpointTree {
     kinds: Vec<u8>,
     left: Vec<i32>,
     right: Vec<i32>,
@@ -195,7 +195,7 @@ fn decode_tree(
     let count = reader.int()?;
     // Whether it has categorical splits: its nodes say so again.
     reader.byte()?;
-    let arrays = TreeArrays {
+    let arrays = CheckpointTree {
         kinds: reader.bytes()?,
         left: reader.ints()?,
         right: reader.ints()?,
@@ -230,7 +230,7 @@ fn decode_tree(
     Ok(tree)
 }
 
-impl TreeArrays {
+impl CheckpointTree {
     /// A node; none where the file does not have it whole. `taken` counts the categories of all: lists that overlap would
     /// become much larger in memory than they are here.
     fn node(&self, index: usize, tree: &mut DecisionTree, taken: &mut usize) -> Option<TreeNode> {

@@ -38,14 +38,16 @@ pub(super) enum NumberArray<'a> {
 }
 
 /// The members that are arrays of numbers, and those that are long and not needed.
-const ARRAYS: [&str; 22] = [
+const ARRAYS: [&str; 25] = [
     "base_weights",
     "categories",
     "categories_nodes",
     "categories_segments",
     "categories_sizes",
     "default_left",
+    "enc",
     "feature_names",
+    "feature_segments",
     "feature_types",
     "iteration_indptr",
     "leaf_child_counts",
@@ -54,6 +56,7 @@ const ARRAYS: [&str; 22] = [
     "loss_changes",
     "parents",
     "right_children",
+    "sorted_idx",
     "split_conditions",
     "split_indices",
     "split_type",

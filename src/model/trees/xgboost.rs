@@ -143,7 +143,7 @@ fn base_scores(text: &str, margin: BaseMargin, count: usize) -> Result<Vec<f64>,
 }
 
 /// The arrays of a tree, all of the same length.
-struct TreeArrays {
+struct XgboostTree {
     left: Vec<i32>,
     right: Vec<i32>,
     features: Vec<i32>,
@@ -154,7 +154,7 @@ struct TreeArrays {
 }
 
 fn decode_tree(tree: &TreeValue<'_>, output_count: usize) -> Result<DecisionTree, String> {
-    let arrays = TreeArrays {
+    let arrays = XgboostTree {
         left: tree.numbers("left_children")?,
         right: tree.numbers("right_children")?,
         features: tree.numbers("split_indices")?,
@@ -175,7 +175,7 @@ fn decode_tree(tree: &TreeValue<'_>, output_count: usize) -> Result<DecisionTree
     let mut categories = tree_categories(tree)?;
     let vectors = if width > 1 { Some(LeafVectors::read(tree, width, output_count)?) } else { None };
     let mut decoded = DecisionTree { output: TreeOutput { first: 0, stride: 1, width }, ..DecisionTree::default() };
-    let TreeArrays { left, right, features, conditions, default_left, kinds } = arrays;
+    let XgboostTree { left, right, features, conditions, default_left, kinds } = arrays;
     let children = left.into_iter().zip(right);
     let tests = features.into_iter().zip(conditions).zip(default_left);
     for (index, ((left, right), ((feature, condition), default_left))) in children.zip(tests).enumerate() {
