@@ -154,6 +154,7 @@ const FILE_READERS: &[&str] = &[
     "src/backend/python/spawn.rs",
     "src/backend/python/unpack.rs",
     "src/backend/rten/mod.rs",
+    "src/backend/trees/mod.rs",
 ];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.

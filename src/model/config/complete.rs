@@ -106,7 +106,7 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
         filename => filename == name,
     };
     let found = FILES.iter().find(|(name, _)| is_there(name)).map(|(_, backend)| *backend);
-    found.or_else(|| trees::is_there(is_there).then_some(FIL_BACKEND))
+    found.or_else(|| trees::is_there(&config.name, is_there).then_some(FIL_BACKEND))
 }
 
 /// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. An explicit

@@ -20,9 +20,11 @@ pub(super) fn is_trees(config: &ModelConfig) -> bool {
     config.backend == FIL_BACKEND
 }
 
-/// Whether the files of a version tell a tree model.
-pub(super) fn is_there(has_file: impl Fn(&str) -> bool) -> bool {
-    TREE_FILES.iter().any(|(file, _)| has_file(file))
+/// Whether the files of a version tell a tree model. A name of a model that tells its backend, as in `m.vllm`, goes before
+/// `model.json`, which other backends have, too.
+pub(super) fn is_there(model: &str, has_file: impl Fn(&str) -> bool) -> bool {
+    let tells = |file: &str| file != "model.json" || !model.contains('.');
+    TREE_FILES.iter().any(|(file, _)| has_file(file) && tells(file))
 }
 
 /// Fills in the name of the file.
@@ -119,6 +121,8 @@ mod tests {
         check(&of("treelite_checkpoint"), &["xgboost.ubj"], "checkpoint.tl");
         check("backend: 'fil' default_model_filename: 'mine.json'", &["xgboost.json"], "mine.json");
         assert_eq!(draft("", &["model.onnx", "model.txt"]).tree_filename(), None);
+        let other = ConfigDraft::new("m.own", None, &["model.json".to_owned()]);
+        assert!(other.unwrap_err().text().starts_with("model 'm.own': backend 'own', which this server does not have"));
     }
 
     #[test]
