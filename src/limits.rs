@@ -442,6 +442,40 @@ pub const LOADS_SLOW_MAX: usize = 16;
 pub const TRIAL_END_MAX: Duration = Duration::from_secs(5);
 /// Bytes that are read of what the process of a trial wrote, at the end: an error's text, or an engine's last words.
 pub const TRIAL_REPORT_SIZE_MAX: u64 = 64 * 1024;
+/// Bytes of one store that are kept on disk (`--model-store-bytes-max`): a prefix too short would else fetch a whole bucket.
+pub const STORE_BYTES_MAX: u64 = 256 << 30;
+/// Objects of one store that are listed: as many names as the largest repositories have, and a listing that takes seconds.
+pub const STORE_OBJECTS_MAX: usize = 262_144;
+/// Files and ranges of one store that are fetched at a time (`--model-store-connections`): one connection to a store gives a
+/// part of a machine's bandwidth, eight most of it.
+pub const STORE_CONNECTIONS: usize = 8;
+/// Files of one store that are open for what is fetched: a model may have thousands.
+pub const STORE_FILES_MAX: usize = 256;
+/// Bytes of a file that one connection fetches: a lost one costs no more, and each is worth its request.
+pub const STORE_RANGE_SIZE: u64 = 8 << 20;
+/// How long a store may send nothing (`--model-store-timeout-secs`): one that is throttled answers within seconds.
+pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(20);
+/// Attempts in a row that bring nothing, until a fetch or a listing fails: with the pauses between them half a minute.
+pub const STORE_ATTEMPTS_MAX: u32 = 6;
+/// Attempts for one range in all, some of which brought something: a store that sends a byte a time would keep a load for ever.
+pub const STORE_RANGE_ATTEMPTS_MAX: u32 = 64;
+/// The first pause before a store is asked again; each is twice as long as the one before.
+pub const STORE_PAUSE_MIN: Duration = Duration::from_millis(200);
+/// The longest pause before a store is asked again, also where it asks for a longer one.
+pub const STORE_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long a server waits for another one that fetches the same model into the same cache: as long as tens of gigabytes
+/// take. After it the load fails.
+pub const STORE_TURN_MAX: Duration = Duration::from_secs(900);
+/// How long a new version of a model's files waits for loads that read the old one; after it the next poll tries again.
+pub const STORE_SWAP_MAX: Duration = Duration::from_secs(30);
+/// Between two tries to lock what another server has: locks of files wake nobody.
+pub const STORE_LOCK_STEP: Duration = Duration::from_millis(50);
+/// Bytes of an index of a store: the largest number of objects, with long names.
+pub const STORE_INDEX_SIZE_MAX: usize = 128 << 20;
+/// Bytes of a path in a store: what Linux takes.
+pub const STORE_PATH_SIZE_MAX: usize = 4_000;
+/// Bytes of Triton's file of credentials: hundreds of stores.
+pub const STORE_CREDENTIALS_SIZE_MAX: usize = 1 << 20;
 /// Loads that run at a time (`--model-load-thread-count`), as in Triton.
 pub const MODEL_LOAD_THREADS: usize = 4;
 

@@ -24,6 +24,7 @@ mod names;
 mod reloads;
 mod responses;
 mod statistics;
+mod stores;
 mod summary;
 mod tls;
 
@@ -57,6 +58,7 @@ pub use crate::metrics::names::own_names;
 pub use crate::metrics::reloads::ReloadCells;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
+pub use crate::metrics::stores::{StoreCells, encode_stores};
 pub use crate::metrics::tls::{HandshakeFailure, PortExpiry, TlsBoard, TlsCells};
 
 use crate::metrics::statistics::nanos_of;

@@ -58,6 +58,7 @@ mod retire;
 pub mod run_watcher;
 pub mod shared_memory;
 pub mod spawn;
+pub mod stores;
 pub mod threads;
 pub mod trace;
 pub mod trial_process;

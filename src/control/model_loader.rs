@@ -210,6 +210,7 @@ impl ModelLoader {
         progress: &LoadProgress,
     ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         progress.set_stage(LoadStage::Reading);
+        let _lease = location.source.lease(location.directory)?;
         let opened = self.open(location)?;
         let outcome = self.load_opened(location, &opened, serving, composing_models, progress)?;
         opened.verified.check(&location.source.repository)?;

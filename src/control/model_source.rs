@@ -1,20 +1,24 @@
 //! A path on the command line: a model repository, one model's directory (as KServe mounts it), or an ONNX file. A
 //! single model is served like a repository with one model; it needs no configuration, and its name comes from
 //! `--model-name`, its configuration, its directory or its file. A directory with nothing but one ONNX file, whatever its
-//! name, is that file.
+//! name, is that file. What is in a store is looked at in its mirror ([`StoreMirror`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::control::beneath::RepositoryRoot;
+use crate::control::stores::mirror::{StoreLease, StoreMirror};
+use crate::control::stores::{self, StoreNames};
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
 use crate::log;
+use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
 use crate::model::platform::is_tree_filename;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
-use crate::settings::Settings;
+use crate::settings::{ControlMode, Settings, StoreUrl};
 
 /// Models of a repository that an error names.
 const NAMES_SHOWN: usize = 5;
@@ -26,6 +30,8 @@ pub struct ModelSource {
     /// Its path, for messages and for engines that load by path.
     pub root: PathBuf,
     kind: SourceKind,
+    /// The store that the path mirrors.
+    store: Option<StoreMirror>,
 }
 
 enum SourceKind {
@@ -43,12 +49,40 @@ impl ModelSource {
     /// # Errors
     /// `InvalidArgument` when the path cannot be opened or listed, or is a repository although `--model-name` is given.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        match StoreUrl::read(path) {
+            None => Self::open_path(path, settings),
+            Some(url) => Self::open_store(url.map_err(Error::invalid)?, settings),
+        }
+    }
+
+    /// Opens a store's mirror. Where the store has one model, that is mirrored now; else models are with the scans and the
+    /// loads that look for them. A store that cannot be reached is what its mirror is.
+    fn open_store(url: StoreUrl, settings: &Settings) -> Result<Self, Error> {
+        let store = stores::open(url, settings)?;
+        let tree = store.tree();
+        let is_one = match store.names() {
+            Ok(names) => has_one_model(&names),
+            Err(error) if store.has_copy() => {
+                log::warning(&format!("{error}; serving what was fetched earlier"));
+                true
+            }
+            Err(error) => return Err(error),
+        };
+        if is_one {
+            warn_of_copies(store.mirror_all());
+            return Ok(Self { store: Some(store), ..Self::open_path(&tree, settings)? });
+        }
+        let opened = Self::of_directory(tree).map_err(|error| Error::internal(error.to_string()))?;
+        Ok(Self { store: Some(store), ..opened })
+    }
+
+    fn open_path(path: &Path, settings: &Settings) -> Result<Self, Error> {
         if path.is_file() {
             // A link may lead anywhere here: the user named the path.
             let file = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
             let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
             let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
-            return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file) });
+            return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file), store: None });
         }
         let repository =
             RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
@@ -62,7 +96,7 @@ impl ModelSource {
             (false, None) if settings.model_name.is_some() => return Err(misplaced_name(path, &listing)),
             (false, None) => SourceKind::Repository,
         };
-        Ok(Self { repository, root: path.to_path_buf(), kind })
+        Ok(Self { repository, root: path.to_path_buf(), kind, store: None })
     }
 
     /// Opens a directory as a repository without looking at its contents.
@@ -70,7 +104,7 @@ impl ModelSource {
     /// # Errors
     /// The error of `open` when the path is no readable directory.
     pub fn of_directory(root: PathBuf) -> io::Result<Self> {
-        Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository })
+        Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository, store: None })
     }
 
     /// The path that it was opened with, and whether that is a directory of models.
@@ -81,11 +115,43 @@ impl ModelSource {
         }
     }
 
-    /// Lists the models.
+    /// The figures of the store that it mirrors.
+    pub fn store_cells(&self) -> Option<&Arc<StoreCells>> {
+        self.store.as_ref().map(StoreMirror::cells)
+    }
+
+    /// Keeps the files of a model as they are while they are loaded; only those of a mirror would change otherwise.
     ///
     /// # Errors
-    /// When the path cannot be listed, or a single model's name or configuration is invalid.
+    /// When the cache of the mirror cannot be written.
+    pub fn lease(&self, model: &ModelDirectory) -> Result<Option<StoreLease>, Error> {
+        let name = if model.path == "." { "" } else { &model.path };
+        self.store.as_ref().map(|store| store.lease(name)).transpose()
+    }
+
+    /// Lists the models, those of a store after their mirror was made as the store. A model that could not be mirrored is as
+    /// it was; one that never was, is refused with the reason.
+    ///
+    /// # Errors
+    /// When the path cannot be listed, or a single model's name or configuration is invalid; when the store cannot be
+    /// listed and there is no mirror of it.
     pub fn scan(&self, settings: &Settings) -> Result<FoundModels, Error> {
+        let refused = match self.store.as_ref().map(StoreMirror::mirror_all) {
+            None => Vec::new(),
+            Some(Err(error)) if !self.store.as_ref().is_some_and(StoreMirror::has_copy) => return Err(error),
+            Some(outcome) => warn_of_copies(outcome),
+        };
+        let mut found = self.scan_path(settings)?;
+        for (name, error) in refused {
+            let is_there = found.models.iter().any(|model| model.name == name);
+            if !is_there && !name.is_empty() && found.refused.iter().all(|(other, _)| *other != name) {
+                found.refused.push((name, error));
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan_path(&self, settings: &Settings) -> Result<FoundModels, Error> {
         let list = |path: &Path| self.repository.list().map_err(|error| io_error("list", path, &error));
         let one = |model| FoundModels { models: vec![model], ..FoundModels::default() };
         let mut found = match &self.kind {
@@ -104,13 +170,22 @@ impl ModelSource {
     /// When its directory cannot be listed or is no model.
     pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
         if let SourceKind::Repository = self.kind {
+            if let Some(store) = self.store.as_ref().filter(|_| mirrors_on_demand(settings)) {
+                match store.mirror_model(name) {
+                    Err(error) if self.repository.contains(name) => {
+                        log::warning(&format!("{error}; '{name}' is loaded as it was fetched earlier"));
+                    }
+                    outcome => outcome?,
+                }
+            }
             if !self.repository.contains(name) {
                 return Ok(None);
             }
             let directory = ModelDirectory::from_entry(&self.repository.list_model(name))?;
             return Ok(Some(ModelDirectory { namespace: self.namespace(settings), ..directory }));
         }
-        Ok(self.scan(settings)?.models.into_iter().find(|model| model.name == name))
+        let found = if mirrors_on_demand(settings) { self.scan(settings) } else { self.scan_path(settings) };
+        Ok(found?.models.into_iter().find(|model| model.name == name))
     }
 
     /// The model in a directory of another name, `.` for all that is here.
@@ -130,7 +205,10 @@ impl ModelSource {
     /// Whether it has a model of this name.
     pub fn has(&self, name: &str, settings: &Settings) -> bool {
         match self.kind {
-            SourceKind::Repository => self.repository.contains(name),
+            SourceKind::Repository if self.repository.contains(name) => true,
+            SourceKind::Repository => {
+                self.store_names(settings).is_some_and(|names| names.is_ok_and(|all| all.contains(&name.to_owned())))
+            }
             SourceKind::Directory(_) | SourceKind::File(..) => {
                 self.find(name, settings).is_ok_and(|found| found.is_some())
             }
@@ -139,7 +217,10 @@ impl ModelSource {
 
     /// The namespace of its models: its path as the flag says it; empty without `--model-namespacing`.
     pub fn namespace(&self, settings: &Settings) -> String {
-        let path = self.path().0.to_string_lossy();
+        let path = match &self.store {
+            Some(store) => store.name().into(),
+            None => self.path().0.to_string_lossy(),
+        };
         match path.trim_end_matches('/') {
             _ if !settings.repository_rules.has_namespaces => String::new(),
             "" => path.into_owned(),
@@ -152,12 +233,25 @@ impl ModelSource {
     /// # Errors
     /// When the path cannot be listed.
     pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
+        match self.store_names(settings) {
+            Some(Err(error)) => log::warning(&format!("{error}; the index shows what was fetched earlier")),
+            Some(names) => return names,
+            None => {}
+        }
         if let SourceKind::Repository = self.kind {
             let names = self.repository.names().map_err(|error| io_error("list", &self.root, &error))?;
             let models = names.into_iter().filter(|entry| entry.is_directory && !is_hidden(&entry.name));
             return Ok(models.map(|entry| entry.name).collect());
         }
-        Ok(self.scan(settings)?.models.into_iter().map(|model| model.name).collect())
+        Ok(self.scan_path(settings)?.models.into_iter().map(|model| model.name).collect())
+    }
+
+    /// The names of all models in the store, where they are not mirrored before they are asked for.
+    fn store_names(&self, settings: &Settings) -> Option<Result<Vec<String>, Error>> {
+        let is_repository = matches!(self.kind, SourceKind::Repository);
+        let store = self.store.as_ref().filter(|_| is_repository && mirrors_on_demand(settings))?;
+        let models = |names: StoreNames| names.directories.into_iter().filter(|name| !is_hidden(name)).collect();
+        Some(store.names().map(models))
     }
 
     /// Reads a model's configuration file, or the configuration that a client sent.
@@ -239,6 +333,31 @@ fn misplaced_name(path: &Path, listing: &Listing) -> Error {
 
 fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {
     Error::invalid(format!("cannot {verb} '{}': {error}", path.display()))
+}
+
+/// Whether models of stores are fetched when they are asked for, and not all of them.
+fn mirrors_on_demand(settings: &Settings) -> bool {
+    settings.control_mode == ControlMode::Explicit
+}
+
+/// Whether these may be the names in the directory of a single model, or of its version.
+fn has_one_model(names: &StoreNames) -> bool {
+    let is_version = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    names.directories.iter().any(is_version) || (names.directories.is_empty() && !names.files.is_empty())
+}
+
+/// What of a store could not be mirrored; it is told, since what was fetched earlier is served.
+fn warn_of_copies(outcome: Result<Vec<(String, Error)>, Error>) -> Vec<(String, Error)> {
+    match outcome {
+        Ok(refused) => {
+            refused.iter().for_each(|(_, error)| log::error(error.text()));
+            refused
+        }
+        Err(error) => {
+            log::error(&format!("{error}; serving what was fetched earlier"));
+            Vec::new()
+        }
+    }
 }
 
 fn file_model(

@@ -507,7 +507,7 @@ mod tests {
         let certificates = AccessFiles::load(&settings).unwrap();
         let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &certificates);
         let ServerPlan { server_context, cores, .. } =
-            ServerPlan::new(&settings, Vec::new(), &ignored, sources, (None, None)).unwrap();
+            ServerPlan::new(&settings, Vec::new(), &ignored, sources, (None, None, Vec::new())).unwrap();
         let context = LoadContext {
             repositories: Arc::new(Repositories::open(&settings).unwrap()),
             settings,

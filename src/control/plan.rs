@@ -20,7 +20,7 @@ use crate::control::trace::trace_link;
 use crate::error::Error;
 use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NICENESS, RECEIVE_MEMORY_PART};
 use crate::log;
-use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells};
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, StoreCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::policy::ConsoleRules;
 use crate::pressure::MemoryBoard;
@@ -106,7 +106,7 @@ impl ServerPlan {
         models: Vec<LoadedVersion>,
         control: &ControlSender,
         sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &AccessFiles),
-        (shared_memory, redis): (Option<SharedMemoryClient>, Option<Arc<CacheLink>>),
+        (shared_memory, redis, stores): (Option<SharedMemoryClient>, Option<Arc<CacheLink>>, Vec<Arc<StoreCells>>),
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
@@ -120,6 +120,7 @@ impl ServerPlan {
                 shared_memory,
                 jobs: job_pool(shards)?,
                 redis,
+                stores,
                 ..server_context(settings, shards, control, sources)
             }),
             planned,
@@ -280,6 +281,7 @@ pub fn server_context(
         },
         shared_memory: None,
         redis: None,
+        stores: Vec::new(),
         tls: tls_options(settings, &files.certificates),
         keys: KeyOptions {
             initial: files.keys.as_ref().map(|keys| Arc::new(keys.table(shards))),

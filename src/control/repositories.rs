@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::log;
+use crate::metrics::StoreCells;
 use crate::model::name::{qualified, split_qualified};
 use crate::model::repository::changes::{ModelSighting, NOT_UNIQUE, Sightings};
 use crate::model::repository::{FoundModels, ModelDirectory};
@@ -39,6 +40,11 @@ impl Repositories {
         let open = |path: &PathBuf| ModelSource::open(path, settings);
         let all = settings.repositories.iter().map(open).collect::<Result<_, Error>>()?;
         Ok(Self { settings: Arc::clone(settings), all })
+    }
+
+    /// The figures of the stores among them.
+    pub fn store_cells(&self) -> Vec<Arc<StoreCells>> {
+        self.all.iter().filter_map(ModelSource::store_cells).cloned().collect()
     }
 
     /// The repository with an index.

@@ -2,7 +2,7 @@
 
 use crate::metrics::{
     FAMILIES, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory, encode_run_memory,
-    encode_traces, gpus, host, keys, latency, tls,
+    encode_traces, gpus, host, keys, latency, stores, tls,
 };
 use crate::pressure::MemoryBoard;
 
@@ -18,7 +18,7 @@ pub fn own_names() -> Vec<String> {
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
-    let others = others.chain(keys::names());
+    let others = others.chain(keys::names()).chain(stores::names());
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
@@ -33,7 +33,8 @@ mod tests {
     use crate::metrics::gpus::Gauge;
     use crate::metrics::{
         GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PortExpiry,
-        ReloadCells, SequenceFigures, TlsBoard, encode_cache, encode_keys, encode_latencies, encode_redis,
+        ReloadCells, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys, encode_latencies, encode_redis,
+        encode_stores,
     };
 
     fn one() -> Gauge {
@@ -90,6 +91,8 @@ mod tests {
         encode_latencies(&mut text, &[model], &options, 0);
         encode_cache(&mut text, &[], 1);
         encode_redis(&mut text, &[], std::iter::empty());
+        let store = StoreCells { reachable: one(), models_refused: one(), ..StoreCells::default() };
+        encode_stores(&mut text, std::iter::once(&store));
         host.encode(&mut text);
         TlsBoard { ports: vec![PortExpiry { port: "http", at: one() }], ..TlsBoard::default() }.encode(&mut text);
         encode_keys(&mut text, std::iter::empty(), &ReloadCells::default());

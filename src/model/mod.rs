@@ -15,6 +15,7 @@ pub mod parse;
 pub mod platform;
 pub mod repository;
 pub mod spec;
+pub mod store;
 pub mod trees;
 
 pub use identity::ModelIdentity;

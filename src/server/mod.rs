@@ -136,7 +136,8 @@ fn serve(
     handle_loaded(&loader, &deadline, &are_loaded);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &files);
-    let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, (shared_memory_client, redis))?;
+    let owners = (shared_memory_client, redis, repositories.store_cells());
+    let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, owners)?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     start_watches((files, &waker), &settings, &server_context, purge);

@@ -6,13 +6,15 @@ use std::time::Duration;
 use crate::flags::Variables;
 use crate::settings::Settings;
 
-/// Those that are read: here, by `--cache-config=redis` its login, and by the front ends of hosting services theirs.
-pub const READ: [&str; 17] = [
+/// Those that are read: here, by `--cache-config=redis` its login, by the front ends of hosting services theirs, and by
+/// stores of models theirs.
+pub const READ: [&str; 22] = [
     "AIP_HEALTH_ROUTE",
     "AIP_HTTP_PORT",
     "AIP_MODE",
     "AIP_PREDICT_ROUTE",
     "AIP_STORAGE_URI",
+    "AZURE_STORAGE_KEY",
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
     "OTEL_BSP_MAX_QUEUE_SIZE",
     "OTEL_BSP_SCHEDULE_DELAY",
@@ -24,11 +26,15 @@ pub const READ: [&str; 17] = [
     "SAGEMAKER_TRITON_PING_MODE",
     "TRITONCACHE_REDIS_PASSWORD",
     "TRITONCACHE_REDIS_USERNAME",
+    "TRITON_AWS_MOUNT_DIRECTORY",
+    "TRITON_AZURE_MOUNT_DIRECTORY",
+    "TRITON_CLOUD_CREDENTIAL_PATH",
+    "TRITON_GCS_MOUNT_DIRECTORY",
     "TRITON_SERVER_CPU_ONLY",
 ];
 
 /// Those of Triton's own that change nothing, with the reason. Who sets one is warned.
-pub const WITHOUT_EFFECT: [(&str, &str); 17] = [
+pub const WITHOUT_EFFECT: [(&str, &str); 13] = [
     ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", TRITONS_TESTS),
     ("TRITONSERVER_DELAY_GRPC_COMPLETE", TRITONS_TESTS),
     ("TRITONSERVER_DELAY_GRPC_ENQUEUE", TRITONS_TESTS),
@@ -40,16 +46,11 @@ pub const WITHOUT_EFFECT: [(&str, &str); 17] = [
     ("TRITONSERVER_DELAY_RESPONSE_COMPLETION", TRITONS_TESTS),
     ("TRITONSERVER_DELAY_SCHEDULER", TRITONS_TESTS),
     ("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC", TRITONS_TESTS),
-    ("TRITON_AWS_MOUNT_DIRECTORY", NO_STORES),
-    ("TRITON_AZURE_MOUNT_DIRECTORY", NO_STORES),
-    ("TRITON_CLOUD_CREDENTIAL_PATH", NO_STORES),
-    ("TRITON_GCS_MOUNT_DIRECTORY", NO_STORES),
     ("TRITON_PARALLEL_INSTANCE_LOADING", "the instances of a model are always made side by side"),
     ("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "text of clients is always escaped in the log"),
 ];
 
 const TRITONS_TESTS: &str = "it delays tritonserver for its own tests";
-const NO_STORES: &str = "model repositories are directories; mount a store, or copy from it";
 
 /// Reads the variables, behind the flags: what these have set stays. Adds warnings of those without effect.
 pub(super) fn apply(settings: &mut Settings, variables: Variables) -> Result<(), String> {

@@ -9,6 +9,7 @@ mod front_end;
 mod health;
 mod metrics;
 mod new_key;
+mod store;
 mod supervision;
 mod table;
 #[cfg(feature = "test-hooks")]
@@ -25,6 +26,7 @@ pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerS
 pub use crate::settings::health::{HealthQuestion, health_arguments};
 pub use crate::settings::metrics::MetricsConfig;
 pub use crate::settings::new_key::{NewKey, key_arguments};
+pub use crate::settings::store::{StoreKind, StoreSettings, StoreUrl};
 pub use crate::settings::supervision::{EndpointKind, PREDECESSOR, Supervision};
 #[cfg(feature = "test-hooks")]
 pub use crate::settings::test_hooks::TestHooks;
@@ -89,6 +91,7 @@ pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile)
     flags::apply(SECTIONS, matches, &mut settings)?;
     cache::check(&mut settings.cache, variables)?;
     environment::apply(&mut settings, variables)?;
+    settings.stores.apply(variables);
     if !paths.is_empty() {
         settings.repositories = paths;
     }
@@ -141,6 +144,7 @@ const HOST_CANNOT_LOAD: &str =
     "with --admin-socket SageMaker cannot load and unload models: its multi-model endpoints need the port for that";
 
 fn check(mut settings: Settings) -> Result<Settings, String> {
+    store::check(&settings.repositories, cfg!(feature = "stores"))?;
     let warnings = trace::check(&mut settings.trace)?;
     settings.warnings.extend(warnings);
     settings.warnings.extend(tls::check(&settings.tls)?);

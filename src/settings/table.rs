@@ -7,6 +7,7 @@ mod keep_alive;
 mod limit;
 mod metrics;
 mod policy;
+mod store;
 mod tls;
 mod trace;
 
@@ -28,6 +29,7 @@ use crate::settings::{
 /// All flags of the server.
 pub(super) const SECTIONS: &[Section<Settings>] = &[
     Section { title: "Models", flags: MODEL_FLAGS },
+    Section { title: "Models in stores", flags: store::FLAGS },
     Section { title: "Flags in a file", flags: FILE_FLAGS },
     Section { title: "Model configurations and backends", flags: CONFIGURATION_FLAGS },
     Section { title: "Addresses", flags: ADDRESS_FLAGS },
@@ -67,8 +69,8 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         names: &["model-repository", "model-store"],
         takes: Many("DIRECTORY"),
         default: Absent,
-        help: "A directory of models, a model's own directory or an ONNX file; may be given more than once, and \
-               without the flag's name. One is needed",
+        help: "A directory of models, a model's own directory, an ONNX file, or the same in a store: s3://, gs://, as:// \
+               or https://; may be given more than once, and without the flag's name. One is needed",
         apply: |settings, value| {
             settings.repositories.push(PathBuf::from(value));
             Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::limits;
 use crate::policy::{AdmissionRule, ClientPolicy, ConnectionTimeouts, ConsoleAudience, KeepAlivePolicy};
 use crate::settings::{
-    BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, Secret, TlsSettings, TraceSettings,
+    BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, Secret, StoreSettings, TlsSettings, TraceSettings,
 };
 
 /// How a server was asked to run.
@@ -18,8 +18,10 @@ pub struct Settings {
     pub config_file: Option<PathBuf>,
     /// What that file said then: it may have secrets, and may change.
     pub config_text: Option<Secret>,
-    /// Directories of models, one model's own directory, or ONNX files.
+    /// Directories of models, one model's own directory, ONNX files, or URLs of stores ([`super::StoreUrl`]).
     pub repositories: Vec<PathBuf>,
+    /// What holds for stores.
+    pub stores: StoreSettings,
     /// The name of the only model, where a path holds one.
     pub model_name: Option<String>,
     /// The configuration that models have by this name instead of their usual one.
@@ -393,6 +395,7 @@ impl Default for Settings {
             config_file: None,
             config_text: None,
             repositories: Vec::new(),
+            stores: StoreSettings::default(),
             model_name: None,
             model_config_name: None,
             http: Some((EVERYWHERE, 8000)),

@@ -45,6 +45,7 @@ async fn text(shard: &Shard) -> String {
     if let Some(link) = &shard.server_context.redis {
         metrics::encode_redis(&mut text, &shards, link.lanes().iter().map(|lane| &lane.cells));
     }
+    metrics::encode_stores(&mut text, shard.server_context.stores.iter().map(|cells| &**cells));
     sources.host.encode(&mut text);
     shard.server_context.tls.board.encode(&mut text);
     if let Some(keys) = shard.keys.table() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{
-    GpuBoard, HostCells, LatencyOptions, LoadBoard, ModelCacheCells, ReloadCells, ShardCells, TlsBoard,
+    GpuBoard, HostCells, LatencyOptions, LoadBoard, ModelCacheCells, ReloadCells, ShardCells, StoreCells, TlsBoard,
 };
 use crate::policy::{ClientPolicy, ConnectionTimeouts, ConsoleRules, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
@@ -51,6 +51,8 @@ pub struct ServerContext {
     pub shared_memory: Option<SharedMemoryClient>,
     /// The way to the Redis that is the response cache; none without one.
     pub redis: Option<Arc<CacheLink>>,
+    /// The figures of the stores that models come from.
+    pub stores: Vec<Arc<StoreCells>>,
     /// The TLS of the ports that have it.
     pub tls: TlsOptions,
     /// The clients with API keys.

@@ -79,6 +79,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
         },
         shared_memory: None,
         redis: None,
+        stores: Vec::new(),
         keys: KeyOptions::default(),
         tls: TlsOptions::default(),
         traces: TraceLink::default(),

@@ -29,6 +29,12 @@ pub struct TlsPem<'a> {
     pub client_roots: Option<&'a [u8]>,
 }
 
+/// Has the clients of stores, which ask for none, compute with ring as the server's own TLS does.
+pub fn install_provider() {
+    // A second store finds that of the first.
+    let _ = ring::default_provider().install_default();
+}
+
 /// Which of the files is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {

@@ -24,7 +24,7 @@ use rustls::{Error, HandshakeKind};
 use crate::connection::input::InputBuffer;
 use crate::limits::{READ_SIZE, TLS_INPUT_SIZE_MAX};
 
-pub use self::config::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem, WallSeconds};
+pub use self::config::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem, WallSeconds, install_provider};
 pub use self::fuzz::fuzz_connection;
 
 /// The first byte of every TLS connection: a record of a handshake (RFC 8446 §5.1). No HTTP begins with it.
