@@ -20,14 +20,14 @@ def cargo(*arguments):
 
 def linked(triple):
     """(name, version) of each package in the program but its own; macros run while it is compiled."""
-    lines = cargo("tree", "--locked", "--edges=normal", "--prefix=none", "--format={p}", f"--target={triple}").splitlines()
+    lines = cargo("tree", "--locked", "--features=stores", "--edges=normal", "--prefix=none", "--format={p}", f"--target={triple}").splitlines()
     packages = {tuple(line.split(" ")[:2]) for line in lines if line and "(proc-macro)" not in line}
     return sorted((name, version[1:]) for name, version in packages if name != "deuteron")
 
 
 def main():
     (triple,) = sys.argv[1:]
-    metadata = json.loads(cargo("metadata", "--locked", "--format-version=1", f"--filter-platform={triple}"))
+    metadata = json.loads(cargo("metadata", "--locked", "--features=stores", "--format-version=1", f"--filter-platform={triple}"))
     known = {(package["name"], package["version"]): package for package in metadata["packages"]}
     texts, without = {}, []
     print("Deuteron is licensed under Apache-2.0. It contains these packages:\n")

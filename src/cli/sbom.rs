@@ -61,12 +61,18 @@ mod tests {
         assert!(of("purl").iter().all(|package| locked.contains(package)));
     }
 
-    /// What every package of a release holds beside the program. `UPDATE_EXPECT=1` writes it anew.
+    /// What every package of a release holds beside the program: a release has stores, a plain build less of it.
+    /// `UPDATE_EXPECT=1` with `--features stores` writes it anew.
     #[test]
     fn the_notice_names_what_is_linked() {
         let notice = include_str!("../../NOTICE");
         let head = notice.split_inclusive("\n\n").take(4).collect::<String>();
         let rows = PACKAGES.lines().map(|line| format!("  {}\n", line.replace('\t', " ").replace('/', " OR ")));
-        expect_file!["../../NOTICE"].assert_eq(&format!("{head}{}", rows.collect::<String>()));
+        if cfg!(feature = "stores") {
+            expect_file!["../../NOTICE"].assert_eq(&format!("{head}{}", rows.collect::<String>()));
+        } else {
+            let missing: Vec<_> = rows.filter(|row| !notice.contains(row.as_str())).collect();
+            assert!(missing.is_empty(), "NOTICE lacks {missing:?}");
+        }
     }
 }

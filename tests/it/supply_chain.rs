@@ -23,7 +23,8 @@ fn list(name: &str) -> BTreeSet<String> {
 /// The packages that build the program or are linked into it, `name@version`, with their licences.
 fn packages() -> BTreeMap<String, String> {
     let tree = ["tree", "--locked", "--offline", "--edges=normal,build", "--prefix=none", "--format={p}|{l}|"];
-    let output = Command::new("cargo").args(tree).current_dir(ROOT).output().unwrap();
+    // As it is released.
+    let output = Command::new("cargo").args(tree).arg("--features=stores").current_dir(ROOT).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let package = |line: &str| {

@@ -280,6 +280,8 @@ pub fn failed(error: &object_store::Error) -> FailedRequest {
     }
     let text = error.to_string();
     let code = code_of(&text);
+    // Of a listing there is the text alone.
+    let has_status = |status: &str| text.contains(&format!("status code: {status}"));
     match error {
         object_store::Error::NotFound { .. } => StoreFault::Missing(code),
         object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
@@ -293,6 +295,8 @@ pub fn failed(error: &object_store::Error) -> FailedRequest {
         _ if METADATA_SERVERS.iter().any(|server| text.contains(server)) => {
             StoreFault::Denied("there are no credentials, and the machine has no identity".to_owned())
         }
+        _ if has_status("401") || has_status("403") || KEY_FAULTS.contains(&code.as_str()) => StoreFault::Denied(code),
+        _ if has_status("404") => StoreFault::Missing(code),
         _ if text.contains("Received redirect") => StoreFault::Missing("it is in another region".to_owned()),
         _ if text.contains("non-partial response") => {
             StoreFault::Invalid("its server does not serve ranges of files, which large ones need".to_owned())
@@ -314,6 +318,10 @@ fn sources(error: &object_store::Error) -> impl Iterator<Item = &(dyn Error + 's
 
 /// Where the clients ask for the identity of the machine.
 const METADATA_SERVERS: [&str; 4] = ["169.254.169.254", "169.254.170.", "metadata.google", "metadata/identity"];
+
+/// What S3 and Azure call, with status 400, a key that is none or no more.
+const KEY_FAULTS: [&str; 4] =
+    ["AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAuthenticationInfo", "InvalidToken"];
 
 /// The code in the XML of a store's answer.
 fn code_of(text: &str) -> String {
@@ -366,6 +374,13 @@ mod tests {
             (
                 object_store::Error::Generic { store: "S3", source: source() },
                 StoreFault::Away("its client does not say why".into()),
+            ),
+            (
+                object_store::Error::Generic {
+                    store: "S3",
+                    source: "Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>".into(),
+                },
+                StoreFault::Denied("AccessDenied".into()),
             ),
             (
                 object_store::Error::Generic {
