@@ -130,14 +130,13 @@ fn serve(
     let found = |overview: &_| stand_in.iter().for_each(|stand_in| stand_in.show(overview));
     let watch = StartWatch { start: &start, found: &found };
     let initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
-    let but_failed = initial.but_failed();
-    let InitialLoad { loaded, models, .. } = initial;
+    let (but_failed, InitialLoad { loaded, models, .. }) = (initial.but_failed(), initial);
     choose_default_model(Arc::make_mut(&mut settings), &loaded)?;
     handle_loaded(&loader, &deadline, &are_loaded);
     let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &files);
-    let owners = (shared_memory_client, redis, repositories.store_cells());
-    let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, owners)?;
+    let links = (shared_memory_client, redis, repositories.store_cells());
+    let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, links)?;
     let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     start_watches((files, &waker), &settings, &server_context, purge);

@@ -27,12 +27,12 @@ pub struct StoreThread {
     jobs: UnboundedSender<StoreJob>,
 }
 
-type Reply<T> = Sender<Result<T, StoreFault>>;
+type StoreReply<T> = Sender<Result<T, StoreFault>>;
 
 enum StoreJob {
     Fetch(Vec<WantedObject>, Sender<Result<(), (String, StoreFault)>>),
-    List(String, Reply<Vec<StoreObject>>),
-    Names(Reply<StoreNames>),
+    List(String, StoreReply<Vec<StoreObject>>),
+    Names(StoreReply<StoreNames>),
 }
 
 impl StoreThread {
