@@ -168,6 +168,50 @@ fn the_file_of_credentials_gives_each_url_its_key() {
 }
 
 #[test]
+fn the_identity_of_a_pod_is_taken_where_there_is_no_key() {
+    let Some(store) = StandIn::moto() else { return };
+    let proxy = Proxy::before(store.address());
+    let repository = models(&["a"]);
+    store.put_all("models", repository.path());
+    let folder = Folder::new("stores-identity");
+    let identity =
+        r#"{"AccessKeyId": "ASIAPOD", "SecretAccessKey": "s", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}"#;
+    fs::write(folder.path().join("identity"), identity).unwrap();
+    fs::write(folder.path().join("token"), "t").unwrap();
+    let agent = StandIn::files(folder.path());
+    let setup = Setup::new(format!("s3://{}/bucket/models", proxy.host()))
+        .with("AWS_CONTAINER_CREDENTIALS_FULL_URI", &format!("http://{}/identity", agent.address()))
+        .with("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", folder.path().join("token").to_str().unwrap());
+    let server = setup.serve(&[]);
+    assert!(answers(&server, "a"));
+    for asked in proxy.asked("GET") {
+        assert!(asked.field("authorization").unwrap().contains("Credential=ASIAPOD/"), "{}", asked.head);
+    }
+}
+
+#[test]
+fn the_service_account_of_a_machine_is_taken_where_there_is_no_key() {
+    let Some(store) = StandIn::fake_gcs() else { return };
+    let proxy = Proxy::before(store.address());
+    let repository = models(&["a"]);
+    store.put_all("models", repository.path());
+    let folder = Folder::new("stores-identity");
+    let account = folder.path().join("computeMetadata/v1/instance/service-accounts/default");
+    fs::create_dir_all(&account).unwrap();
+    let token = r#"{"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}"#;
+    fs::write(account.join("token"), token).unwrap();
+    let metadata = StandIn::files(folder.path());
+    let setup = Setup::new("gs://bucket/models".to_owned())
+        .with("GOOGLE_BASE_URL", &format!("http://{}", proxy.host()))
+        .with("GCE_METADATA_HOST", &metadata.address().to_string());
+    let server = setup.serve(&[]);
+    assert!(answers(&server, "a"), "{}", server.log());
+    for asked in proxy.asked("GET") {
+        assert_eq!(asked.field("authorization"), Some("Bearer of-the-machine"), "{}", asked.head);
+    }
+}
+
+#[test]
 fn two_servers_that_start_at_once_share_a_cache() {
     let Some(store) = StandIn::moto() else { return };
     let proxy = Proxy::before(store.address());

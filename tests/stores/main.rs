@@ -74,9 +74,15 @@ impl Setup {
     fn command(&self, flags: &[&str], ports: Ports) -> Command {
         let cache = format!("--model-store-cache={}", self.cache.path().display());
         let mut command = Server::command(Path::new(&self.url), &[&["--shards=1", &cache], flags].concat(), ports);
-        for name in
-            ["AWS_SESSION_TOKEN", "AWS_ENDPOINT", "AWS_ENDPOINT_URL", "TRITON_CLOUD_CREDENTIAL_PATH", "HTTP_PROXY"]
-        {
+        for name in [
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_ENDPOINT",
+            "AWS_ENDPOINT_URL",
+            "TRITON_CLOUD_CREDENTIAL_PATH",
+            "HTTP_PROXY",
+        ] {
             command.env_remove(name).env_remove(name.to_lowercase());
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value))).env("NO_PROXY", "127.0.0.1");

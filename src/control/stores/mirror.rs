@@ -300,7 +300,14 @@ impl StoreMirror {
 
     /// Waits until no other thread or server fetches the model. The index is that of after the wait.
     fn turn(&self, name: &str) -> Result<(File, StoreIndex), Error> {
-        let turn = self.lock("turn", name, FlockOperation::NonBlockingLockExclusive, STORE_TURN_MAX);
+        let lock = |wait| self.lock("turn", name, FlockOperation::NonBlockingLockExclusive, wait);
+        let turn = lock(Duration::ZERO).and_then(|turn| {
+            if turn.is_some() {
+                return Ok(turn);
+            }
+            log::info(&format!("waits for another server or load that fetches '{name}' into the same cache"));
+            lock(STORE_TURN_MAX)
+        });
         let turn = turn.map_err(|error| StoreFault::of_disk(&error).error(&self.url, name))?;
         let late = || {
             let waited = STORE_TURN_MAX.as_secs();
