@@ -28,11 +28,7 @@ pub enum StoreFault {
 }
 
 impl StoreFault {
-    /// All names, in the order of [`StoreFault::index`].
-    pub const NAMES: [&'static str; 8] =
-        ["away", "changed", "damaged", "denied", "disk", "invalid", "missing", "throttled"];
-
-    /// Its place in [`StoreFault::NAMES`].
+    /// Its place in [`StoreCells::REASONS`](crate::metrics::StoreCells::REASONS).
     pub const fn index(&self) -> usize {
         match self {
             Self::Away(_) => 0,
@@ -128,6 +124,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::metrics::StoreCells;
 
     #[test]
     fn a_fault_says_what_was_asked_for_and_what_to_do() {
@@ -148,7 +145,8 @@ mod tests {
                 error.text().contains(want) && error.text().starts_with("model repository 's3://b/p/m/1/a': "),
                 "{error}"
             );
-            assert!(StoreFault::NAMES[fault.index()].chars().all(char::is_lowercase));
+            let name = format!("{fault:?}").to_lowercase();
+            assert!(name.starts_with(StoreCells::REASONS[fault.index()]), "{name}");
         }
         for (store, want) in [("gs://b", "GOOGLE_APPLICATION_CREDENTIALS"), ("as://a/c", "AZURE_STORAGE_KEY")] {
             assert!(StoreFault::Denied(String::new()).error(&url(store), "").text().contains(want), "{store}");
