@@ -337,7 +337,7 @@ fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {
 
 /// Whether models of stores are fetched when they are asked for, and not all of them.
 fn mirrors_on_demand(settings: &Settings) -> bool {
-    settings.control_mode == ControlMode::Explicit
+    settings.loads_when_asked()
 }
 
 /// Whether these may be the names in the directory of a single model, or of its version.
