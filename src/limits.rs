@@ -614,6 +614,13 @@ pub const MODEL_READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Clients that wait for one model's own code to say whether it is ready. They share one question; each holds a channel
 /// until it is answered, and code that hangs never answers.
 pub const MODEL_READY_ASKERS_MAX: usize = 1_024;
+/// Released objects of one kind of hosted backends whose memory is not used again at once: a second release of one of these
+/// is seen as such. Backends that release twice do so within a batch.
+pub const HOSTED_SHELLS_KEPT: usize = 256;
+/// Released objects of one kind whose memory is kept at all: a burst is not kept for ever.
+pub const HOSTED_SHELLS_MAX: usize = 4_096;
+/// Requests of one instance of a hosted backend without their last answer: beyond that it gets no other batch.
+pub const HOSTED_OPEN_REQUESTS_MAX: usize = 4_096;
 /// Families of metrics that the models of a server may create: each is a block of every page of metrics.
 pub const METRIC_FAMILIES_MAX: usize = 1_024;
 /// Series of one metric family of models, that is, sets of labels: more belong into a log.
@@ -734,6 +741,7 @@ const _: () =
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
 const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
 const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
+const _: () = assert!(HOSTED_SHELLS_KEPT < HOSTED_SHELLS_MAX, "kept memory is used again");
 const _: () = assert!(BATCH_SIZES_MAX > 1_024, "every bucket of the batch size histogram has sizes of its own");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
 const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model with the most versions can be listed");

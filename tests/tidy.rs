@@ -164,6 +164,7 @@ const FILE_READERS: &[&str] = &[
     "src/backend/python/unpack.rs",
     "src/backend/rten/mod.rs",
     "src/backend/trees/mod.rs",
+    "src/backend/triton/library.rs",
 ];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
@@ -179,6 +180,10 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/onnxruntime/strings.rs",
     "src/backend/python/spawn.rs",
     "src/backend/python/region.rs",
+    "src/backend/triton/callback.rs",
+    "src/backend/triton/library.rs",
+    "src/backend/triton/memory.rs",
+    "src/backend/triton/object.rs",
     "src/control/process_memory.rs",
     "src/main.rs",
     "src/runtime/socket.rs",

@@ -128,6 +128,8 @@ pub struct NestedOrder {
 /// What a model asks of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderKind {
+    /// Whether a version is decoupled; none for any. One that does not serve is an error.
+    Decoupled(Option<u64>),
     /// Load or reload, with a configuration and files that replace those of the repository.
     Load {
         /// JSON; none to take the repository's.

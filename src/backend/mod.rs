@@ -24,6 +24,7 @@ pub mod stateful;
 pub mod text;
 pub mod threads;
 pub mod trees;
+pub mod triton;
 
 #[cfg(test)]
 pub(crate) mod onnx_builder;

@@ -115,7 +115,8 @@ struct StatefulInstance {
 struct StateChange {
     slot: usize,
     is_end: bool,
-    states: Vec<Tensor>,
+    /// None for a state that the answer left out: it stays as it is.
+    states: Vec<Option<Tensor>>,
 }
 
 /// The states of an instance's slots.
@@ -131,7 +132,7 @@ impl Instance for StatefulInstance {
         let Batch { requests, clock, mut ended, .. } = batch;
         // A decoupled model may have answered since the last run.
         self.store_changes();
-        ended.iter().for_each(|slot| self.states.forget(*slot));
+        ended.iter().for_each(|slot| drop(self.states.forget(*slot)));
         // The scheduler compares the shapes of clients' inputs only: rows whose states differ in shape
         // must run as separate batches.
         let mut groups: Vec<Vec<Request>> = Vec::new();
@@ -219,18 +220,26 @@ impl StatefulInstance {
     /// Stores the new states, as far as there is room.
     fn store_changes(&mut self) {
         for StateChange { slot, is_end, states } in self.changes.try_iter() {
-            self.states.forget(slot);
-            if !is_end {
-                self.states.put(slot, states);
+            let before = self.states.forget(slot).unwrap_or_default();
+            if is_end {
+                continue;
             }
+            let mut before = before.into_iter();
+            let states = states.into_iter().zip(&self.sequence.states).map(|(new, spec)| {
+                let old = before.next();
+                new.or(old).unwrap_or_else(|| spec.initial.clone())
+            });
+            let states = states.collect();
+            self.states.put(slot, states);
         }
     }
 }
 
 impl SlotStates {
-    fn forget(&mut self, slot: usize) {
+    fn forget(&mut self, slot: usize) -> Option<Vec<Tensor>> {
         let states = self.by_slot.remove(&slot);
         self.bytes -= states.iter().flatten().map(|state| state.contents.len()).sum::<usize>();
+        states
     }
 
     /// Beyond the bound the state is not stored, and the next request of the sequence is refused.
@@ -254,7 +263,10 @@ struct StateRule {
 impl AnswerSink for StateRule {
     fn push(&self, ticket: Ticket, mut answer: Answer) {
         if let (Ok(outputs), Some(mark)) = (&mut answer.outputs, &self.row.mark) {
-            let own = |state: &crate::model::StateSpec| outputs.get(state.output).map(copied);
+            let own = |state: &crate::model::StateSpec| {
+                let output = outputs.get(state.output)?;
+                Some((!output.is_missing()).then(|| copied(output)))
+            };
             if let Some(states) = self.sequence.states.iter().map(own).collect() {
                 let change = StateChange { slot: self.row.slot, is_end: mark.is_end, states };
                 // This fails when the instance was dropped: its sequences end with it.

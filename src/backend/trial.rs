@@ -29,6 +29,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         batching: None,
         ensemble: None,
         python: None,
+        library: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,

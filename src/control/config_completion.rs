@@ -8,13 +8,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::backend::triton::{HostedDraft, PreferredGroup, TritonHost};
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::open_python_file;
 use crate::error::Error;
 use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, PYTHON_FILE_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::log;
-use crate::model::config::{CompletionRules, ConfigDraft, namespace_label};
+use crate::model::config::{CompletionRules, ConfigDraft, PreferredInstances, namespace_label};
 use crate::model::labels::Labels;
+use crate::model::name::qualified;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
 use crate::model::trees;
@@ -28,6 +30,8 @@ pub struct ConfigCompletion<'a> {
     pub settings: &'a Settings,
     /// Runs `auto_complete_config`; none where no Python is run.
     pub python: Option<&'a dyn PythonEngine>,
+    /// Has hosted backends complete it; none where nothing foreign is run.
+    pub host: Option<&'a TritonHost>,
 }
 
 /// Runs Python models: loads them as any [`Backend`], and has them complete their configuration.
@@ -136,6 +140,9 @@ impl ConfigCompletion<'_> {
         version: u64,
         draft: &ConfigDraft,
     ) -> Result<Option<ConfigDraft>, Error> {
+        if let Some(library) = draft.library() {
+            return self.complete_by_library(source, directory, version, draft, library).map(Some);
+        }
         let Some(python) = draft.python()?.filter(|_| self.settings.auto_complete) else { return Ok(None) };
         let folder = directory.version_path(version);
         let text = self.read_python_file(source, &folder, draft.backend(), &python)?;
@@ -163,6 +170,42 @@ impl ConfigCompletion<'_> {
             )));
         }
         draft.clone().with_completion(returned.as_bytes()).map(Some)
+    }
+
+    /// The draft as the model's backend completes it, which initializes the model.
+    fn complete_by_library(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        library: &str,
+    ) -> Result<ConfigDraft, Error> {
+        let host = self.host.ok_or_else(|| no_host(draft.name()))?;
+        let changes = host.complete(&HostedDraft {
+            name: draft.name(),
+            qualified_name: &qualified(&directory.namespace, draft.name()),
+            version,
+            version_directory: &source.root.join(directory.version_path(version)),
+            backend: draft.backend(),
+            file: library,
+            config: &draft.shown(),
+        })?;
+        let prefers =
+            |group: PreferredGroup| PreferredInstances { kind: group.kind, count: group.count, gpus: group.gpus };
+        let preferred: Vec<_> = changes.preferred.into_iter().map(prefers).collect();
+        let draft = match changes.config.as_deref() {
+            Some(config) if config.len() > CONFIG_SIZE_MAX => {
+                let (name, size) = (draft.name(), config.len());
+                return Err(Error::invalid(format!(
+                    "the backend of model '{name}' made a configuration of {size} bytes, more than the {CONFIG_SIZE_MAX} \
+                     allowed"
+                )));
+            }
+            Some(config) => draft.clone().with_completion(config.as_bytes())?,
+            None => draft.clone(),
+        };
+        draft.with_preferred(&preferred)
     }
 
     /// Reads the file that the processes of a model begin with; of a file that is too long only the beginning.
@@ -202,6 +245,11 @@ fn may_complete(text: &[u8]) -> bool {
 /// The refusal of a Python model by a server that runs no Python.
 pub fn no_python(model: &str) -> Error {
     Error::unavailable(format!("model '{model}' is a Python model, and this server runs no Python"))
+}
+
+/// The refusal of a model of a shared library by a server that runs none.
+pub fn no_host(model: &str) -> Error {
+    Error::unavailable(format!("model '{model}' is run by a library of Triton's, and this process opens none"))
 }
 
 /// The error of a file that cannot be read, with the files that are there instead. Those of the first version are

@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gpu::Gpus;
+use crate::backend::triton::TritonHost;
 use crate::backend::{
     Accumulate, Backend, Decoupled, Fil, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
 };
-use crate::control::config_completion::{PythonEngine, no_python};
+use crate::control::config_completion::{PythonEngine, no_host, no_python};
 use crate::control::onnxruntime_library::{self, LibrarySearch};
 use crate::error::Error;
 use crate::log;
@@ -24,6 +25,8 @@ pub struct Engines {
     config: OnnxruntimeConfig,
     /// Python; none where no Python is run.
     python: Option<Arc<dyn PythonEngine>>,
+    /// Runs shared libraries written for Triton; none where nothing foreign is run.
+    host: Option<Arc<TritonHost>>,
     /// ONNX Runtime, or why there is none. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
     embedded: Rten,
@@ -63,7 +66,7 @@ impl Engines {
 
     fn of(config: OnnxruntimeConfig, onnxruntime: OnceLock<Result<Onnxruntime, String>>) -> Self {
         let (identity, iterative) = (Identity::default(), Iterative::default());
-        Self { config, python: None, onnxruntime, embedded: Rten::default(), identity, iterative }
+        Self { config, python: None, host: None, onnxruntime, embedded: Rten::default(), identity, iterative }
     }
 
     /// These engines, of which the built-in ones do what only tests of Triton's look at.
@@ -74,6 +77,16 @@ impl Engines {
     /// These engines and one that runs Python models.
     pub fn with_python(self, python: Arc<dyn PythonEngine>) -> Self {
         Self { python: Some(python), ..self }
+    }
+
+    /// These engines and the host of Triton's backends.
+    pub fn with_host(self, host: Arc<TritonHost>) -> Self {
+        Self { host: Some(host), ..self }
+    }
+
+    /// What runs backends that are shared libraries; none where nothing foreign is run.
+    pub fn host(&self) -> Option<&TritonHost> {
+        self.host.as_deref()
     }
 
     /// These engines, of which the embedded one keeps to a bound on the memory of its runs.
@@ -92,6 +105,9 @@ impl Engines {
     /// `InvalidArgument` for an unknown engine name; `Unavailable` when the model or the flag requires ONNX Runtime
     /// and there is none.
     pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
+        if spec.library.is_some() {
+            return self.host().map(|host| host as &dyn Backend).ok_or_else(|| no_host(&spec.name));
+        }
         if spec.python.is_some() {
             return self.python().map(|python| python as &dyn Backend).ok_or_else(|| no_python(&spec.name));
         }

@@ -97,7 +97,7 @@ impl HostGpus {
         let gpus = self.gpus();
         let devices = gpus.all().iter().map(|gpu| gpu.properties().index).collect();
         let why_absent = gpus.why_absent().unwrap_or_default().to_owned();
-        GpuSupport { devices, why_absent, takes_auto }
+        GpuSupport { devices, why_absent, takes_auto, is_for_library: false }
     }
 
     /// Whether no GPU is used.

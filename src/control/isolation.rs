@@ -58,7 +58,10 @@ impl EngineProcesses {
 /// `InvalidArgument` for another value of the parameter, and where it asks for what cannot be: a model of another
 /// backend, or one with instances on GPUs.
 pub fn is_isolated(spec: &ModelSpec, settings: &Settings) -> Result<bool, Error> {
-    let named = spec.parameters.get(ISOLATION).filter(|_| spec.backend != PYTHON_BACKEND && spec.python.is_none());
+    let named = spec
+        .parameters
+        .get(ISOLATION)
+        .filter(|_| spec.backend != PYTHON_BACKEND && spec.python.is_none() && spec.library.is_none());
     let refused = |value: &str, why: &str| {
         Err(Error::invalid(format!("parameter '{ISOLATION}' of model '{}' is '{value}', {why}", spec.name)))
     };
@@ -69,7 +72,7 @@ pub fn is_isolated(spec: &ModelSpec, settings: &Settings) -> Result<bool, Error>
             Err(why) => return refused(value, &why),
         },
     };
-    let why_not = match (isolation, spec.backend == ONNX_BACKEND) {
+    let why_not = match (isolation, spec.backend == ONNX_BACKEND && spec.library.is_none()) {
         (Isolation::None, _) => return Ok(false),
         (Isolation::Process, true) if !spec.is_on_gpu() => return Ok(true),
         (Isolation::Process, true) => "which is not for instances on GPUs: give its groups KIND_CPU",

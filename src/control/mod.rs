@@ -22,6 +22,7 @@ pub mod gpu_check;
 pub mod gpu_engine;
 pub mod hand_over;
 pub mod host_watch;
+mod hosted_backends;
 mod hosted_files;
 pub mod initial_load;
 mod internal_sink;

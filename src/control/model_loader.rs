@@ -14,6 +14,7 @@ use crate::control::checksum::VerifiedFiles;
 use crate::control::config_completion::{ConfigCompletion, read_labels};
 use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
+use crate::control::hosted_backends;
 use crate::control::isolation::{self, EngineProcesses, ISOLATION};
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_trial::LoadTrials;
@@ -107,6 +108,7 @@ impl ModelLoader {
             engines = engines.as_tritons(&services.metrics);
         }
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
+        let engines = engines.with_host(Arc::new(hosted_backends::host(settings, &services)));
         let loader = Self::of(settings, engines, services);
         loader.host_gpus.check_required()?;
         Ok(loader)
@@ -331,6 +333,20 @@ impl ModelLoader {
         opened: &OpenedConfig,
         version: u64,
     ) -> Result<LoadedVersion, Error> {
+        let loaded = self.try_load_version(location, opened, version);
+        if let (Some(host), Some(_)) = (self.engines.host(), opened.draft.library()) {
+            // A model that was initialized to complete its configuration and was not loaded is finalized.
+            host.forget(&location.source.root.join(location.directory.version_path(version)), version);
+        }
+        loaded
+    }
+
+    fn try_load_version(
+        &self,
+        location: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+    ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
         self.check_file(location, opened, version)?;
         let completed = self.complete_config(location, opened, version)?;
@@ -389,7 +405,7 @@ fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
 
 impl ModelLoader {
     fn completion(&self) -> ConfigCompletion<'_> {
-        ConfigCompletion { settings: &self.settings, python: self.engines.python() }
+        ConfigCompletion { settings: &self.settings, python: self.engines.python(), host: self.engines.host() }
     }
 
     /// Completes the configuration of a version and chooses the engine of its instances on GPUs.
@@ -399,6 +415,12 @@ impl ModelLoader {
         OpenedConfig { draft, labels, .. }: &OpenedConfig,
         version: u64,
     ) -> Result<CompletedConfig<'_>, Error> {
+        if draft.library().is_some() && !self.host_gpus.is_off() {
+            // As a Python model a hosted backend uses its GPUs by itself.
+            let draft = draft.clone().with_gpus(self.host_gpus.support(self.settings.uses_gpu_unasked));
+            let spec = self.completion().complete(source, directory, version, &draft, labels).map(Arc::new)?;
+            return Ok(CompletedConfig { spec, gpu_engine: None, cpu_spec: None });
+        }
         let complete =
             |draft: &ConfigDraft| self.completion().complete(source, directory, version, draft, labels).map(Arc::new);
         if self.host_gpus.is_off() || !draft.may_use_gpu() {
@@ -444,7 +466,7 @@ impl ModelLoader {
         began: Instant,
     ) -> Result<LoadedVersion, Error> {
         let run_limit = self.run_watcher.limit(spec, &self.settings)?;
-        if spec.python.is_some() && !self.runs_python {
+        if (spec.python.is_some() || spec.library.is_some()) && !self.runs_python {
             return Ok(not_loaded(spec, version, run_limit));
         }
         let processes = self.processes(spec)?;
@@ -488,8 +510,10 @@ impl ModelLoader {
         })?;
         let took = clock::now().since(began);
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
-        let engine = (spec.backend == ONNX_BACKEND).then(|| EngineName::of(backend.filter(|_| !is_plan)));
-        let with = engine.as_ref().map(EngineName::to_string);
+        let is_onnx = spec.backend == ONNX_BACKEND && spec.library.is_none();
+        let engine = is_onnx.then(|| EngineName::of(backend.filter(|_| !is_plan)));
+        let library = spec.library.as_ref().map(|library| format!("'{}'", library.file));
+        let with = library.or_else(|| engine.as_ref().map(EngineName::to_string));
         let with = with.or_else(|| backend.map(|backend| backend.name().to_owned())).unwrap_or_default();
         log_loaded(spec, version, &with, took, &choice);
         let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
@@ -516,8 +540,9 @@ impl ModelLoader {
         (spec, version): (&ModelSpec, u64),
         pinned: &PinnedFiles,
     ) -> Option<HashedFiles> {
-        // A process that tries a load has no use for it.
-        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
+        // A process that tries a load has no use for it. What a shared library and its own files are, is not known.
+        let is_hosted = spec.library.is_some();
+        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() || is_hosted {
             return None;
         }
         let backend_file = spec.python.as_ref().filter(|python| python.is_backend);

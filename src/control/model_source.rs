@@ -261,8 +261,13 @@ impl ModelSource {
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
         let has_backend_file = has_backend_file(settings);
-        let is_renamed = model.is_renamed;
-        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file, is_renamed };
+        // A library may lie beside the model or in its version's directory.
+        let has_library = |file: &str| model.beside.iter().chain(&model.files).any(|have| have == file);
+        let has_backend_file =
+            |backend: &str, file: &str| has_backend_file(backend, file) || (file.ends_with(".so") && has_library(file));
+        let (is_renamed, forced_libraries) = (model.is_renamed, settings.backend_config.forced.as_slice());
+        let surroundings =
+            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries, is_renamed };
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }

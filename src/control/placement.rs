@@ -113,7 +113,8 @@ pub fn choose(
     depends_on_values: bool,
 ) -> Result<PlacementChoice, Error> {
     let decided = decide(spec, loaded, bound_by)?;
-    let is_tried = spec.backend == ONNX_BACKEND && spec.is_on_cpu() && spec.sequence.is_none();
+    let is_tried =
+        spec.backend == ONNX_BACKEND && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none();
     let decided = match decided {
         Some(choice) if !is_tried => return Ok(choice),
         decided => decided,

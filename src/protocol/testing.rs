@@ -30,6 +30,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         batching: (rows_max > 0).then(Batching::default),
         ensemble: None,
         python: None,
+        library: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),

@@ -15,6 +15,21 @@ pub struct BackendConfig {
     pub onnxruntime: OnnxruntimeConfig,
     /// The backend of Python models, and Python-based backends.
     pub python: PythonConfig,
+    /// The settings of backends that are shared libraries, which get them as they are.
+    pub libraries: Vec<LibrarySetting>,
+    /// Backends that are run by their shared library though the server has its own (`host=triton`).
+    pub forced: Vec<String>,
+}
+
+/// One setting of a backend that is a shared library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibrarySetting {
+    /// The backend; empty for all.
+    pub backend: String,
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
 }
 
 /// The settings of the backend `onnxruntime`.
@@ -83,9 +98,18 @@ impl BackendConfig {
     pub fn apply(&mut self, setting: &str) -> Result<AppliedSetting, String> {
         let (scope, value) = setting.split_once('=').ok_or("expected BACKEND,KEY=VALUE or KEY=VALUE")?;
         let (backend, key) = scope.split_once(',').unwrap_or(("", scope));
+        let is_name = |name: &str| !name.is_empty() && !name.contains('/') && name != "." && name != "..";
         match (backend, key) {
+            (name, "host") if is_name(name) => return self.set_host(name, value),
+            (name, _) if is_name(name) && (self.is_forced(name) || !["onnxruntime", "python"].contains(&name)) => {
+                self.hand_on(name, key, value);
+                return Ok(AppliedSetting::Held);
+            }
             ("", "auto-complete-config") => return parse_bool(value).map(AppliedSetting::AutoComplete),
-            ("", "default-max-batch-size") => self.rows_max_default = Some(rows(value)?),
+            ("", "default-max-batch-size") => {
+                self.rows_max_default = Some(rows(value)?);
+                self.hand_on("", key, value);
+            }
             ("onnxruntime", "default-max-batch-size") => self.onnxruntime.rows_max_default = Some(rows(value)?),
             ("onnxruntime", "engine") => self.onnxruntime.engine = Engine::from_flag(value)?,
             ("onnxruntime", "library") if value.is_empty() => return Err("expected the path of a library".to_owned()),
@@ -102,9 +126,30 @@ impl BackendConfig {
                      default-max-batch-size"
                 ));
             }
-            _ => return Err(format!("backend '{backend}' has no settings; 'onnxruntime' and 'python' have")),
+            _ => return Err(format!("'{backend}' is no name of a backend")),
         }
         Ok(AppliedSetting::Held)
+    }
+
+    /// Whether a backend is run by its shared library though the server has its own.
+    fn is_forced(&self, backend: &str) -> bool {
+        self.forced.iter().any(|forced| forced == backend)
+    }
+
+    fn set_host(&mut self, backend: &str, value: &str) -> Result<AppliedSetting, String> {
+        self.forced.retain(|forced| forced != backend);
+        match value {
+            "own" => {}
+            "triton" => self.forced.push(backend.to_owned()),
+            _ => return Err("expected 'own' or 'triton'".to_owned()),
+        }
+        Ok(AppliedSetting::Held)
+    }
+
+    fn hand_on(&mut self, backend: &str, key: &str, value: &str) {
+        let (backend, key, value) = (backend.to_owned(), key.to_owned(), value.to_owned());
+        self.libraries.retain(|setting| setting.backend != backend || setting.key != key);
+        self.libraries.push(LibrarySetting { backend, key, value });
     }
 
     /// `max_batch_size` of a model of a backend that can batch and does not say.
@@ -227,6 +272,24 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_other_backends_are_handed_on_and_those_of_ours_once_a_library_runs_them() {
+        let config = config(&[
+            "tensorflow,version=2",
+            "default-max-batch-size=8",
+            "python,host=triton",
+            "python,shm-size=1",
+            "identity,host=triton",
+            "identity,host=own",
+            "tensorflow,version=3",
+        ]);
+        let config = config.unwrap();
+        assert_eq!(config.forced, ["python"]);
+        let handed: Vec<_> =
+            config.libraries.iter().map(|one| format!("{},{}={}", one.backend, one.key, one.value)).collect();
+        assert_eq!(handed, [",default-max-batch-size=8", "python,shm-size=1", "tensorflow,version=3"]);
+    }
+
+    #[test]
     fn what_is_not_known_is_refused_by_name() {
         let check = |setting: &str, want: &str| {
             let text = config(&[setting]).unwrap_err();
@@ -238,7 +301,8 @@ mod tests {
         check("onnxruntime,threads=2", "no setting 'threads'; it has default-max-batch-size, engine and library");
         check("onnxruntime,engine=tract", "expected 'auto', 'embedded' or 'onnxruntime'");
         check("min-compute-capability=6.0", "no setting 'min-compute-capability' of all backends");
-        check("tensorflow,version=2", "backend 'tensorflow' has no settings");
+        check("../x,version=2", "'../x' is no name of a backend");
+        check("python,host=mine", "expected 'own' or 'triton'");
         check("default-max-batch-size=-1", "a whole number from 0 to 65535");
         check("onnxruntime,default-max-batch-size=70000", "a whole number from 0 to 65535");
     }

@@ -19,7 +19,7 @@ mod trace;
 mod value;
 mod values;
 
-pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig, PythonConfig};
+pub use crate::settings::backend::{BackendConfig, Engine, LibrarySetting, OnnxruntimeConfig, PythonConfig};
 pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::config_file::{ReadFile, check_file};
 pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};

@@ -310,7 +310,9 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
                libonnxruntime.so or of a directory that has it), engine (the same as --onnx-engine), \
                default-max-batch-size. For python: interpreter (path of a Python), shm-default-byte-size (memory \
-               shared with a process at first), and Triton's others, which change nothing",
+               shared with a process at first), and Triton's others, which change nothing. For any other backend: what its \
+               library takes. NAME,host=triton has NAME run by its library from --backend-directory though the server \
+               has its own",
         apply: |settings, value| {
             match settings.backend_config.apply(value)? {
                 AppliedSetting::AutoComplete(is_on) => settings.auto_complete = is_on,
@@ -324,7 +326,8 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         names: &["backend-directory"],
         takes: One("DIRECTORY"),
         default: Value("/opt/tritonserver/backends"),
-        help: "Where Python-based backends are: backend: \"NAME\" runs NAME/model.py of it",
+        help: "Where backends are: backend: \"NAME\" runs NAME/libtriton_NAME.so of it, a shared library written for Triton, \
+               or NAME/model.py",
         apply: |settings, value| {
             settings.backend_directory = PathBuf::from(value);
             Ok(())

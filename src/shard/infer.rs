@@ -357,10 +357,10 @@ impl Shard {
 }
 
 /// Which part of each output the client asked for, so that an instance on a GPU copies only that back, and a Python
-/// model may ask for their names. Everything, where another model runs on CPUs or the answers are cached: other
+/// model or a hosted backend may ask for their names. Everything, where another model runs on CPUs or the answers are cached: other
 /// requests may need the rest. New states of a sequence are needed whole, whatever the client asked for.
 fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
-    let is_told = spec.is_on_gpu() || spec.is_python();
+    let is_told = spec.is_on_gpu() || spec.is_python() || spec.library.is_some();
     if !is_told || spec.is_cached || plan.outputs.is_empty() {
         return OutputNeeds::default();
     }

@@ -220,6 +220,9 @@ async fn run_order(shard: &Rc<Shard>, mut pending: PendingOrder) {
     // Taken only when there is an outcome: an order that is dropped before answers itself.
     let Some(order) = pending.order() else { return };
     let outcome = match &order.kind {
+        OrderKind::Decoupled(version) => {
+            shard.models.find(&order.model, *version).map(|model| model.served().spec.is_decoupled)
+        }
         OrderKind::Ready(version) => Ok(shard.is_told_ready(&order.model, *version).await),
         OrderKind::Load { .. } | OrderKind::Unload { .. } => match repository_order(shard, order) {
             Ok(checked) => {
@@ -263,6 +266,8 @@ fn repository_order(shard: &Shard, order: &NestedOrder) -> Result<RepositoryOrde
             let files = files.iter().map(file).collect::<Result<_, _>>()?;
             Ok(RepositoryOrder::Load(LoadOrder { name, config: config.clone(), files, ..LoadOrder::default() }))
         }
-        OrderKind::Ready(_) => Err(Error::internal("a question is not for the control thread")),
+        OrderKind::Decoupled(_) | OrderKind::Ready(_) => {
+            Err(Error::internal("a question is not for the control thread"))
+        }
     }
 }

@@ -65,7 +65,7 @@ impl Case {
         let text = self.key("gpus").unwrap_or_default();
         let devices: Vec<u32> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let why_absent = if devices.is_empty() { text.to_owned() } else { String::new() };
-        GpuSupport { devices, why_absent, takes_auto: self.key("auto") != Some("cpu") }
+        GpuSupport { devices, why_absent, takes_auto: self.key("auto") != Some("cpu"), ..GpuSupport::default() }
     }
 
     fn has_backend_file(&self, backend: &str, file: &str) -> bool {
@@ -96,7 +96,8 @@ impl Case {
         let directory = self.key("directory").unwrap_or("m");
         let has_backend_file = |backend: &str, file: &str| self.has_backend_file(backend, file);
         let files = is_on.then_some(files.as_slice());
-        let surroundings = ConfigSurroundings { files, has_backend_file: &has_backend_file, is_renamed: false };
+        let surroundings =
+            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries: &[], is_renamed: false };
         let draft = ConfigDraft::read(directory, notation, text.as_bytes(), surroundings)?;
         let signature = self.key("model").map(signature);
         let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::default())));

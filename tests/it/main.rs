@@ -102,4 +102,5 @@ mod text_example;
 mod tls;
 mod trace;
 mod trees;
+mod triton_backends;
 mod warm_up;

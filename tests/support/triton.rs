@@ -43,14 +43,8 @@ pub fn command(repository: &Path, flags: &[&str]) -> Option<(Command, Ports)> {
     // Tests of one program that start side by side share the environment.
     PREPARED.get_or_init(|| prepare(&environment, &root));
     let ports = Ports::free();
-    let libraries = environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
     let mut command = Command::new(root.join("bin/tritonserver"));
-    // The stub process loads libpython from where the interpreter has it, and takes the first `python3` of the PATH
-    // for its own home.
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = iter::once(environment.path().join("bin")).chain(env::split_paths(&path));
-    command.env("LD_LIBRARY_PATH", libraries);
-    command.env("PATH", env::join_paths(folders).expect("the target folder has no colon in its name"));
+    command.envs(variables(&environment));
     let path = |flag: &str, value: PathBuf| format!("{flag}={}", value.display());
     command.arg(path("--model-repository", repository.to_path_buf()));
     command.arg(path("--backend-directory", root.join("backends")));
@@ -63,6 +57,28 @@ pub fn command(repository: &Path, flags: &[&str]) -> Option<(Command, Ports)> {
         command.arg(format!("--{flag}-address=127.0.0.1")).arg(format!("--{flag}-port={port}"));
     }
     Some((command, ports))
+}
+
+/// The environment variables that the Python backend's own process needs, and the directory that has the backend.
+/// `None` as [`start`] says.
+pub fn python_backend() -> Option<(Vec<(&'static str, std::ffi::OsString)>, PathBuf)> {
+    if !is_asked_for("triton") {
+        return None;
+    }
+    let environment = Environment::create("oracle", "tests/oracle/requirements.txt", PYTHONS)?;
+    let root = environment.packages().join("pytriton/tritonserver");
+    PREPARED.get_or_init(|| prepare(&environment, &root));
+    Some((variables(&environment), root.join("backends")))
+}
+
+/// The stub process loads libpython from where the interpreter has it, and takes the first `python3` of the PATH for its
+/// own home.
+fn variables(environment: &Environment) -> Vec<(&'static str, std::ffi::OsString)> {
+    let libraries = environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = iter::once(environment.path().join("bin")).chain(env::split_paths(&path));
+    let path = env::join_paths(folders).expect("the target folder has no colon in its name");
+    vec![("LD_LIBRARY_PATH", libraries.into()), ("PATH", path)]
 }
 
 static PREPARED: OnceLock<()> = OnceLock::new();

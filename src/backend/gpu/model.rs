@@ -134,6 +134,7 @@ mod tests {
             count,
             gpus: gpus.to_vec(),
             is_passive: false,
+            profiles: Vec::new(),
             host_policy: String::new(),
             rate: Default::default(),
         }];

@@ -244,6 +244,7 @@ mod tests {
             count: 1,
             gpus: vec![0],
             is_passive: false,
+            profiles: Vec::new(),
             host_policy: String::new(),
             rate: Default::default(),
         }];

@@ -65,7 +65,7 @@ impl Trial {
         let spec = |devices: &[u32]| {
             let draft =
                 ConfigDraft::new("m", Some(format!("backend: 'onnxruntime' {config}").as_bytes()), &[]).unwrap();
-            let gpus = GpuSupport { devices: devices.to_vec(), why_absent: String::new(), takes_auto: true };
+            let gpus = GpuSupport { devices: devices.to_vec(), takes_auto: true, ..GpuSupport::default() };
             let spec = draft.with_gpus(gpus).complete(None, &Default::default(), CompletionRules::default());
             Arc::new(spec.unwrap())
         };

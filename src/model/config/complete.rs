@@ -245,7 +245,8 @@ pub fn remove_gpus(config: &mut ModelConfig) {
 /// placed on all.
 fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
     let devices: Vec<i32> = gpus.devices.iter().filter_map(|device| i32::try_from(*device).ok()).collect();
-    let takes_auto = gpus.takes_auto && config.backend == ONNX_BACKEND && !devices.is_empty();
+    let has_gpus = config.backend == ONNX_BACKEND || gpus.is_for_library;
+    let takes_auto = gpus.takes_auto && has_gpus && !devices.is_empty();
     if config.instance_group.is_empty() {
         config.instance_group.push(ModelInstanceGroup { name: config.name.clone(), ..ModelInstanceGroup::default() });
     }

@@ -6,6 +6,7 @@
 mod agents;
 mod batch_io;
 pub(in crate::model) mod complete;
+mod hosted;
 mod metrics;
 mod python;
 mod sequence_batching;
@@ -16,6 +17,7 @@ pub mod warm_up;
 pub mod write;
 
 pub use crate::model::config::agents::FileChecksum;
+pub use crate::model::config::hosted::PreferredInstances;
 pub use crate::model::config::python::AnyBackendFile;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +27,7 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::error::Error;
+use crate::model::HostedLibrary;
 use crate::model::PythonModel;
 use crate::model::config::python::NO_BACKEND_FILES;
 use crate::model::config::tensors::TensorIo;
@@ -71,6 +74,8 @@ pub struct ConfigDraft {
     /// Contents of the initial state files, by name.
     states: BTreeMap<String, Arc<[u8]>>,
     gpus: GpuSupport,
+    /// The file of the shared library that runs it, where the server has no backend of its own for it.
+    library: Option<String>,
 }
 
 /// The GPUs of the machine that a configuration may use.
@@ -82,6 +87,8 @@ pub struct GpuSupport {
     pub why_absent: String,
     /// Whether `KIND_AUTO` may choose GPUs (`--gpu-auto`).
     pub takes_auto: bool,
+    /// Whether the model is run by a shared library, which may use GPUs whatever its backend is called.
+    pub is_for_library: bool,
 }
 
 /// What lies around a configuration and decides what it means.
@@ -90,8 +97,11 @@ pub struct ConfigSurroundings<'a> {
     /// The names in the first version's directory, from which the backend is derived if the configuration does not name
     /// it. `None` if it must (`--disable-auto-complete-config`).
     pub files: Option<&'a [String]>,
-    /// Which files the directory of backends has.
+    /// Which files the directory of backends has; libraries also those beside the model.
     pub has_backend_file: AnyBackendFile<'a>,
+    /// Backends that are run by their shared library though the server has its own
+    /// (`--backend-config=NAME,host=triton`).
+    pub forced_libraries: &'a [String],
     /// Whether the model is served by another name than its directory and configuration have.
     pub is_renamed: bool,
 }
@@ -99,7 +109,7 @@ pub struct ConfigSurroundings<'a> {
 impl<'a> ConfigSurroundings<'a> {
     /// A version's directory with these files, on a server without a directory of backends.
     pub const fn of_files(files: Option<&'a [String]>) -> Self {
-        Self { files, has_backend_file: NO_BACKEND_FILES, is_renamed: false }
+        Self { files, has_backend_file: NO_BACKEND_FILES, forced_libraries: &[], is_renamed: false }
     }
 }
 
@@ -139,7 +149,7 @@ impl ConfigDraft {
         directory: &str,
         notation: Notation,
         text: &[u8],
-        ConfigSurroundings { files, has_backend_file, is_renamed }: ConfigSurroundings<'_>,
+        ConfigSurroundings { files, has_backend_file, forced_libraries, is_renamed }: ConfigSurroundings<'_>,
     ) -> Result<Self, Error> {
         name::check_model_name(directory)?;
         let text = ConfigText::decode(notation, text)?;
@@ -153,17 +163,24 @@ impl ConfigDraft {
         python::fill_runtime(&mut config, has_backend_file);
         // Before the check of fields: a configuration for another backend has many fields that are not supported,
         // and its backend is what to tell the user.
-        validate::backend(&config, has_backend_file)?;
-        validate::runtime(&config)?;
+        let library = hosted::library(&config, has_backend_file, forced_libraries);
+        if library.is_none() {
+            validate::backend(&config, has_backend_file)?;
+            validate::runtime(&config)?;
+        } else {
+            validate::platform(&config)?;
+        }
         let mut notes = supported::check_supported(directory, &text)?;
-        notes.extend(python::notes(&config));
-        if let Some(note) = trees::gpu_note(&config) {
-            notes.push(note);
-            complete::remove_gpus(&mut config);
+        if library.is_none() {
+            notes.extend(python::notes(&config));
+            if let Some(note) = trees::gpu_note(&config) {
+                notes.push(note);
+                complete::remove_gpus(&mut config);
+            }
         }
         check_filenames(&config)?;
         agents::checksums(&config)?;
-        let draft = Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() };
+        let draft = Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default(), library };
         if draft.config.name == directory {
             return Ok(draft);
         }
@@ -181,7 +198,21 @@ impl ConfigDraft {
     /// # Errors
     /// `InvalidArgument` or `Unsupported` if its file or one of its parameters is not valid.
     pub fn python(&self) -> Result<Option<PythonModel>, Error> {
-        python::model(&self.config)
+        if self.library.is_some() { Ok(None) } else { python::model(&self.config) }
+    }
+
+    /// The file of the shared library that runs the model; `None` where the server's own backends do.
+    pub fn library(&self) -> Option<&str> {
+        self.library.as_deref()
+    }
+
+    /// Adds the instance groups that its backend prefers, where the configuration has none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for groups that cannot be.
+    pub fn with_preferred(mut self, preferred: &[PreferredInstances]) -> Result<Self, Error> {
+        hosted::add_preferred(&mut self.config, preferred, &self.gpus)?;
+        Ok(self)
     }
 
     /// The configuration as `auto_complete_config` of a Python model gets it: JSON with all defaults, as clients see it
@@ -197,8 +228,14 @@ impl ConfigDraft {
     /// # Errors
     /// As [`Self::read`], or if it contradicts the configuration.
     pub fn with_completion(mut self, returned: &[u8]) -> Result<Self, Error> {
-        let text = ConfigText::decode(Notation::Json, returned)
-            .map_err(|error| Error::invalid(format!("what its auto_complete_config returned: {error}")))?;
+        let text = ConfigText::decode(Notation::Json, returned).map_err(|error| {
+            let by = if self.library.is_some() {
+                "TRITONBACKEND_ModelSetConfig set"
+            } else {
+                "its auto_complete_config returned"
+            };
+            Error::invalid(format!("what {by}: {error}"))
+        })?;
         let returned: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{}': its configuration cannot be decoded: {error}", self.config.name))
         })?;
@@ -249,12 +286,14 @@ impl ConfigDraft {
 
     /// The name of the ONNX file in a version's directory, if the backend needs one.
     pub fn onnx_filename(&self) -> Option<&str> {
-        (self.config.backend == ONNX_BACKEND).then_some(self.config.default_model_filename.as_str())
+        let is_onnx = self.config.backend == ONNX_BACKEND && self.library.is_none();
+        is_onnx.then_some(self.config.default_model_filename.as_str())
     }
 
     /// The name of the file of a tree model in a version's directory; none for any other model.
     pub fn tree_filename(&self) -> Option<&str> {
-        trees::is_trees(&self.config).then_some(self.config.default_model_filename.as_str())
+        let is_trees = trees::is_trees(&self.config) && self.library.is_none();
+        is_trees.then_some(self.config.default_model_filename.as_str())
     }
 
     /// The same where inputs or outputs are left to it.
@@ -311,6 +350,7 @@ impl ConfigDraft {
 
     /// Sets the GPUs of the machine.
     pub fn with_gpus(self, gpus: GpuSupport) -> Self {
+        let gpus = GpuSupport { is_for_library: self.library.is_some(), ..gpus };
         Self { gpus, ..self }
     }
 
@@ -322,7 +362,7 @@ impl ConfigDraft {
             return None;
         }
         complete::fill_defaults(&mut config, &self.gpus);
-        validate::config(&config, &self.gpus).err()
+        validate::config(&config, &self.gpus, self.library.is_some()).err()
     }
 
     /// Fills in defaults, checks the configuration, and converts it. `onnx` is the signature of the file that
@@ -346,13 +386,13 @@ impl ConfigDraft {
         let outputs = self.config.output.iter().filter(|_| is_filled);
         let derived: BTreeSet<String> = outputs.map(|output| output.name.clone()).collect();
         complete::fill_defaults(&mut self.config, &self.gpus);
-        validate::config(&self.config, &self.gpus)?;
+        validate::config(&self.config, &self.gpus, self.library.is_some())?;
         let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
             validate::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
         }
         let into_spec = |config: &ModelConfig| {
-            let mut spec = into_spec(config, labels)?;
+            let mut spec = into_spec(config, labels, self.library.as_deref())?;
             for output in &mut spec.outputs {
                 output.is_derived = derived.contains(&output.name);
                 if output.labels.is_none() {
@@ -365,10 +405,28 @@ impl ConfigDraft {
         let sequence = engine.map(|engine| {
             // A model that reads its configuration sees the user's: controls and states are in it as such.
             let (config_json, config_message) = (Arc::clone(&spec.config_json), Arc::clone(&spec.config_message));
-            let engine = Arc::new(ModelSpec { config_json, config_message, ..into_spec(&engine)? });
+            let mut engine = ModelSpec { config_json, config_message, ..into_spec(&engine)? };
+            engine.library =
+                engine.library.map(|library| Arc::new(self.library_of_sequences(&library, &engine.outputs)));
+            let engine = Arc::new(engine);
             sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
         });
         Ok(ModelSpec { sequence: sequence.transpose()?, ..spec })
+    }
+
+    /// What the host of its library knows, where the model serves sequences: its engine sees states among the outputs.
+    fn library_of_sequences(&self, library: &HostedLibrary, outputs: &[TensorSpec]) -> HostedLibrary {
+        let Some(SchedulingChoice::SequenceBatching(batching)) = &self.config.scheduling_choice else {
+            return library.clone();
+        };
+        let place = |name: &str| outputs.iter().position(|output| output.name == name);
+        HostedLibrary {
+            file: library.file.clone(),
+            outputs_asked: self.config.output.len(),
+            states: batching.state.iter().filter_map(|state| place(&state.output_name)).collect(),
+            is_sequence: true,
+            is_iterative: batching.iterative_sequence,
+        }
     }
 }
 
@@ -385,7 +443,7 @@ impl ModelSpec {
         config.output.iter_mut().for_each(|output| output.label_filename.clear());
         config.model_warmup.clear();
         let engine = sequence_batching::engine_config(&config);
-        let mut spec = into_spec(engine.as_ref().unwrap_or(&config), &BTreeMap::new())?;
+        let mut spec = into_spec(engine.as_ref().unwrap_or(&config), &BTreeMap::new(), None)?;
         spec.outputs.iter_mut().for_each(|output| output.is_derived = derived.contains(&output.name));
         spec.instance_groups.clear();
         Ok(spec)
@@ -445,7 +503,11 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
     }
 }
 
-fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
+fn into_spec(
+    config: &ModelConfig,
+    labels: &BTreeMap<String, Arc<Labels>>,
+    library: Option<&str>,
+) -> Result<ModelSpec, Error> {
     let mut inputs = Vec::with_capacity(config.input.len());
     for input in &config.input {
         let spec = tensor_spec(config, &TensorIo::of_input(input))?;
@@ -459,7 +521,10 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
         outputs.push(spec);
     }
     let warm_ups = warm_up::samples(config, &inputs)?;
-    let python = python::model(config)?.map(Arc::new);
+    let python = if library.is_some() { None } else { python::model(config)?.map(Arc::new) };
+    let library = library.map(|file| {
+        Arc::new(HostedLibrary { file: file.to_owned(), outputs_asked: outputs.len(), ..HostedLibrary::default() })
+    });
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -472,6 +537,7 @@ fn into_spec(config: &ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Re
         batching: batching(config),
         ensemble: ensemble::read(config).map(Arc::new),
         python,
+        library,
         sequence: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(config),
@@ -544,6 +610,7 @@ fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
         },
         count: group.count.unsigned_abs(),
         is_passive: group.passive,
+        profiles: group.profile.clone(),
         gpus: if group.kind() == Kind::Gpu { gpus } else { Vec::new() },
         host_policy: if group.host_policy.is_empty() { policy } else { group.host_policy.clone() },
         rate: RateRules {
@@ -623,7 +690,13 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
     let labels: BTreeMap<_, _> = labels.collect();
     let Ok(spec) = draft.complete(None, &labels, CompletionRules::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = ConfigDraft { config: shown, notes: Vec::new(), states: BTreeMap::new(), gpus: GpuSupport::default() };
+    let again = ConfigDraft {
+        config: shown,
+        notes: Vec::new(),
+        states: BTreeMap::new(),
+        gpus: GpuSupport::default(),
+        library: None,
+    };
     let again = again.complete(None, &labels, CompletionRules::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
 }

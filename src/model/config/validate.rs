@@ -10,7 +10,7 @@ use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::config::GpuSupport;
 use crate::model::config::python::{self, AnyBackendFile};
 use crate::model::config::tensors::TensorIo;
-use crate::model::config::{batch_io, metrics, sequence_batching, tensors};
+use crate::model::config::{batch_io, hosted, metrics, sequence_batching, tensors};
 use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
@@ -31,6 +31,21 @@ const LATENCY_TARGET: &str = "target_latency_us";
 /// # Errors
 /// `InvalidArgument` if they do not match; `Unsupported` if this server does not have the backend.
 pub fn backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<(), Error> {
+    platform(config)?;
+    match config.backend.as_str() {
+        "" => Ok(()),
+        _ if python::is_backend(config) => python::check_backend(config, has_backend_file),
+        ONNX_BACKEND | PYTHON_BACKEND => Ok(()),
+        built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
+        _ => Err(missing_backend(config)),
+    }
+}
+
+/// Checks that platform and backend match.
+///
+/// # Errors
+/// `InvalidArgument` if they do not.
+pub fn platform(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, platform, backend, .. } = config;
     // The platform `custom` goes with any backend.
     let expected = platform::backend_of(platform).filter(|_| platform != "custom");
@@ -44,10 +59,7 @@ pub fn backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Re
         _ if !is_onnx || expected.is_some_and(|expected| expected != backend) => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
         }
-        _ if python::is_backend(config) => python::check_backend(config, has_backend_file),
-        ONNX_BACKEND | PYTHON_BACKEND => Ok(()),
-        built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
-        _ => Err(missing_backend(config)),
+        _ => Ok(()),
     }
 }
 
@@ -66,7 +78,8 @@ fn missing_backend(config: &ModelConfig) -> Error {
     };
     Error::unsupported(format!(
         "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{IDENTITY_BACKEND}', \
-         '{ONNX_BACKEND}' and '{PYTHON_BACKEND}'); {advice}"
+         '{ONNX_BACKEND}' and '{PYTHON_BACKEND}'; {}); copy the backend there, or {advice}",
+        hosted::places(config)
     ))
 }
 
@@ -74,7 +87,7 @@ fn missing_backend(config: &ModelConfig) -> Error {
 ///
 /// # Errors
 /// `InvalidArgument` for the first mistake; `Unsupported` for a value that this server cannot honour.
-pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
+pub fn config(config: &ModelConfig, gpus: &GpuSupport, is_hosted: bool) -> Result<(), Error> {
     rows(config)?;
     version_policy(config)?;
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
@@ -88,7 +101,10 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     if config.platform != ENSEMBLE_PLATFORM {
         instance_groups(config, gpus)?;
     }
-    accelerators(config)?;
+    // A hosted backend reads the configuration itself.
+    if !is_hosted {
+        accelerators(config)?;
+    }
     metric_tags(config)?;
     metrics::check(config)?;
     response_cache(config)?;
@@ -291,7 +307,8 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSu
         // KIND_MODEL leaves the device to the backend: ours choose the CPU.
         Kind::Auto | Kind::Cpu | Kind::Model => {}
     }
-    if !group.profile.is_empty() {
+    let has_profiles = gpus.is_for_library && config.platform == "tensorrt_plan";
+    if !group.profile.is_empty() && !has_profiles {
         return Err(format!(
             "and platform {}specifies profile field which is only supported for TensorRT models",
             config.platform
@@ -312,7 +329,7 @@ fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport
             why => format!("has kind KIND_GPU but no GPUs are available: {why}; --gpu=off serves it on the CPU"),
         });
     }
-    if config.backend != ONNX_BACKEND && !python::is_python(config) {
+    if config.backend != ONNX_BACKEND && !python::is_python(config) && !gpus.is_for_library {
         return Err(format!("has kind KIND_GPU but backend '{}' runs on the CPU alone", config.backend));
     }
     let is_there = |gpu: &i32| u32::try_from(*gpu).is_ok_and(|gpu| devices.contains(&gpu));

@@ -2,6 +2,7 @@
 //! immutable afterwards.
 
 pub mod ensemble;
+pub mod hosted;
 pub mod python;
 pub mod sequence;
 
@@ -15,6 +16,7 @@ use crate::model::identity::ModelIdentity;
 use crate::model::labels::Labels;
 use crate::model::name::qualified;
 use crate::model::spec::ensemble::Ensemble;
+use crate::model::spec::hosted::HostedLibrary;
 use crate::model::spec::python::PythonModel;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
@@ -48,6 +50,8 @@ pub struct ModelSpec {
     pub ensemble: Option<Arc<Ensemble>>,
     /// What a Python process runs; `None` for any other model.
     pub python: Option<Arc<PythonModel>>,
+    /// The shared library that runs it (`libtriton_NAME.so`); `None` for any other model.
+    pub library: Option<Arc<HostedLibrary>>,
     /// How sequences are served; `None` without `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
     /// The instance groups; empty for an ensemble.
@@ -194,6 +198,8 @@ pub struct InstanceGroup {
     pub gpus: Vec<u32>,
     /// `passive`: the instances are loaded and get no work.
     pub is_passive: bool,
+    /// `profile`: the optimization profiles of TensorRT, which its backend reads.
+    pub profiles: Vec<String>,
     /// The host policy, which may set the cores; the default is `cpu`, `gpu_<first GPU>` or `model`, by kind.
     pub host_policy: String,
     /// What each instance needs to run, under `--rate-limit=execution_count`.
@@ -395,9 +401,9 @@ impl ModelSpec {
     }
 
     /// Whether it looks at what a request says beside its tensors, and may leave outputs out of its answers: Python
-    /// models, and ensembles, whose steps may be such. All others are not told, which costs nothing.
+    /// models, those of hosted backends, and ensembles, whose steps may be such. All others are not told, which costs nothing.
     pub fn takes_details(&self) -> bool {
-        self.is_python() || self.ensemble.is_some()
+        self.is_python() || self.library.is_some() || self.ensemble.is_some()
     }
 
     /// The same model, run by another backend.

@@ -167,6 +167,7 @@ fn model() -> ModelSpec {
         batch_inputs: Vec::new(),
         ensemble: None,
         python: None,
+        library: None,
         sequence: None,
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),

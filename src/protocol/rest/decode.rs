@@ -351,7 +351,7 @@ fn decode_outputs<'d>(
 /// Refuses outputs that could not be encoded, before the model runs. What a Python model answers need not be as its
 /// configuration says, so that only the encoder knows.
 pub(super) fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
-    if spec.is_python() {
+    if spec.is_python() || spec.library.is_some() {
         return Ok(());
     }
     for plan in plans {

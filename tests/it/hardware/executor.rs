@@ -47,7 +47,7 @@ pub fn print(scale: &Scale) {
 
 fn spec(device: u32) -> Arc<ModelSpec> {
     let text = "backend: 'onnxruntime' max_batch_size: 64 instance_group { kind: KIND_GPU }";
-    let support = GpuSupport { devices: vec![device], why_absent: String::new(), takes_auto: true };
+    let support = GpuSupport { devices: vec![device], takes_auto: true, ..GpuSupport::default() };
     let draft = ConfigDraft::new("digits", Some(text.as_bytes()), &[]).expect("it is well-formed").with_gpus(support);
     let signature = OnnxSignature::decode(DIGITS).expect("the example is a model");
     let spec = draft.complete(Some(&signature), &BTreeMap::new(), CompletionRules::default());

@@ -1,0 +1,124 @@
+//! An instance as its backend sees it (`TRITONBACKEND_ModelInstance`).
+
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use atomic_waker::AtomicWaker;
+
+use crate::backend::triton::error::c_text;
+use crate::backend::triton::message::{MessageObject, quoted};
+use crate::backend::triton::model_object::LibraryModel;
+use crate::backend::triton::object::{Handle, Owned, hosted_object};
+use crate::backend::triton::services::log_error;
+use crate::error::Error;
+use crate::model::InstanceKind;
+
+/// A `TRITONBACKEND_ModelInstance`.
+pub(super) struct InstanceObject {
+    pub(super) model: Arc<LibraryModel>,
+    pub(super) name: CString,
+    /// `TRITONSERVER_InstanceGroupKind`.
+    pub(super) kind: u32,
+    pub(super) device: i32,
+    pub(super) host_policy: Owned<MessageObject>,
+    pub(super) is_passive: bool,
+    pub(super) profiles: Vec<CString>,
+    pub(super) state: AtomicPtr<c_void>,
+}
+
+hosted_object!(InstanceObject, "model instance", 9);
+
+/// Where an instance is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstancePlace {
+    pub(super) name: String,
+    pub(super) kind: InstanceKind,
+    pub(super) gpu: Option<u32>,
+    pub(super) host_policy: String,
+    pub(super) is_passive: bool,
+    pub(super) profiles: Vec<String>,
+}
+
+/// An instance that we own. Dropped, it is finalized.
+pub(super) struct HostedCopy {
+    object: Owned<InstanceObject>,
+    pub(super) shared: Arc<InstanceShared>,
+    pub(super) name: Arc<str>,
+}
+
+/// What an instance shares with its requests, which any thread answers.
+#[derive(Default)]
+pub(super) struct InstanceShared {
+    /// Requests without their last answer.
+    open: AtomicUsize,
+    /// The worker of the instance.
+    pub(super) waker: AtomicWaker,
+}
+
+/// Counts a request as open while it lives.
+pub(super) struct OpenRequest(Arc<InstanceShared>);
+
+impl InstanceShared {
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        OpenRequest(Arc::clone(self))
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        // The worker looks at the count when its run ends; an answer from elsewhere has to tell it of the last.
+        if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 && !crate::backend::is_answering() {
+            self.0.waker.wake();
+        }
+    }
+}
+
+impl HostedCopy {
+    /// Has the backend initialize an instance. As in Triton one that fails is finalized too.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub(super) fn new(model: &Arc<LibraryModel>, place: &InstancePlace) -> Result<Self, Error> {
+        let object = Owned::new(InstanceObject {
+            model: Arc::clone(model),
+            name: c_text(&place.name),
+            kind: match place.kind {
+                InstanceKind::Cpu => 1,
+                InstanceKind::Gpu => 2,
+                InstanceKind::Model => 3,
+            },
+            device: place.gpu.and_then(|gpu| i32::try_from(gpu).ok()).unwrap_or(0),
+            host_policy: Owned::new(MessageObject::new(format!("{{{}:{{}}}}", quoted(&place.host_policy)))),
+            is_passive: place.is_passive,
+            profiles: place.profiles.iter().map(|profile| c_text(profile)).collect(),
+            state: AtomicPtr::new(null_mut()),
+        });
+        let copy = Self { object, shared: Arc::default(), name: place.name.as_str().into() };
+        model.backend().library.instance_initialize(copy.handle().any())?;
+        Ok(copy)
+    }
+
+    pub(super) fn handle(&self) -> Handle<InstanceObject> {
+        self.object.handle()
+    }
+
+    pub(super) fn model(&self) -> &Arc<LibraryModel> {
+        &self.object.model
+    }
+}
+
+impl Drop for HostedCopy {
+    fn drop(&mut self) {
+        let finalized = self.object.model.backend().library.instance_finalize(self.object.handle().any());
+        if let Err(error) = finalized {
+            log_error(&format!("instance '{}' failed to finalize: {error}", self.name));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Triton's backends, unmodified: shared libraries that are written against `tritonbackend.h`. This is the host that
+//! they ask for: [`library`] opens one beneath a library of ours that has Triton's name and our functions ([`abi`]),
+//! [`engine`] runs its models as those of any other backend. See `docs/backends.md` for users, and
+//! `docs/decisions/0037-a-host-for-backends.md` for why symbols are resolved so.
+//!
+//! A backend runs in the server's process, on the worker of its instance and on threads of its own. It never runs on a
+//! shard: what a shard has for it, goes to a thread for callbacks ([`caller`]).
+
+mod abi;
+mod answers;
+mod backend_object;
+mod batcher;
+mod callback;
+mod caller;
+pub mod elf;
+pub mod engine;
+mod error;
+mod inference_request;
+mod inference_response;
+mod instance_object;
+mod library;
+mod memory;
+mod message;
+mod metric;
+mod model_object;
+mod object;
+mod parameter;
+mod request;
+mod response;
+mod server_object;
+mod services;
+mod state;
+mod statistics;
+mod trace;
+mod types;
+
+pub use self::backend_object::PreferredGroup;
+pub use self::engine::{HostedChanges, HostedDraft, TritonHost};
+pub use self::services::{BackendSetting, HostOptions, HostServices};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Models whose backend is a shared library of Triton's: which they are, and what their backend may change. Called by
+//! [`crate::model::config`].
+
+use crate::error::Error;
+use crate::model::config::GpuSupport;
+use crate::model::config::python::AnyBackendFile;
+use crate::model::name::is_plain_name;
+use crate::model::platform::{BUILT_IN_BACKENDS, ENSEMBLE_PLATFORM, ONNX_BACKEND, PYTHON_BACKEND, PYTHON_FILENAME};
+use crate::wire::proto::inference::ModelInstanceGroup;
+use crate::wire::proto::inference::{ModelConfig, model_instance_group::Kind};
+
+/// An instance group that a backend prefers where the configuration has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreferredInstances {
+    /// `KIND_CPU`, `KIND_GPU`, `KIND_MODEL`; none for `KIND_AUTO`.
+    pub kind: Option<crate::model::InstanceKind>,
+    /// Its instances; 0 for the default.
+    pub count: u64,
+    /// Its GPUs; empty for all.
+    pub gpus: Vec<u64>,
+}
+
+/// The file of the library that runs a model; `None` where the server has its own backend for it, or there is no such
+/// file. A backend in `forced` is never the server's own.
+pub(super) fn library(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>, forced: &[String]) -> Option<String> {
+    let ModelConfig { backend, runtime, platform, .. } = config;
+    let is_ours =
+        [ONNX_BACKEND, PYTHON_BACKEND].contains(&backend.as_str()) || BUILT_IN_BACKENDS.contains(&backend.as_str());
+    if platform == ENSEMBLE_PLATFORM || runtime == PYTHON_FILENAME || (is_ours && !forced.contains(backend)) {
+        return None;
+    }
+    let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.clone() };
+    let are_plain = is_plain_name(backend) && is_plain_name(&file) && file.ends_with(".so");
+    (are_plain && has_backend_file(backend, &file)).then_some(file)
+}
+
+/// Adds the instance groups that a backend prefers, where there are none: those for GPUs where there are GPUs.
+pub(super) fn add_preferred(
+    config: &mut ModelConfig,
+    preferred: &[PreferredInstances],
+    gpus: &GpuSupport,
+) -> Result<(), Error> {
+    if !config.instance_group.is_empty() {
+        return Ok(());
+    }
+    for PreferredInstances { kind, count, gpus: devices } in preferred {
+        let kind = match kind {
+            None => Kind::Auto,
+            Some(crate::model::InstanceKind::Cpu) => Kind::Cpu,
+            Some(crate::model::InstanceKind::Gpu) => Kind::Gpu,
+            Some(crate::model::InstanceKind::Model) => Kind::Model,
+        };
+        if kind == Kind::Gpu && gpus.devices.is_empty() {
+            continue;
+        }
+        let name = &config.name;
+        let refuse =
+            || Error::invalid(format!("the backend of model '{name}' prefers an instance group that cannot be"));
+        let gpus = devices.iter().map(|gpu| i32::try_from(*gpu).map_err(|_| refuse())).collect::<Result<_, _>>()?;
+        let count = i32::try_from(*count).map_err(|_| refuse())?;
+        let mut group = ModelInstanceGroup { count, gpus, ..ModelInstanceGroup::default() };
+        group.set_kind(kind);
+        config.instance_group.push(group);
+    }
+    Ok(())
+}
+
+/// Where a library was looked for, for the refusal of a model whose backend is not there.
+pub(super) fn places(config: &ModelConfig) -> String {
+    let ModelConfig { backend, runtime, .. } = config;
+    let shown = backend.escape_debug();
+    let file = if runtime.is_empty() { format!("libtriton_{shown}.so") } else { runtime.escape_debug().to_string() };
+    format!(
+        "'{file}' is neither in the version's directory, nor in the model's, nor in '{shown}' beneath --backend-directory"
+    )
+}
