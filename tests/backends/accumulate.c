@@ -28,8 +28,15 @@ static Error *run(Request *request, Response *response) {
     void *buffer;
     if (input >= 0) {
         State *update;
+        BufferAttributes *attributes;
+        size_t size;
         TRY(TRITONBACKEND_StateNew(&update, request, "OUTPUT_STATE", TYPE_INT32, shape, 1));
         TRY(TRITONBACKEND_StateBuffer(update, &buffer, sizeof sum, &type, &id));
+        TRY(TRITONBACKEND_StateBufferAttributes(update, &attributes));
+        TRY(TRITONSERVER_BufferAttributesByteSize(attributes, &size));
+        if (size != sizeof sum) {
+            return TRITONSERVER_ErrorNew(INTERNAL, "the buffer of the state has another size");
+        }
         memcpy(buffer, &sum, sizeof sum);
         TRY(TRITONBACKEND_StateUpdate(update));
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -224,7 +224,7 @@ impl LoadedHostedModel {
     fn make(&self, place: &InstancePlace) -> Result<HostedInstance, Error> {
         let copy = HostedCopy::new(&self.model, place)?;
         lock(&self.pool.live).push(copy.handle().address());
-        let (batcher, pool) = (self.batcher.clone(), Arc::clone(&self.pool));
+        let (batcher, pool) = (self.batcher.clone(), Arc::downgrade(&self.pool));
         Ok(HostedInstance { copy, batcher, pool, answers: Vec::new() })
     }
 
@@ -234,7 +234,7 @@ impl LoadedHostedModel {
         let name = ready_made.keys().min().cloned();
         let instance = name.and_then(|name| ready_made.remove(&name));
         let instance = instance.ok_or_else(|| Error::internal("no instance of the model is free for a trial"))?;
-        Ok(Box::new(BorrowedCopy { instance: Some(instance), pool: Arc::clone(&self.pool) }))
+        Ok(Box::new(BorrowedCopy { instance: Some(instance), pool: Arc::downgrade(&self.pool) }))
     }
 }
 
@@ -291,7 +291,8 @@ fn places(group: &InstanceGroup) -> impl Iterator<Item = InstancePlace> {
 struct HostedInstance {
     copy: HostedCopy,
     batcher: Option<Arc<HostedBatcher>>,
-    pool: Arc<HostedPool>,
+    /// Which may have the instance: hence weak.
+    pool: Weak<HostedPool>,
     /// Those of the batch that runs, kept for its memory.
     answers: Vec<Arc<HostedAnswers>>,
 }
@@ -363,14 +364,16 @@ impl Instance for HostedInstance {
 impl Drop for HostedInstance {
     fn drop(&mut self) {
         let address = self.copy.handle().address();
-        lock(&self.pool.live).retain(|live| *live != address);
+        if let Some(pool) = self.pool.upgrade() {
+            lock(&pool.live).retain(|live| *live != address);
+        }
     }
 }
 
 /// An instance that is used before a worker takes it.
 struct BorrowedCopy {
     instance: Option<HostedInstance>,
-    pool: Arc<HostedPool>,
+    pool: Weak<HostedPool>,
 }
 
 impl Instance for BorrowedCopy {
@@ -387,8 +390,8 @@ impl Instance for BorrowedCopy {
 
 impl Drop for BorrowedCopy {
     fn drop(&mut self) {
-        if let Some(instance) = self.instance.take() {
-            lock(&self.pool.ready_made).insert(instance.copy.name.to_string(), instance);
+        if let (Some(instance), Some(pool)) = (self.instance.take(), self.pool.upgrade()) {
+            lock(&pool.ready_made).insert(instance.copy.name.to_string(), instance);
         }
     }
 }

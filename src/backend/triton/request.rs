@@ -12,7 +12,7 @@ use crate::backend::details::RequestDetails;
 use crate::backend::triton::answers::HostedAnswers;
 use crate::backend::triton::error::c_text;
 use crate::backend::triton::memory::BufferAttributesObject;
-use crate::backend::triton::model_object::{LibraryModel, HostedTensors};
+use crate::backend::triton::model_object::{HostedTensors, LibraryModel};
 use crate::backend::triton::object::{Owned, hosted_object};
 use crate::backend::triton::parameter::{ParameterObject, of_parameters};
 use crate::backend::triton::state::StateObject;

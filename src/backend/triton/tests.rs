@@ -350,6 +350,9 @@ fn a_library_is_found_beside_the_model_first_and_not_through_a_link_out_of_the_r
     std::fs::remove_file(&beside).unwrap();
     let error = trial.load("identity", IDENTITY).map(drop).unwrap_err();
     assert!(error.text().starts_with("unable to find backend library 'libtriton_identity.so': searched "), "{error}");
+    // What was opened stays, so this is another file.
+    let trial = Trial::new("identity");
+    let beside = trial.version("identity").join("libtriton_identity.so");
     std::fs::write(&beside, "no library").unwrap();
     let error = trial.load("identity", IDENTITY).map(drop).unwrap_err();
     assert_eq!(error.text(), "backend 'identity': 'libtriton_identity.so' is no ELF file of 64 bits");
@@ -373,4 +376,32 @@ fn a_thousand_loads_leave_nothing_behind() {
         count() <= before + 200
     });
     assert!(is_back, "{} objects more", count() - before);
+}
+
+/// `cargo test --release the_cost_of_the_host -- --ignored --nocapture` on an idle machine: nanoseconds a request.
+#[test]
+#[ignore = "a measurement"]
+fn the_cost_of_the_host() {
+    let trial = Trial::new("identity");
+    let (spec, loaded) = trial.load("identity", IDENTITY).unwrap();
+    let own = crate::backend::Identity::default().load(&spec, Path::new("/1")).unwrap();
+    for rows in [1, 8] {
+        let measure = |loaded: &dyn LoadedModel| {
+            let mut instance = instance(loaded);
+            let answers = TrialAnswers::default();
+            let input = tensor(&[1, 64], &[1.0_f32; 64]);
+            let mut best = std::time::Duration::MAX;
+            for _ in 0..20_000 / rows {
+                let batch = answers.batch((0..rows).map(|_| (vec![input.clone()], 1)).collect());
+                #[expect(clippy::disallowed_methods, reason = "a measurement")]
+                let began = std::time::Instant::now();
+                crate::backend::answering(|| instance.run(batch));
+                best = best.min(began.elapsed());
+                drop(answers.take(rows));
+            }
+            best.as_nanos() / u128::from(rows)
+        };
+        let (hosted, own) = (measure(&*loaded), measure(&*own));
+        println!("batches of {rows}: hosted {hosted} ns, our own {own} ns a request");
+    }
 }

@@ -180,7 +180,8 @@ impl ConfigDraft {
         }
         check_filenames(&config)?;
         agents::checksums(&config)?;
-        let draft = Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default(), library };
+        let gpus = GpuSupport { is_for_library: library.is_some(), ..GpuSupport::default() };
+        let draft = Self { config, notes, states: BTreeMap::new(), gpus, library };
         if draft.config.name == directory {
             return Ok(draft);
         }
@@ -362,7 +363,7 @@ impl ConfigDraft {
             return None;
         }
         complete::fill_defaults(&mut config, &self.gpus);
-        validate::config(&config, &self.gpus, self.library.is_some()).err()
+        validate::config(&config, &self.gpus).err()
     }
 
     /// Fills in defaults, checks the configuration, and converts it. `onnx` is the signature of the file that
@@ -386,7 +387,7 @@ impl ConfigDraft {
         let outputs = self.config.output.iter().filter(|_| is_filled);
         let derived: BTreeSet<String> = outputs.map(|output| output.name.clone()).collect();
         complete::fill_defaults(&mut self.config, &self.gpus);
-        validate::config(&self.config, &self.gpus, self.library.is_some())?;
+        validate::config(&self.config, &self.gpus)?;
         let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
             validate::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;

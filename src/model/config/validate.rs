@@ -87,7 +87,7 @@ fn missing_backend(config: &ModelConfig) -> Error {
 ///
 /// # Errors
 /// `InvalidArgument` for the first mistake; `Unsupported` for a value that this server cannot honour.
-pub fn config(config: &ModelConfig, gpus: &GpuSupport, is_hosted: bool) -> Result<(), Error> {
+pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     rows(config)?;
     version_policy(config)?;
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
@@ -102,7 +102,7 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport, is_hosted: bool) -> Resul
         instance_groups(config, gpus)?;
     }
     // A hosted backend reads the configuration itself.
-    if !is_hosted {
+    if !gpus.is_for_library {
         accelerators(config)?;
     }
     metric_tags(config)?;
