@@ -14,7 +14,8 @@ use crate::backend::triton::model_object::HostedTensors;
 use crate::backend::triton::object::{Handle, Owned, hosted_object};
 use crate::error::{Code, Error};
 use crate::model::parameters::{ParameterValue, Parameters};
-use crate::tensor::{Datatype, Shape, Tensor};
+use crate::tensor::strings::Strings;
+use crate::tensor::{Datatype, Shape, Tensor, element_count};
 
 /// A `TRITONBACKEND_Response`.
 pub(super) struct ResponseObject {
@@ -95,7 +96,7 @@ impl ResponseObject {
             self.contents.into_inner().unwrap_or_else(PoisonError::into_inner);
         let outcome = match error {
             Some(error) => Err(error),
-            None => Ok(tensors(self.answers.tensors(), outputs)),
+            None => tensors(self.answers.tensors(), outputs),
         };
         self.answers.send(outcome, parameters, flags)
     }
@@ -154,7 +155,10 @@ impl OutputObject {
 }
 
 /// The outputs in the order of the model's; those that were left out are missing.
-fn tensors(model: &HostedTensors, outputs: SmallVec<[Owned<OutputObject>; 2]>) -> Vec<Tensor> {
+///
+/// # Errors
+/// `Internal` where a buffer has not the bytes that its datatype and shape say, which tritonserver sends as they are.
+fn tensors(model: &HostedTensors, outputs: SmallVec<[Owned<OutputObject>; 2]>) -> Result<Vec<Tensor>, Error> {
     let absent = |datatype| Tensor { datatype, shape: Shape::new(), contents: Bytes::new() };
     let mut all: Vec<Tensor> =
         model.outputs.iter().take(model.outputs_asked).map(|output| absent(output.datatype)).collect();
@@ -162,9 +166,65 @@ fn tensors(model: &HostedTensors, outputs: SmallVec<[Owned<OutputObject>; 2]>) -
         let Ok(OutputObject { index, datatype, shape, buffer, .. }) = output.into_handle().take() else { continue };
         let buffer = buffer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let contents = buffer.map_or_else(Bytes::new, HostBuffer::freeze);
+        let tensor = Tensor { datatype, shape, contents };
+        check_size(model, index, &tensor)?;
         if let Some(place) = all.get_mut(index) {
-            *place = Tensor { datatype, shape, contents };
+            *place = tensor;
         }
     }
-    all
+    Ok(all)
+}
+
+fn check_size(model: &HostedTensors, index: usize, tensor: &Tensor) -> Result<(), Error> {
+    let are_strings_whole = || {
+        let mut count = 0_usize;
+        let are_whole = Strings::new(&tensor.contents).all(|string| {
+            count += 1;
+            string.is_ok()
+        });
+        are_whole && element_count(&tensor.shape) == Ok(count)
+    };
+    if tensor.has_its_size() && (tensor.datatype != Datatype::Bytes || are_strings_whole()) {
+        return Ok(());
+    }
+    let name = model.outputs.get(index).map_or(c"", |output| &output.name).to_string_lossy();
+    Err(Error::internal(format!(
+        "the backend of model '{}' gave output '{name}' a buffer of {} bytes, which is no {} tensor of shape {:?}",
+        model.model,
+        tensor.contents.len(),
+        tensor.datatype.name(),
+        tensor.shape.as_slice()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_must_have_the_bytes_of_its_datatype_and_shape() {
+        let model = HostedTensors {
+            model: "m".to_owned(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            outputs_asked: 0,
+            states: Vec::new(),
+            is_decoupled: false,
+            is_iterative: false,
+        };
+        let check = |datatype, shape: &[i64], contents: &'static [u8], want: bool| {
+            let tensor = Tensor { datatype, shape: Shape::from_slice(shape), contents: Bytes::from_static(contents) };
+            let outcome = check_size(&model, 0, &tensor);
+            assert_eq!(outcome.is_ok(), want, "{tensor:?} {outcome:?}");
+        };
+        check(Datatype::Fp32, &[2], &[0; 8], true);
+        check(Datatype::Fp32, &[2], &[0; 7], false);
+        check(Datatype::Fp32, &[2], &[0; 12], false);
+        check(Datatype::Fp32, &[0], &[], true);
+        check(Datatype::Fp32, &[1], &[], false);
+        check(Datatype::Bytes, &[1], b"\x01\0\0\0x", true);
+        check(Datatype::Bytes, &[2], b"\x01\0\0\0xxxx", false);
+        check(Datatype::Bytes, &[1], b"\x01\0\0\0x\x01\0\0\0x", false);
+        check(Datatype::Bytes, &[1], b"\x09\0\0\0x", false);
+    }
 }
