@@ -23,7 +23,7 @@ use crate::backend::model_file::model_path;
 use crate::backend::text::{ShapeText, config_name};
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
-use crate::limits::TREE_INLINE_STEPS_MAX;
+use crate::limits::{MODEL_SIZE_MAX, TREE_INLINE_STEPS_MAX};
 use crate::model::trees::{self, Arithmetic, ScoreLink, TreeModel};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
@@ -57,9 +57,14 @@ impl Backend for Fil {
 }
 
 fn read_all(mut file: File) -> std::io::Result<Vec<u8>> {
+    let size = file.metadata()?.len();
+    if size > MODEL_SIZE_MAX as u64 {
+        let text = format!("its file has {size} bytes, more than the {MODEL_SIZE_MAX} that are read");
+        return Err(std::io::Error::other(text));
+    }
     let mut bytes = Vec::new();
     file.rewind()?;
-    file.read_to_end(&mut bytes)?;
+    file.take(MODEL_SIZE_MAX as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -184,6 +184,22 @@ fn a_forest_whose_rows_may_take_long_is_not_run_inline() {
     assert!(load_text(&constants("regression", &[1.0]), 1, &[]).unwrap().may_run_inline());
 }
 
+#[test]
+fn a_file_that_is_larger_than_the_bound_is_not_read() {
+    let folder = std::env::temp_dir().join(format!("deuteron-trees-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = File::create(folder.join("model.txt")).unwrap();
+    // It takes no room on the disk.
+    file.set_len(MODEL_SIZE_MAX as u64 + 1).unwrap();
+    let loaded = Fil.load(&Arc::new(fil_spec("model.txt", 2, 1, &[])), &folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let error = loaded.err().unwrap();
+    assert_eq!(
+        error.text(),
+        "unable to load model 'm': its file has 2147483649 bytes, more than the 2147483648 that are read"
+    );
+}
+
 /// The answer of a tree with one split, whose leaves are 1 at the left and 0 at the right.
 fn goes_left(test: &SplitTest, default_left: bool, value: f32) -> bool {
     let split = TreeSplit { feature: 0, test: test.clone(), default_left, left: 1, right: 2 };
@@ -256,7 +272,7 @@ fn only_whole_categories_in_range_are_in_a_set() {
     let sparse = CategorySet::new(vec![5, 16_000_000], 16_777_215.0);
     let cut = CategorySet { cuts_first: true, ..bits.clone() };
     let check = |set: &CategorySet, value: f32, want: bool| {
-        assert_eq!(goes_left(&SplitTest::In(set.clone()), false, value), want, "{value} {set:?}");
+        assert_eq!(goes_left(&SplitTest::In(Box::new(set.clone())), false, value), want, "{value} {set:?}");
     };
     for (value, want) in
         [(0.0, true), (3.0, true), (3.9, true), (4.0, false), (40.0, true), (41.0, false), (1e9, false)]

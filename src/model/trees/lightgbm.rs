@@ -187,7 +187,7 @@ fn decode_tree(section: TextSection<'_>) -> Result<DecisionTree, TreeFault> {
     {
         let (test, default_left) = match decision & CATEGORICAL {
             0 => numerical(threshold, decision),
-            _ => (SplitTest::In(take_categories(&mut categories, threshold, index)?), false),
+            _ => (SplitTest::In(Box::new(take_categories(&mut categories, threshold, index)?)), false),
         };
         // A negative child is a leaf, counted from -1 down: leaves are behind the splits.
         let child = |child: i32| match u32::try_from(child) {

@@ -195,7 +195,7 @@ pub enum SplitTest {
     /// `x <= t`, where zero counts as missing: LightGBM with `zero_as_missing`.
     AtMostUnlessZero(f64),
     /// Whether a category is in a set.
-    In(CategorySet),
+    In(Box<CategorySet>),
 }
 
 /// A set of categories, and which values are categories at all: none of the others is in it.

@@ -257,7 +257,7 @@ impl CheckpointTree {
                     if *self.list_right.get(index)? != 0 {
                         (left, right, default_left) = (right, left, !default_left);
                     }
-                    SplitTest::In(CategorySet::new(list.to_vec(), self.category_max))
+                    SplitTest::In(Box::new(CategorySet::new(list.to_vec(), self.category_max)))
                 };
                 Some(TreeNode::Split(TreeSplit { feature, test, default_left, left, right }))
             }

@@ -193,7 +193,7 @@ fn decode_tree(tree: &TreeValue<'_>, output_count: usize) -> Result<DecisionTree
             TreeNode::Leaf(u32::try_from(leaf).map_err(|_| "it has too many leaves".to_owned())?)
         } else {
             let test = match kinds.get(index) {
-                Some(1) => SplitTest::In(take_categories(&mut categories, index)?),
+                Some(1) => SplitTest::In(Box::new(take_categories(&mut categories, index)?)),
                 _ => SplitTest::Below(condition.into()),
             };
             let at = |what: &str, value: i32| {
