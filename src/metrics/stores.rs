@@ -37,6 +37,9 @@ const FAILURES: &str = "deuteron_store_failures_total";
 const REACHABLE: &str = "deuteron_store_reachable";
 const REFUSED: &str = "deuteron_store_models_refused";
 
+/// One family: name, help, and the figure.
+type StoreFamily<F> = (&'static str, &'static str, fn(&StoreCells) -> &F);
+
 /// The names of all families.
 pub fn names() -> impl Iterator<Item = &'static str> {
     [BYTES, OBJECTS, RETRIES, FAILURES, REACHABLE, REFUSED].into_iter()
@@ -48,7 +51,7 @@ pub fn encode_stores<'a>(out: &mut String, stores: impl Iterator<Item = &'a Stor
         return;
     }
     let name = |cells: &StoreCells| cells.store.replace('\\', "\\\\").replace('"', "\\\"");
-    let families: [(&str, &str, fn(&StoreCells) -> &Counter); 3] = [
+    let families: [StoreFamily<Counter>; 3] = [
         (BYTES, "Bytes fetched from a store of models", |cells| &cells.bytes),
         (OBJECTS, "Objects fetched whole from a store of models", |cells| &cells.objects),
         (RETRIES, "Requests to a store of models that were made again", |cells| &cells.retries),
@@ -65,7 +68,7 @@ pub fn encode_stores<'a>(out: &mut String, stores: impl Iterator<Item = &'a Stor
             let _ = writeln!(out, "{FAILURES}{{store=\"{}\",reason=\"{reason}\"}} {}", name(cells), counter.get());
         }
     }
-    let gauges: [(&str, &str, fn(&StoreCells) -> &Gauge); 2] = [
+    let gauges: [StoreFamily<Gauge>; 2] = [
         (REACHABLE, "Whether the last listing of a store of models succeeded", |cells| &cells.reachable),
         (REFUSED, "Models of a store that could not be mirrored", |cells| &cells.models_refused),
     ];

@@ -116,7 +116,7 @@ impl StoreFetcher {
         let tag = has_tag(self.client.url.kind, object).then(|| plain_tag(&object.tag));
         // A whole file is asked for as such: not every server knows ranges.
         let is_whole = *at == 0 && end == object.size;
-        let range = (!is_whole).then(|| GetRange::Bounded(*at..end));
+        let range = (!is_whole).then_some(GetRange::Bounded(*at..end));
         let if_match = tag.map(|tag| format!("\"{tag}\""));
         let found = self.client.store.get_opts(&path, GetOptions { range, if_match, ..GetOptions::default() }).await;
         let mut found = found.map_err(|error| failed(&error))?;
