@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
+use crate::backend::triton::TritonHost;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
 use crate::control::checksum::VerifiedFiles;
 use crate::control::config_completion::{ConfigCompletion, read_labels};
@@ -178,6 +179,11 @@ impl ModelLoader {
     /// Whether any model finalizes now, which takes a limited time.
     pub fn is_finalizing(&self) -> bool {
         self.engines.python().is_some_and(|python| python.is_finalizing())
+    }
+
+    /// Ends the backends that are shared libraries: no model is left, and the server ends.
+    pub fn finalize_backends(&self) {
+        self.engines.host().into_iter().for_each(TritonHost::finalize);
     }
 
     /// The GPUs of this machine. The first call searches for them.
@@ -512,9 +518,7 @@ impl ModelLoader {
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
         let is_onnx = spec.backend == ONNX_BACKEND && spec.library.is_none();
         let engine = is_onnx.then(|| EngineName::of(backend.filter(|_| !is_plan)));
-        let library = spec.library.as_ref().map(|library| format!("'{}'", library.file));
-        let with = library.or_else(|| engine.as_ref().map(EngineName::to_string));
-        let with = with.or_else(|| backend.map(|backend| backend.name().to_owned())).unwrap_or_default();
+        let with = served_with(spec, engine.as_ref(), backend);
         log_loaded(spec, version, &with, took, &choice);
         let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
         if let Some(EngineName { engine, version }) = &engine {
@@ -590,6 +594,15 @@ fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) 
         files_size: 0,
         registration: None,
         run_limit,
+    }
+}
+
+/// What runs a version, for the log: a library by its file, an engine of ONNX models with its version, or a backend.
+fn served_with(spec: &ModelSpec, engine: Option<&EngineName>, backend: Option<&dyn Backend>) -> String {
+    match (&spec.library, engine, backend) {
+        (Some(library), ..) => format!("'{}'", library.file),
+        (None, Some(engine), _) => engine.to_string(),
+        (None, None, backend) => backend.map_or_else(String::new, |backend| backend.name().to_owned()),
     }
 }
 

@@ -298,6 +298,9 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
 /// Ends what runs models, the last to end.
 fn end_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader, has_failed: bool) {
     let have_ended = wait_for_workers(ended, loader);
+    if have_ended {
+        loader.finalize_backends();
+    }
     log::info("ended");
     if !have_ended {
         // Without what a process does at its end: an engine's library must not be taken away from a thread that runs

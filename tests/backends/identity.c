@@ -28,6 +28,12 @@ EXPORTED Error *TRITONBACKEND_Initialize(Backend *backend) {
     return TRITONSERVER_LogMessage(LOG_INFO, "tests/backends/identity.c", __LINE__, line);
 }
 
+EXPORTED Error *TRITONBACKEND_Finalize(Backend *backend) {
+    const char *name;
+    TRY(TRITONBACKEND_BackendName(backend, &name));
+    return TRITONSERVER_LogMessage(LOG_INFO, __FILE__, __LINE__, "backend finalized");
+}
+
 static Error *copy(Request *request, Response *response) {
     uint32_t count;
     TRY(TRITONBACKEND_RequestInputCount(request, &count));

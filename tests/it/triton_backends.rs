@@ -21,7 +21,8 @@ const IDENTITY: &str = "backend: 'identity' max_batch_size: 8 dynamic_batching {
     input { name: 'INPUT0' data_type: TYPE_FP32 dims: -1 } output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: -1 }";
 const DECOUPLED: &str = "backend: 'decoupled' model_transaction_policy { decoupled: true }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
-const ACCUMULATE: &str = "backend: 'accumulate' input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 }
+const ACCUMULATE: &str =
+    "backend: 'accumulate' instance_group { count: 2 } input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 }
     output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
     sequence_batching {
         control_input { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }
@@ -67,7 +68,7 @@ fn infer(server: &Server, model: &str, body: &Value) -> (u16, Value) {
 #[test]
 fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     let (_folder, models, backends) = folders(&[("identity", IDENTITY)]);
-    let server = start(&models, &backends, &["--backend-config=identity,host=triton"]);
+    let mut server = start(&models, &backends, &["--backend-config=identity,host=triton"]);
     let input = json!({"name": "INPUT0", "shape": [1, 3], "datatype": "FP32", "data": [1.0, 2.5, -3.0]});
     let (status, answer) = infer(&server, "identity", &json!({"inputs": [input]}));
     assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([1.0, 2.5, -3.0])), "{answer}");
@@ -83,6 +84,9 @@ fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     assert!(log.contains("loaded 'identity' version 1 with 'libtriton_identity.so'"), "{log}");
     let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
     assert_eq!(statistics["model_stats"][0]["execution_count"], 2);
+    assert!(server.stop().success());
+    let log = server.log();
+    assert!(log.contains("backend finalized") && log.trim_end().ends_with("ended"), "{log}");
     // Without the flag our own serves, and opens nothing.
     let server = start(&models, &backends, &[]);
     assert!(server.log().contains("loaded 'identity' version 1 with identity"), "{}", server.log());

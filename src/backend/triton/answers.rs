@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::backend::triton::instance_object::{InstanceShared, OpenRequest};
+use crate::backend::triton::instance_object::{InstanceShared, OpenPlace};
 use crate::backend::triton::model_object::HostedTensors;
 use crate::backend::triton::types::RESPONSE_FINAL;
 use crate::backend::{Responder, is_answering};
@@ -35,16 +35,16 @@ pub(super) struct HostedAnswers {
 
 struct AnswerState {
     /// None once the last answer is given.
-    responder: Option<(Responder, OpenRequest)>,
+    responder: Option<(Responder, OpenPlace)>,
     /// The answer of a model that is not decoupled, not handed over yet.
-    held: Option<HeldAnswer>,
+    held: Option<UnsentAnswer>,
     has_answered: bool,
     /// New values of states, by their output.
     states: SmallVec<[(usize, Tensor); 2]>,
     times: Option<ReportedTimes>,
 }
 
-struct HeldAnswer {
+struct UnsentAnswer {
     outcome: Result<Vec<Tensor>, Error>,
     parameters: Parameters,
     /// Whether it was sent as the last.
@@ -109,7 +109,7 @@ impl HostedAnswers {
                     "model '{model}' is not decoupled and sends one response, and this is another"
                 )));
             }
-            state.held = Some(HeldAnswer { outcome, parameters, is_final });
+            state.held = Some(UnsentAnswer { outcome, parameters, is_final });
             let waits = is_answering() && self.is_in_run.load(Ordering::Acquire);
             if is_final && !waits {
                 self.hand_over(&mut state);
@@ -170,7 +170,7 @@ impl HostedAnswers {
     pub(super) fn fail(&self, error: &Error) {
         let mut state = self.lock();
         state.held =
-            Some(HeldAnswer { outcome: Err(error.clone()), parameters: Parameters::default(), is_final: true });
+            Some(UnsentAnswer { outcome: Err(error.clone()), parameters: Parameters::default(), is_final: true });
         self.hand_over(&mut state);
     }
 
@@ -220,7 +220,7 @@ impl HostedAnswers {
 
     /// Gives the held answer to the server.
     fn hand_over(&self, state: &mut AnswerState) {
-        let Some(HeldAnswer { outcome, parameters, .. }) = state.held.take() else { return };
+        let Some(UnsentAnswer { outcome, parameters, .. }) = state.held.take() else { return };
         let outcome = outcome.map(|outputs| self.with_states(state, outputs));
         if let Some((mut responder, _open)) = state.responder.take() {
             self.stamp(&mut responder, state.times);

@@ -98,6 +98,14 @@ impl TritonHost {
         drop(model);
     }
 
+    /// Finalizes all backends, at the end of the server. Their libraries stay open until the process has ended.
+    pub fn finalize(&self) {
+        let prepared = std::mem::take(&mut *lock(&self.prepared));
+        drop(prepared);
+        let backends = std::mem::take(&mut *lock(&self.backends));
+        drop(backends);
+    }
+
     /// Finds the library of a backend as Triton does: beside the version, beside the model, then in the directory of
     /// backends.
     ///
@@ -357,7 +365,7 @@ impl Instance for HostedInstance {
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        self.copy.shared.waker.register(&waker);
+        self.copy.shared.set_waker(waker);
     }
 }
 

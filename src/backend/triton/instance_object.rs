@@ -1,11 +1,12 @@
 //! An instance as its backend sees it (`TRITONBACKEND_ModelInstance`).
 
+#![expect(clippy::disallowed_types, reason = "whom to wake, set when an instance is made")]
+
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-
-use atomic_waker::AtomicWaker;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use crate::backend::triton::error::c_text;
 use crate::backend::triton::message::{MessageObject, quoted};
@@ -53,29 +54,39 @@ pub(super) struct HostedCopy {
 pub(super) struct InstanceShared {
     /// Requests without their last answer.
     open: AtomicUsize,
-    /// The worker of the instance.
-    pub(super) waker: AtomicWaker,
+    /// The worker of the instance. Woken any number of times, so not taken by the first.
+    waker: Mutex<Option<Waker>>,
 }
 
 /// Counts a request as open while it lives.
-pub(super) struct OpenRequest(Arc<InstanceShared>);
+pub(super) struct OpenPlace(Arc<InstanceShared>);
 
 impl InstanceShared {
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Acquire)
     }
 
-    pub(super) fn begin(self: &Arc<Self>) -> OpenRequest {
+    pub(super) fn set_waker(&self, waker: Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(super) fn begin(self: &Arc<Self>) -> OpenPlace {
         self.open.fetch_add(1, Ordering::AcqRel);
-        OpenRequest(Arc::clone(self))
+        OpenPlace(Arc::clone(self))
     }
 }
 
-impl Drop for OpenRequest {
+impl Drop for OpenPlace {
     fn drop(&mut self) {
         // The worker looks at the count when its run ends; an answer from elsewhere has to tell it of the last.
         if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 && !crate::backend::is_answering() {
-            self.0.waker.wake();
+            self.0.wake();
         }
     }
 }

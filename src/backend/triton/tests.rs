@@ -378,10 +378,8 @@ fn a_thousand_loads_leave_nothing_behind() {
     assert!(is_back, "{} objects more", count() - before);
 }
 
-/// `cargo test --release the_cost_of_the_host -- --ignored --nocapture` on an idle machine: nanoseconds a request.
 #[test]
-#[ignore = "a measurement"]
-fn the_cost_of_the_host() {
+fn the_host_costs_a_request_little() {
     let trial = Trial::new("identity");
     let (spec, loaded) = trial.load("identity", IDENTITY).unwrap();
     let own = crate::backend::Identity::default().load(&spec, Path::new("/1")).unwrap();
@@ -391,7 +389,7 @@ fn the_cost_of_the_host() {
             let answers = TrialAnswers::default();
             let input = tensor(&[1, 64], &[1.0_f32; 64]);
             let mut best = std::time::Duration::MAX;
-            for _ in 0..20_000 / rows {
+            for _ in 0..2_000 {
                 let batch = answers.batch((0..rows).map(|_| (vec![input.clone()], 1)).collect());
                 #[expect(clippy::disallowed_methods, reason = "a measurement")]
                 let began = std::time::Instant::now();
@@ -399,9 +397,11 @@ fn the_cost_of_the_host() {
                 best = best.min(began.elapsed());
                 drop(answers.take(rows));
             }
-            best.as_nanos() / u128::from(rows)
+            best / rows
         };
         let (hosted, own) = (measure(&*loaded), measure(&*own));
-        println!("batches of {rows}: hosted {hosted} ns, our own {own} ns a request");
+        println!("batches of {rows}: hosted {hosted:?}, our own {own:?} a request");
+        // On an idle machine it is eight to ten times, which is a microsecond.
+        assert!(hosted < own * 100, "{hosted:?} and {own:?}");
     }
 }
