@@ -74,3 +74,52 @@ pub(super) fn places(config: &ModelConfig) -> String {
         "'{file}' is neither in the version's directory, nor in the model's, nor in '{shown}' beneath --backend-directory"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::InstanceKind;
+
+    #[test]
+    fn a_library_runs_what_the_server_has_no_backend_for_or_is_told_to_leave_to_it() {
+        let check = |backend: &str, runtime: &str, forced: &[&str], want: Option<&str>| {
+            let (backend, runtime) = (backend.to_owned(), runtime.to_owned());
+            let config = ModelConfig { backend, runtime, ..ModelConfig::default() };
+            let has = |_: &str, file: &str| file != "libtriton_absent.so";
+            let forced: Vec<_> = forced.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(library(&config, &has, &forced).as_deref(), want, "{config:?}");
+        };
+        check("fil", "", &[], Some("libtriton_fil.so"));
+        check("fil", "libother.so", &[], Some("libother.so"));
+        check("fil", "model.py", &[], None);
+        check("absent", "", &[], None);
+        check("python", "", &[], None);
+        check("identity", "libtriton_identity.so", &[], None);
+        check("python", "", &["python"], Some("libtriton_python.so"));
+        check("onnxruntime", "", &["python", "onnxruntime"], Some("libtriton_onnxruntime.so"));
+        check("../fil", "", &[], None);
+        check("fil", "../libtriton_fil.so", &[], None);
+        check("fil", "a/b.so", &[], None);
+        check("fil", "library", &[], None);
+        check("", "", &[], None);
+    }
+
+    #[test]
+    fn preferred_groups_are_taken_where_there_are_none_and_those_for_gpus_where_there_are_gpus() {
+        let group = |kind, count, gpus: &[u64]| PreferredInstances { kind, count, gpus: gpus.to_vec() };
+        let preferred = [group(Some(InstanceKind::Gpu), 1, &[0]), group(Some(InstanceKind::Model), 3, &[])];
+        let added = |devices: &[u32], given: usize| {
+            let instance_group = vec![ModelInstanceGroup::default(); given];
+            let mut config = ModelConfig { instance_group, ..ModelConfig::default() };
+            let gpus = GpuSupport { devices: devices.to_vec(), ..GpuSupport::default() };
+            add_preferred(&mut config, &preferred, &gpus).unwrap();
+            config.instance_group.iter().map(|group| (group.kind(), group.count)).collect::<Vec<_>>()
+        };
+        assert_eq!(added(&[], 0), [(Kind::Model, 3)]);
+        assert_eq!(added(&[0], 0), [(Kind::Gpu, 1), (Kind::Model, 3)]);
+        assert_eq!(added(&[0], 1), [(Kind::Auto, 0)]);
+        let mut config = ModelConfig::default();
+        let too_many = [group(None, u64::MAX, &[])];
+        assert!(add_preferred(&mut config, &too_many, &GpuSupport::default()).is_err());
+    }
+}

@@ -12,8 +12,14 @@ const TENSORS: &str = "input { name: 'x' data_type: TYPE_BF16 dims: [ -1, 3 ] } 
 /// and `py/` with a Python file.
 fn draft(text: &str) -> Result<ConfigDraft, Error> {
     let has = |backend: &str, file: &str| {
-        let files =
-            ["both/libtriton_both.so", "both/model.py", "lib/libtriton_lib.so", "py/model.py", "../py/model.py"];
+        let files = [
+            "both/libtriton_both.so",
+            "both/model.py",
+            "lib/libtriton_lib.so",
+            "python/libtriton_python.so",
+            "py/model.py",
+            "../py/model.py",
+        ];
         files.contains(&format!("{backend}/{file}").as_str())
     };
     let surroundings = ConfigSurroundings { has_backend_file: &has, ..ConfigSurroundings::of_files(Some(&[])) };
@@ -48,8 +54,11 @@ fn a_model_says_which_file_its_processes_run() {
     assert_eq!(python("backend: 'both' runtime: 'model.py'"), file("model.py", true));
     assert_eq!(python("backend: 'identity'"), Ok(None));
     assert_eq!(spec("backend: 'py'").unwrap().config_json.matches(r#""runtime":"model.py""#).count(), 1);
-    for text in ["backend: 'both'", "backend: 'lib'", "backend: 'none'"] {
-        assert!(python(text).unwrap_err().contains("which this server does not have"), "{text}");
+    assert!(python("backend: 'none'").unwrap_err().contains("which this server does not have"));
+    // A library comes first, as in Triton.
+    for (text, file) in [("backend: 'both'", "libtriton_both.so"), ("backend: 'lib'", "libtriton_lib.so")] {
+        let spec = spec(text).unwrap();
+        assert_eq!((spec.library.map(|library| library.file.clone()), spec.python), (Some(file.to_owned()), None));
     }
     for backend in ["lib", "none", "python", "../py"] {
         let want = format!(
