@@ -207,7 +207,10 @@ impl HostedAnswers {
     }
 
     fn leave_run(&self) {
-        self.is_in_run.store(false, Ordering::Release);
+        // Whoever comes first hands over; what is sent later goes at once.
+        if !self.is_in_run.swap(false, Ordering::AcqRel) {
+            return;
+        }
         let mut state = self.lock();
         self.hand_over_final(&mut state);
     }
