@@ -7,6 +7,7 @@ use crate::backend::gateway::Gateway;
 use crate::backend::triton::{BackendSetting, HostOptions, HostServices, TritonHost};
 use crate::control::model_services::ModelServices;
 use crate::control::python::log_line;
+use crate::limits::PYTHON_FINALIZE_MAX;
 use crate::log;
 use crate::runtime::clock;
 use crate::settings::{LibrarySetting, Settings};
@@ -30,6 +31,7 @@ pub fn host(settings: &Settings, services: &ModelServices) -> TritonHost {
     let options = HostOptions {
         backend_directory: settings.backend_directory.clone(),
         auto_complete: settings.auto_complete,
+        finalize_max: settings.exit_timeout.min(PYTHON_FINALIZE_MAX),
         settings: given.iter().map(setting).collect(),
     };
     let services = HostServices {

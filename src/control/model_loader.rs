@@ -178,7 +178,8 @@ impl ModelLoader {
 
     /// Whether any model finalizes now, which takes a limited time.
     pub fn is_finalizing(&self) -> bool {
-        self.engines.python().is_some_and(|python| python.is_finalizing())
+        let is_hosted = self.engines.host().is_some_and(TritonHost::is_finalizing);
+        is_hosted || self.engines.python().is_some_and(|python| python.is_finalizing())
     }
 
     /// Ends the backends that are shared libraries: no model is left, and the server ends.

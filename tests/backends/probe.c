@@ -185,6 +185,7 @@ static void probe_metrics(void) {
     WORKS(TRITONSERVER_MetricNewWithArgs(&metric, family, labels, 1, arguments));
     WORKS(TRITONSERVER_MetricObserve(metric, 1.5));
     WORKS(TRITONSERVER_MetricArgsDelete(arguments));
+    WORKS(TRITONSERVER_MetricArgsDelete(NONE));
     WORKS(TRITONSERVER_MetricDelete(metric));
     WORKS(TRITONSERVER_MetricFamilyDelete(family));
     FAILS(TRITONSERVER_MetricFamilyNew(&family, 7, "probe", "x"), INVALID_ARG);
@@ -381,7 +382,7 @@ static void probe_request(Request *request) {
     FAILS(TRITONSERVER_InferenceTraceContext(trace, &text), INVALID_ARG);
     FAILS(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &trace), INVALID_ARG);
     FAILS(TRITONSERVER_InferenceTraceReportActivity(trace, 1, "x"), INVALID_ARG);
-    FAILS(TRITONSERVER_InferenceTraceDelete(trace), INVALID_ARG);
+    WORKS(TRITONSERVER_InferenceTraceDelete(trace));
     FAILS(TRITONBACKEND_StateNew(&state, request, "x", TYPE_INT32, shape, 1), INVALID_ARG);
     FAILS(TRITONBACKEND_StateUpdate(NONE), INVALID_ARG);
     FAILS(TRITONBACKEND_RequestRelease(request, 0), INVALID_ARG);

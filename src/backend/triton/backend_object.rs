@@ -136,6 +136,7 @@ mod tests {
         let options = HostOptions {
             backend_directory: "/b".into(),
             auto_complete: true,
+            finalize_max: std::time::Duration::ZERO,
             settings: vec![
                 setting("", "default-max-batch-size", "8"),
                 setting("fil", "a \"b\"", "1"),

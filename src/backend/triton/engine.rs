@@ -98,6 +98,11 @@ impl TritonHost {
         drop(model);
     }
 
+    /// Whether any model or instance is being finalized, and not for too long.
+    pub fn is_finalizing(&self) -> bool {
+        services::is_finalizing(self.options.finalize_max)
+    }
+
     /// Finalizes all backends, at the end of the server. Their libraries stay open until the process has ended.
     pub fn finalize(&self) {
         let prepared = std::mem::take(&mut *lock(&self.prepared));

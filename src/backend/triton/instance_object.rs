@@ -12,7 +12,7 @@ use crate::backend::triton::error::c_text;
 use crate::backend::triton::message::{MessageObject, quoted};
 use crate::backend::triton::model_object::LibraryModel;
 use crate::backend::triton::object::{Handle, Owned, hosted_object};
-use crate::backend::triton::services::log_error;
+use crate::backend::triton::services::{FinalizeMark, log_error};
 use crate::error::Error;
 use crate::model::InstanceKind;
 
@@ -127,6 +127,7 @@ impl HostedCopy {
 
 impl Drop for HostedCopy {
     fn drop(&mut self) {
+        let _finalizing = FinalizeMark::new();
         let finalized = self.object.model.backend().library.instance_finalize(self.object.handle().any());
         if let Err(error) = finalized {
             log_error(&format!("instance '{}' failed to finalize: {error}", self.name));

@@ -14,7 +14,7 @@ use crate::backend::triton::caller::HostedCaller;
 use crate::backend::triton::error::c_text;
 use crate::backend::triton::object::{Handle, Owned, hosted_object};
 use crate::backend::triton::server_object::ServerObject;
-use crate::backend::triton::services::log_error;
+use crate::backend::triton::services::{FinalizeMark, log_error};
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::Datatype;
@@ -187,6 +187,7 @@ impl ModelObject {
 
 impl Drop for LibraryModel {
     fn drop(&mut self) {
+        let _finalizing = FinalizeMark::new();
         if let Err(error) = self.backend().library.model_finalize(self.object.handle().any()) {
             let name = self.object.name.to_string_lossy();
             log_error(&format!("model '{name}' failed to finalize: {error}"));

@@ -228,6 +228,15 @@ impl<T: HostedObject> Handle<T> {
         Ok(value)
     }
 
+    /// Ends the object. A null pointer is none that could be ended, and no mistake: `delete` of C++ takes it, and backends
+    /// rely on that.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn delete(self) -> Result<(), Error> {
+        if self.is_null() { Ok(()) } else { self.take().map(drop) }
+    }
+
     /// Takes the object into our hands again without ending it.
     pub(super) fn own(self) -> Result<Owned<T>, Error> {
         self.get()?;

@@ -1,15 +1,18 @@
 //! What the server gives to hosted backends. Some functions of the interface say nothing of who calls (the log,
 //! metrics), so there is one set of services for the process: those of the first loader.
 
+#![expect(clippy::disallowed_types, reason = "taken when a model or an instance ends")]
+
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gateway::Gateway;
 use crate::backend::python::host::LogLine;
 use crate::backend::python::message::LogLevel;
 use crate::error::Error;
-use crate::time::Clock;
+use crate::time::{Clock, Instant};
 
 /// What all hosted backends share.
 #[derive(Clone)]
@@ -33,6 +36,8 @@ pub struct HostOptions {
     pub backend_directory: PathBuf,
     /// Whether backends may complete configurations.
     pub auto_complete: bool,
+    /// How long finalizing a model may keep the server from its end.
+    pub finalize_max: Duration,
     /// `--backend-config`: the settings for all backends and those of each, as they were given.
     pub settings: Vec<BackendSetting>,
 }
@@ -68,4 +73,38 @@ pub(super) fn set(services: &HostServices) {
 /// `Unavailable` before the first library is opened.
 pub(super) fn get() -> Result<&'static HostServices, Error> {
     SERVICES.get().ok_or_else(|| Error::unavailable("no backend is hosted yet"))
+}
+
+/// When each model or instance began to be finalized that is not yet.
+static FINALIZING: Mutex<Vec<Instant>> = Mutex::new(Vec::new());
+
+/// Something is finalized while it lives.
+pub(super) struct FinalizeMark(Option<Instant>);
+
+impl FinalizeMark {
+    pub(super) fn new() -> Self {
+        let began = get().ok().map(|services| (services.clock)());
+        if let Some(began) = began {
+            FINALIZING.lock().unwrap_or_else(PoisonError::into_inner).push(began);
+        }
+        Self(began)
+    }
+}
+
+impl Drop for FinalizeMark {
+    fn drop(&mut self) {
+        let mut finalizing = FINALIZING.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = finalizing.iter().position(|began| Some(*began) == self.0);
+        if let Some(own) = own {
+            finalizing.swap_remove(own);
+        }
+    }
+}
+
+/// Whether anything is finalized that has begun less than this time ago.
+pub(super) fn is_finalizing(longest: Duration) -> bool {
+    let Some(services) = SERVICES.get() else { return false };
+    let now = (services.clock)();
+    let finalizing = FINALIZING.lock().unwrap_or_else(PoisonError::into_inner);
+    finalizing.iter().any(|began| now.since(*began) < longest)
 }

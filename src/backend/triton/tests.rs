@@ -77,8 +77,12 @@ impl Trial {
             gateway: Arc::new(EchoGateway),
         };
         let setting = BackendSetting { backend: backend.to_owned(), key: "a".to_owned(), value: "b".to_owned() };
-        let options =
-            HostOptions { backend_directory: folder.join("backends"), auto_complete: true, settings: vec![setting] };
+        let options = HostOptions {
+            backend_directory: folder.join("backends"),
+            auto_complete: true,
+            finalize_max: std::time::Duration::from_secs(1),
+            settings: vec![setting],
+        };
         Self { host: TritonHost::new(&services, options), folder }
     }
 

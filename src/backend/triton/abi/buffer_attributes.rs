@@ -14,7 +14,7 @@ functions! {
         Ok(())
     }
 
-    TRITONSERVER_BufferAttributesDelete(attributes: Handle<BufferAttributesObject>) { attributes.take().map(drop) }
+    TRITONSERVER_BufferAttributesDelete(attributes: Handle<BufferAttributesObject>) { attributes.delete() }
 
     TRITONSERVER_BufferAttributesSetMemoryTypeId(attributes: Handle<BufferAttributesObject>, id: i64) {
         attributes.get()?.change(|attributes| attributes.memory_type_id = id);

@@ -32,10 +32,10 @@ functions! {
     }
 
     TRITONSERVER_InferenceRequestDelete(request: RequestHandle) {
-        if request.get()?.is_sent() {
+        if request.get_if_given()?.is_some_and(|request| request.is_sent()) {
             return Err(Error::invalid("the inference request is on its way: delete it in its release callback"));
         }
-        request.take().map(drop)
+        request.delete()
     }
 
     TRITONSERVER_InferenceRequestId(request: RequestHandle, id: Out<Text>) {

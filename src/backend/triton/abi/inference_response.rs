@@ -45,9 +45,9 @@ mod allocator {
             allocator.get().map(drop)
         }
 
-        TRITONSERVER_ResponseAllocatorDelete(allocator: Handle<ResponseAllocatorObject>) { allocator.take().map(drop) }
+        TRITONSERVER_ResponseAllocatorDelete(allocator: Handle<ResponseAllocatorObject>) { allocator.delete() }
 
-        TRITONSERVER_InferenceResponseDelete(response: Handle<InferenceResponseObject>) { response.take().map(drop) }
+        TRITONSERVER_InferenceResponseDelete(response: Handle<InferenceResponseObject>) { response.delete() }
 
         TRITONSERVER_InferenceResponseModel(
             response: Handle<InferenceResponseObject>, model: Out<Text>, version: Out<i64>

@@ -15,7 +15,7 @@ functions! {
         Ok(())
     }
 
-    TRITONSERVER_MessageDelete(message: Handle<MessageObject>) { message.take().map(drop) }
+    TRITONSERVER_MessageDelete(message: Handle<MessageObject>) { message.delete() }
 
     TRITONSERVER_MessageSerializeToJson(
         message: Handle<MessageObject>, base: Out<*const c_char>, byte_size: Out<usize>

@@ -17,7 +17,7 @@ functions! {
         Ok(())
     }
 
-    TRITONSERVER_MetricFamilyDelete(family: Handle<MetricFamilyObject>) { family.take().map(drop) }
+    TRITONSERVER_MetricFamilyDelete(family: Handle<MetricFamilyObject>) { family.delete() }
 
     TRITONSERVER_GetMetricFamilyKind(family: Handle<MetricFamilyObject>, kind: Out<u32>) {
         kind.set(family.get()?.kind())
@@ -39,7 +39,7 @@ functions! {
         set.map_err(|_| Error::invalid("the metric arguments have their buckets already"))
     }
 
-    TRITONSERVER_MetricArgsDelete(arguments: Handle<MetricArgsObject>) { arguments.take().map(drop) }
+    TRITONSERVER_MetricArgsDelete(arguments: Handle<MetricArgsObject>) { arguments.delete() }
 
     TRITONSERVER_MetricNew(
         metric: Out<Handle<HostedMetric>>, family: Handle<MetricFamilyObject>, labels: Items<Handle<ParameterObject>>,
@@ -56,7 +56,7 @@ functions! {
         new_metric(metric, family, labels, count, buckets.map_or(&[], |buckets| buckets))
     }
 
-    TRITONSERVER_MetricDelete(metric: Handle<HostedMetric>) { metric.take().map(drop) }
+    TRITONSERVER_MetricDelete(metric: Handle<HostedMetric>) { metric.delete() }
 
     TRITONSERVER_MetricValue(metric: Handle<HostedMetric>, value: Out<f64>) { value.set(metric.get()?.value()?) }
 

@@ -25,7 +25,7 @@ functions! {
         Ok(())
     }
 
-    TRITONBACKEND_ResponseFactoryDelete(factory: Handle<FactoryObject>) { factory.take().map(drop) }
+    TRITONBACKEND_ResponseFactoryDelete(factory: Handle<FactoryObject>) { factory.delete() }
 
     TRITONBACKEND_ResponseFactorySendFlags(factory: Handle<FactoryObject>, flags: u32) {
         factory.get()?.answers.send_flags(flags)
@@ -45,7 +45,7 @@ functions! {
         response.set(Owned::new(ResponseObject::new(&factory.get()?.answers)).into_handle())
     }
 
-    TRITONBACKEND_ResponseDelete(response: Handle<ResponseObject>) { response.take().map(drop) }
+    TRITONBACKEND_ResponseDelete(response: Handle<ResponseObject>) { response.delete() }
 
     TRITONBACKEND_ResponseSetStringParameter(response: Handle<ResponseObject>, name: Text, value: Text) {
         let value = value.get("value of the parameter")?.into_owned();

@@ -36,7 +36,7 @@ functions! {
     }
 
     TRITONBACKEND_ModelInstanceResponseStatisticsDelete(statistics: Handle<ResponseStatisticsObject>) {
-        statistics.take().map(drop)
+        statistics.delete()
     }
 
     TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(

@@ -30,7 +30,7 @@ functions! {
         Ok(())
     }
 
-    TRITONSERVER_InferenceTraceDelete(trace: Handle<TraceObject>) { trace.take().map(drop) }
+    TRITONSERVER_InferenceTraceDelete(trace: Handle<TraceObject>) { trace.delete() }
 
     // Checked and not kept: a trace here has the stages of a request, which all engines have, and none of a backend's own.
     TRITONSERVER_InferenceTraceReportActivity(trace: Handle<TraceObject>, _timestamp: u64, name: Text) {
