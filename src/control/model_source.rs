@@ -18,7 +18,7 @@ use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
 use crate::model::platform::is_tree_filename;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
-use crate::settings::{ControlMode, Settings, StoreUrl};
+use crate::settings::{Settings, StoreUrl};
 
 /// Models of a repository that an error names.
 const NAMES_SHOWN: usize = 5;

@@ -1,6 +1,8 @@
 //! The host with backends in C (`tests/backends`), which are compiled here: every function, every stage of a model's life,
 //! and what is left of it.
 
+#![expect(clippy::disallowed_types, reason = "what a test has seen")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -243,7 +245,10 @@ fn a_decoupled_backend_answers_from_a_thread_of_its_own() {
 
 /// Keeps all answers of a request.
 #[derive(Default)]
-struct Parts(Mutex<Vec<(AnswerPart, Result<Vec<Tensor>, Error>)>>);
+struct Parts(Mutex<Vec<PartSeen>>);
+
+/// A part of an answer, and its outputs or error.
+type PartSeen = (AnswerPart, Result<Vec<Tensor>, Error>);
 
 impl crate::backend::AnswerSink for Parts {
     fn push(&self, _: crate::backend::Ticket, answer: Answer) {
