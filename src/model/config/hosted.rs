@@ -89,18 +89,20 @@ mod tests {
             let forced: Vec<_> = forced.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(library(&config, &has, &forced).as_deref(), want, "{config:?}");
         };
-        check("fil", "", &[], Some("libtriton_fil.so"));
-        check("fil", "libother.so", &[], Some("libother.so"));
-        check("fil", "model.py", &[], None);
+        check("dali", "", &[], Some("libtriton_dali.so"));
+        check("fil", "", &[], None);
+        check("fil", "", &["fil"], Some("libtriton_fil.so"));
+        check("dali", "libother.so", &[], Some("libother.so"));
+        check("dali", "model.py", &[], None);
         check("absent", "", &[], None);
         check("python", "", &[], None);
         check("identity", "libtriton_identity.so", &[], None);
         check("python", "", &["python"], Some("libtriton_python.so"));
         check("onnxruntime", "", &["python", "onnxruntime"], Some("libtriton_onnxruntime.so"));
-        check("../fil", "", &[], None);
-        check("fil", "../libtriton_fil.so", &[], None);
-        check("fil", "a/b.so", &[], None);
-        check("fil", "library", &[], None);
+        check("../dali", "", &[], None);
+        check("dali", "../libtriton_dali.so", &[], None);
+        check("dali", "a/b.so", &[], None);
+        check("dali", "library", &[], None);
         check("", "", &[], None);
     }
 
