@@ -86,7 +86,7 @@ fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     assert_eq!(statistics["model_stats"][0]["execution_count"], 2);
     assert!(server.stop().success());
     let log = server.log();
-    assert!(log.contains("backend finalized") && log.trim_end().ends_with("ended"), "{log}");
+    assert!(log.contains("backend finalized") && log.trim_end().ends_with("\"ended\""), "{log}");
     // Without the flag our own serves, and opens nothing.
     let server = start(&models, &backends, &[]);
     assert!(server.log().contains("loaded 'identity' version 1 with identity"), "{}", server.log());
