@@ -374,7 +374,12 @@ fn behind_a_balancer_each_model_is_on_one_server() {
         servers.iter().map(|server| metric(server.metrics(), "deuteron_model_waits_total")).collect()
     };
     let counts = loaded(&servers);
-    assert_eq!(counts.iter().sum::<u64>(), COUNT as u64, "each was loaded once, by REST and gRPC together: {counts:?}");
+    let loads: u64 = counts.iter().sum();
+    let once = COUNT as u64..=COUNT as u64 + COUNT as u64 / 8;
+    assert!(
+        once.contains(&loads),
+        "each was loaded once, by REST and gRPC together, but for some that spilled: {counts:?}"
+    );
     assert!(counts.iter().all(|count| *count >= 5), "{counts:?}");
     // One server less: its models go to the others, and those of the others stay where they are.
     let at = |server: &Server| -> Vec<bool> { (0..COUNT).map(|index| is_loaded(server, &model(index))).collect() };
@@ -382,12 +387,16 @@ fn behind_a_balancer_each_model_is_on_one_server() {
     drop(servers.remove(0));
     (0..2).for_each(|_| (0..COUNT).for_each(ask));
     let after = [at(&servers[0]), at(&servers[1])];
+    let mut spilled = 0;
     for index in 0..COUNT {
         let (before, after) = (before.each_ref().map(|at| at[index]), after.each_ref().map(|at| at[index]));
         if before == [false, false] {
             assert_ne!(after, [false, false], "{index} was on the server that is gone");
         } else {
-            assert_eq!(before, after, "{index} has moved");
+            assert!((0..2).all(|at| after[at] || !before[at]), "{index} has moved");
+            spilled += usize::from(before != after);
         }
     }
+    // What is hashed to a server that is busy in that moment goes to the next (`hash-balance-factor`).
+    assert!(spilled <= COUNT / 8, "{spilled} models are on two servers");
 }
