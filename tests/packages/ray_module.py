@@ -319,7 +319,7 @@ def a_balancer_asks_the_next_one_where_one_fails():
 
         return asks
 
-    for code, tries_max in [(400, 1), (503, 20)]:
+    for code, tries_max in [(400, 1), (503, 32)]:
         asked.clear()
         try:
             deuteron.ray.Balancer(Places("a", "b").handle).call(say(code), timeout=1.0)
