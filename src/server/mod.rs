@@ -158,8 +158,7 @@ fn serve(
     stand_in.into_iter().for_each(StandIn::end);
     server_context.lifecycle.start();
     listeners.log();
-    let is_on_demand = context.settings.model_cache.size_max.is_some();
-    log_ready(&models, is_on_demand, &but_failed, loading_ended.since(began), &threads);
+    log_ready(&models, &context.settings, &but_failed, loading_ended.since(began), &threads);
     notify::write_ready_file(context.settings.ready_file.as_deref(), &listeners.describe(std::process::id()));
     // Before an older server hears of it, and ends: a supervisor must know this one by then.
     notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
@@ -497,8 +496,8 @@ fn describe_threads(plan: &ServerPlan) -> String {
     format!("{shards}, {} workers on cores {}", placements().count(), cores::text(&workers))
 }
 
-fn log_ready(models: &ModelRecords, is_on_demand: bool, but_failed: &str, loading: Duration, threads: &str) {
-    if is_on_demand {
+fn log_ready(models: &ModelRecords, settings: &Settings, but_failed: &str, loading: Duration, threads: &str) {
+    if settings.model_cache.size_max.is_some() {
         log::info("models are loaded when they are asked for (--model-cache-bytes-max)");
     } else if models.values().all(|model| model.serving.is_empty()) {
         log::warning("no model is served yet");
