@@ -192,7 +192,6 @@ fn the_identity_of_a_pod_is_taken_where_there_is_no_key() {
 #[test]
 fn the_service_account_of_a_machine_is_taken_where_there_is_no_key() {
     let Some(store) = StandIn::fake_gcs() else { return };
-    let proxy = Proxy::before(store.address());
     let repository = models(&["a"]);
     store.put_all("models", repository.path());
     let folder = Folder::new("stores-identity");
@@ -201,14 +200,16 @@ fn the_service_account_of_a_machine_is_taken_where_there_is_no_key() {
     let token = r#"{"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}"#;
     fs::write(account.join("token"), token).unwrap();
     let metadata = StandIn::files(folder.path());
+    // The stand-in for the store answers by its own name alone: seen is who asks for the token.
+    let proxy = Proxy::before(metadata.address());
     let setup = Setup::new("gs://bucket/models".to_owned())
-        .with("GOOGLE_BASE_URL", &format!("http://{}", proxy.host()))
-        .with("GCE_METADATA_HOST", &metadata.address().to_string());
+        .with("GOOGLE_BASE_URL", &format!("http://{}", store.address()))
+        .with("GCE_METADATA_HOST", &proxy.host());
     let server = setup.serve(&[]);
     assert!(answers(&server, "a"), "{}", server.log());
-    for asked in proxy.asked("GET") {
-        assert_eq!(asked.field("authorization"), Some("Bearer of-the-machine"), "{}", asked.head);
-    }
+    let asked = proxy.asked("GET /computeMetadata/v1/instance/service-accounts/default/token");
+    assert!(!asked.is_empty(), "{}", server.log());
+    assert!(asked.iter().all(|asked| asked.field("metadata-flavor") == Some("Google")));
 }
 
 #[test]
