@@ -79,8 +79,10 @@ impl OnDemand {
         let pause = (before * 2).clamp(MODEL_RETRY_PAUSE, MODEL_RETRY_PAUSE_MAX);
         // In the words of a load request's answer, which has no path of the server.
         let why = failure.answer(name);
-        let text = format!("model '{name}' cannot be loaded: {}; it is tried again in {pause:?}", why.text());
-        let code = if why.code() == Code::OutOfMemory { Code::OutOfMemory } else { Code::Unavailable };
+        let why = why.text().trim_end_matches(['\n', ';']);
+        let text = format!("model '{name}' cannot be loaded: {why}; it is tried again in {pause:?}");
+        let is_too_large = failure.error().code() == Code::OutOfMemory;
+        let code = if is_too_large { Code::OutOfMemory } else { Code::Unavailable };
         let error = Error::new(code, text);
         self.failed.insert(name.to_owned(), FailedWant { until: now + pause, pause, error: error.clone() });
         error.with_retry_after(pause)
@@ -255,7 +257,7 @@ mod tests {
             let pause = Duration::from_secs(seconds);
             let text = format!(
                 "model 'm' cannot be loaded: load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: it is \
-                 broken;\n; it is tried again in {pause:?}"
+                 broken; it is tried again in {pause:?}"
             );
             assert_eq!((error.code(), error.text()), (Code::Unavailable, text.as_str()));
             let just_before = now + pause - Duration::from_millis(1);
@@ -263,6 +265,8 @@ mod tests {
             now = now + pause;
             assert!(on_demand.refusal("m", now).is_none(), "{seconds}");
         }
+        let too_large = LoadFailure::from(Error::new(Code::OutOfMemory, "it takes 7 bytes"));
+        assert_eq!(on_demand.handle_failed("l", &too_large, now).code(), Code::OutOfMemory);
         let absent = LoadFailure::Absent(Error::not_found("gone"));
         let error = on_demand.handle_failed("n", &absent, now);
         assert_eq!((error.code(), error.text()), (Code::NotFound, "Request for unknown model: 'n' is not found"));

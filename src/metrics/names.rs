@@ -1,8 +1,8 @@
 //! The names of the server's own metrics, which models may not take for theirs.
 
 use crate::metrics::{
-    FAMILIES, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory, encode_run_memory,
-    encode_traces, gpus, host, keys, latency, stores, tls,
+    FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
+    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, stores, tls,
 };
 use crate::pressure::MemoryBoard;
 
@@ -13,6 +13,7 @@ pub fn own_names() -> Vec<String> {
     encode_connections_max(&mut text, 0);
     encode_log_lines(&mut text, &[]);
     encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
+    encode_model_cache(&mut text, &some_model_cache(), &[]);
     encode_run_memory(&mut text, 0);
     encode_traces(&mut text, (0, 0));
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
@@ -20,6 +21,13 @@ pub fn own_names() -> Vec<String> {
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
     let others = others.chain(keys::names()).chain(stores::names());
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
+}
+
+/// That of a server that loads models on demand: its families are shown only there.
+fn some_model_cache() -> ModelCacheCells {
+    let cells = ModelCacheCells::default();
+    cells.size_max.set(1);
+    cells
 }
 
 #[cfg(test)]
@@ -100,6 +108,7 @@ mod tests {
         encode_connections_max(&mut text, 0);
         encode_log_lines(&mut text, &[]);
         encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
+        encode_model_cache(&mut text, &some_model_cache(), &[]);
         encode_run_memory(&mut text, 0);
         encode_traces(&mut text, (0, 0));
         text

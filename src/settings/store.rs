@@ -159,7 +159,7 @@ pub(super) fn check(repositories: &[PathBuf], has_stores: bool) -> Result<(), St
         if !has_stores {
             return Err(format!(
                 "--model-repository={}: this program was built without model stores; the released packages have them, \
-                 as has `cargo install --features stores`",
+                 as has `cargo build --release --features stores`",
                 url.text
             ));
         }

@@ -12,6 +12,7 @@ use super::*;
 use crate::backend::details::CallChain;
 use crate::backend::{Batch, Instance, LoadedModel, OutputNeed, Request, RequestDetails, answering, threads};
 use crate::error::{Code, Error};
+use crate::limits::MODEL_WAITS_MAX;
 use crate::metrics::Departure;
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::parameters::{ParameterValue, Parameters};
@@ -369,4 +370,22 @@ fn inference_is_refused_from_the_third_step_on_and_in_slots_for_all_but_it() {
     let want =
         [("nothing", false), ("keep_alive", false), ("connections", false), ("requests", true), ("heaviest", true)];
     assert_eq!(got, want);
+}
+
+#[test]
+fn so_many_requests_wait_for_models_and_the_next_is_refused_and_counted() {
+    let (text, refused, ended) = on_shard(Vec::new(), |mut shard| async move {
+        let context = &mut Rc::get_mut(&mut shard).unwrap().server_context;
+        Arc::get_mut(context).unwrap().control_link.model_wait = Some(Duration::from_secs(1));
+        let waits = &shard.server_context.control_link.waits;
+        let held: Vec<_> = (0..MODEL_WAITS_MAX).map_while(|_| waits.admit_wait(MODEL_WAITS_MAX)).collect();
+        assert_eq!(held.len(), MODEL_WAITS_MAX);
+        let text = shard.want("absent", None).await.unwrap_err().text().to_owned();
+        drop(held);
+        // There is room again, and nobody who loads: the reply is dropped.
+        let ended = shard.want("absent", None).await.is_err();
+        (text, shard.cells.model_waits.refused.get(), ended)
+    });
+    assert_eq!(text, "4096 requests wait for models to be loaded, the most that may; try again later");
+    assert_eq!((refused, ended), (1, true));
 }

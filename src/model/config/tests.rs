@@ -243,7 +243,7 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     let missing = |subject: &str, way_out: &str| {
         let backend = subject.rsplit('\'').nth(1).unwrap();
         format!(
-            "model 'm': {subject}, which this server does not have (it has 'identity', 'onnxruntime' and 'python'; \
+            "model 'm': {subject}, which this server does not have (it has 'fil', 'identity', 'onnxruntime' and 'python'; \
              'libtriton_{backend}.so' is neither in the version's directory, nor in the model's, nor in '{backend}' \
              beneath --backend-directory); copy the backend there, or {way_out}"
         )

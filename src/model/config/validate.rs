@@ -14,7 +14,7 @@ use crate::model::config::{batch_io, hosted, metrics, sequence_batching, tensors
 use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::platform::{self, ENSEMBLE_PLATFORM};
+use crate::model::platform::{self, ENSEMBLE_PLATFORM, FIL_BACKEND};
 use crate::model::platform::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM, PYTHON_BACKEND};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -77,8 +77,8 @@ fn missing_backend(config: &ModelConfig) -> Error {
         }
     };
     Error::unsupported(format!(
-        "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{IDENTITY_BACKEND}', \
-         '{ONNX_BACKEND}' and '{PYTHON_BACKEND}'; {}); copy the backend there, or {advice}",
+        "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{FIL_BACKEND}', \
+         '{IDENTITY_BACKEND}', '{ONNX_BACKEND}' and '{PYTHON_BACKEND}'; {}); copy the backend there, or {advice}",
         hosted::places(config)
     ))
 }

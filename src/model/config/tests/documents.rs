@@ -4,7 +4,7 @@
 use super::*;
 
 const TENSORRT: &str = "model 'mymodel': platform 'tensorrt_plan' needs backend 'tensorrt', which this server does not \
-                        have (it has 'identity', 'onnxruntime' and 'python'; 'libtriton_tensorrt.so' is neither in \
+                        have (it has 'fil', 'identity', 'onnxruntime' and 'python'; 'libtriton_tensorrt.so' is neither in \
                         the version's directory, nor in the model's, nor in 'tensorrt' beneath --backend-directory); \
                         copy the backend there, or export the model to ONNX, and give \
                         platform: \"onnxruntime_onnx\", or run it in a model.py, and give backend: \"python\"";
