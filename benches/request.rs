@@ -107,6 +107,11 @@ const CASES: &[Case] = &[
         target: Target::Model("identity_fp32"),
         client: |i, b| h2load(&b.server, &i.large_message, 4, 2, LARGE_CALLS),
     },
+    Case {
+        name: "the same, frames of 1 MiB",
+        target: Target::Model("identity_fp32"),
+        client: |_, b| fills_frames(&b.server),
+    },
 ];
 
 fn main() {
@@ -277,6 +282,15 @@ fn h2load(server: &Server, message: &Path, connections: u32, streams: u32, calls
     command.args([&format!("-m{streams}"), "-H", "content-type: application/grpc", "-H", "te: trailers", "-d"]);
     command.arg(message);
     command.arg(format!("http://{}/inference.GRPCInferenceService/ModelInfer", server.grpc()));
+    command
+}
+
+/// A client that fills frames as far as the server allows, as gRPC's C core does; h2load and others keep to 16 KiB.
+fn fills_frames(server: &Server) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", env!("CARGO_BIN_EXE_deuteron"), "bench", "-m", "identity_fp32", "-i", "grpc"]);
+    command.args(["--concurrency=8", "--connections=4", "--shape=INPUT0:262144", "-r", "1"]);
+    command.args(["-p", &format!("{}", 1000 * SECONDS), "-u", &server.grpc().to_string()]);
     command
 }
 

@@ -48,8 +48,8 @@ struct Lanes {
     }
 };
 
-// What the bits of an element mean where that matters; `Format` in src/backend/kernel/reshape.rs.
-enum Format : u32 { BITS_8 = 0, BITS_16 = 1, BITS_32 = 2, BITS_64 = 3, FP16 = 4, BF16 = 5, FP32 = 6 };
+// What the bits of an element mean; `FloatFormat` in src/backend/kernel/pointwise.rs.
+enum Format : u32 { FP16 = 4, BF16 = 5, FP32 = 6 };
 
 __device__ inline float float_of_bits(u32 bits) { return __uint_as_float(bits); }
 

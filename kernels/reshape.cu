@@ -1,13 +1,10 @@
-// Rows of many requests into one batch and back, padded, strided, cast: one launch for a tensor and a batch. Each part
-// (a request, as a rule) has its line of blocks; a table in device memory says what belongs where. The tables and the
-// parameters are written by src/backend/kernel/reshape.rs.
+// Rows of requests that lie on the device into one batch and back, and boxes of elements within the rows of a batch. Each
+// part (the tensor of a request, as a rule) has its line of blocks; a table in device memory says what belongs where. The
+// tables and the parameters are written by src/backend/kernel/reshape.rs.
 
 #include "device.cuh"
 
 constexpr u32 RESHAPE_THREADS = 256;
-
-// Where a part of a batch that nobody brought comes from: it is zeros.
-constexpr u64 ZEROS = ~0ull;
 
 // Bytes in one piece.
 struct CopyPart {
@@ -23,17 +20,17 @@ __device__ void copy_words(const u8* source, u8* target, u64 size) {
     const u64 start = static_cast<u64>(blockIdx.x) * RESHAPE_THREADS + threadIdx.x;
 #pragma unroll 4
     for (u64 i = start; i < count; i += step) {
-        reinterpret_cast<Word*>(target)[i] = source == nullptr ? Word{} : reinterpret_cast<const Word*>(source)[i];
+        reinterpret_cast<Word*>(target)[i] = reinterpret_cast<const Word*>(source)[i];
     }
     for (u64 i = count * sizeof(Word) + start; i < size; i += step) {
-        target[i] = source == nullptr ? 0 : source[i];
+        target[i] = source[i];
     }
 }
 
 extern "C" __global__ void __launch_bounds__(RESHAPE_THREADS)
     reshape_copy(const u8* input, u8* output, const CopyPart* parts) {
     const CopyPart part = parts[blockIdx.y];
-    const u8* const source = part.source == ZEROS ? nullptr : input + part.source;
+    const u8* const source = input + part.source;
     u8* const target = output + part.target;
     const u64 alignment = reinterpret_cast<u64>(source) | reinterpret_cast<u64>(target);
     if (alignment % 16 == 0) {
@@ -47,32 +44,25 @@ extern "C" __global__ void __launch_bounds__(RESHAPE_THREADS)
 
 constexpr u32 RANK_MAX = 6;
 
-// A box of elements: in each dimension `extent` are written, of which the first `given` are read and the others are
-// zeros. Strides count elements, of the source's format and of the target's.
+// A box of elements of four bytes. Strides count elements.
 struct BoxPart {
     u64 source;  // bytes after `input`
     u64 target;  // bytes after `output`
     i64 source_strides[RANK_MAX];
     i64 target_strides[RANK_MAX];
     u32 extents[RANK_MAX];
-    u32 given[RANK_MAX];
 };
 
-template <class Word>
-__device__ void move_bits(const u8* source, i64 from, u8* target, i64 to, bool is_given) {
-    reinterpret_cast<Word*>(target)[to] = is_given ? reinterpret_cast<const Word*>(source)[from] : 0;
-}
-
 extern "C" __global__ void __launch_bounds__(RESHAPE_THREADS)
-    reshape_box(const u8* input, u8* output, const BoxPart* parts, u32 rank, u32 source_format, u32 target_format) {
+    reshape_box(const u8* input, u8* output, const BoxPart* parts, u32 rank) {
     // Every element needs the part's shape.
     BoxPart& part = *reinterpret_cast<BoxPart*>(SHARED_MEMORY);
     for (u32 i = threadIdx.x; i < sizeof(BoxPart) / sizeof(u64); i += RESHAPE_THREADS) {
         reinterpret_cast<u64*>(SHARED_MEMORY)[i] = reinterpret_cast<const u64*>(parts + blockIdx.y)[i];
     }
     __syncthreads();
-    const u8* const source = input + part.source;
-    u8* const target = output + part.target;
+    const u32* const source = reinterpret_cast<const u32*>(input + part.source);
+    u32* const target = reinterpret_cast<u32*>(output + part.target);
     u32 count = 1;
     for (u32 axis = 0; axis < rank; axis++) {
         count *= part.extents[axis];
@@ -82,26 +72,13 @@ extern "C" __global__ void __launch_bounds__(RESHAPE_THREADS)
         u32 rest = static_cast<u32>(i);
         i64 from = 0;
         i64 to = 0;
-        bool is_given = true;
         for (u32 axis = rank; axis-- > 0;) {
             const u32 extent = part.extents[axis];
             const u32 place = rest % extent;
             rest /= extent;
-            is_given = is_given && place < part.given[axis];
             from += place * part.source_strides[axis];
             to += place * part.target_strides[axis];
         }
-        if (source_format != target_format) {
-            write_float(target, to, target_format, is_given ? read_float(source, from, source_format) : 0.0f);
-            continue;
-        }
-        switch (source_format) {
-            case BITS_8: move_bits<u8>(source, from, target, to, is_given); break;
-            case BITS_16:
-            case FP16:
-            case BF16: move_bits<u16>(source, from, target, to, is_given); break;
-            case BITS_64: move_bits<u64>(source, from, target, to, is_given); break;
-            default: move_bits<u32>(source, from, target, to, is_given); break;
-        }
+        target[to] = source[from];
     }
 }

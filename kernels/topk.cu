@@ -25,34 +25,6 @@ struct Narrow {
     __device__ Narrow of_other(u32 mask) const { return {__shfl_xor_sync(ALL_LANES, bits, mask)}; }
 };
 
-struct alignas(16) Wide {
-    using Key = u64;
-    u64 key;
-    u32 order;
-
-    static __device__ Wide make(u64 key, u32 index) {
-        Wide made;
-        made.key = key;
-        made.order = ~index;
-        return made;
-    }
-    static __device__ Wide none() {
-        Wide none;
-        none.key = 0;
-        none.order = 0;
-        return none;
-    }
-    __device__ bool is_none() const { return order == 0; }
-    __device__ bool is_better(Wide other) const { return key > other.key || (key == other.key && order > other.order); }
-    __device__ u32 index() const { return ~order; }
-    __device__ Wide of_lane(u32 lane) const {
-        return {__shfl_sync(ALL_LANES, key, lane), __shfl_sync(ALL_LANES, order, lane)};
-    }
-    __device__ Wide of_other(u32 mask) const {
-        return {__shfl_xor_sync(ALL_LANES, key, mask), __shfl_xor_sync(ALL_LANES, order, mask)};
-    }
-};
-
 // What the 32 lanes of a warp have, best first. Unrolled where it is a good part of the work.
 template <class Candidate, bool IS_HOT>
 __device__ Candidate sorted_over_lanes(Candidate mine) {
@@ -217,31 +189,10 @@ template <u32 BITS>
 struct Elements;
 
 template <>
-struct Elements<8> {
-    using Element = u8;
-    using Candidate = Narrow;
-    static constexpr u32 VECTORS = 2;
-};
-
-template <>
-struct Elements<16> {
-    using Element = u16;
-    using Candidate = Narrow;
-    static constexpr u32 VECTORS = 4;
-};
-
-template <>
 struct Elements<32> {
     using Element = u32;
     using Candidate = Narrow;
     static constexpr u32 VECTORS = 8;
-};
-
-template <>
-struct Elements<64> {
-    using Element = u64;
-    using Candidate = Wide;
-    static constexpr u32 VECTORS = 4;
 };
 
 // How bits are ordered: as integers, one exclusive or away from unsigned ones, or as floats.
@@ -254,17 +205,9 @@ struct Order {
     const Key flip;      // the sign, where it is one
     const Key infinity;  // above this, without its sign, a float is no number
 
-    // 0 unsigned, 1 signed, 2 the floats of that width, 3 BF16.
+    // 0 unsigned, 1 signed, 2 FP32.
     __device__ explicit Order(u32 order)
-        : is_float(BITS > 8 && order >= 2), flip(order == 0 ? 0 : SIGN), infinity(infinity_of(order)) {}
-
-    static __device__ Key infinity_of(u32 order) {
-        switch (BITS) {
-            case 16: return static_cast<Key>(order == 3 ? 0x7f80 : 0x7c00);
-            case 32: return static_cast<Key>(0x7f800000);
-            default: return static_cast<Key>(0x7ff0000000000000);
-        }
-    }
+        : is_float(order >= 2), flip(order == 0 ? 0 : SIGN), infinity(static_cast<Key>(0x7f800000)) {}
 
     __device__ Key integer_key(Key bits) const { return bits ^ flip; }
 
@@ -342,11 +285,7 @@ struct Segment {
    private:
     static __device__ Key bits(const uint4& words, u32 i) {
         const u32 word[4] = {words.x, words.y, words.z, words.w};
-        if (BITS == 64) {
-            return static_cast<Key>(static_cast<u64>(word[2 * i % 4 + 1]) << 32 | word[2 * i % 4]);
-        }
-        const u32 bits = word[i * BITS / 32] >> (i * BITS % 32);
-        return BITS == 32 ? bits : bits & ((1u << BITS % 32) - 1);
+        return word[i];
     }
 };
 
@@ -493,7 +432,7 @@ __device__ void by_block(const void* input, void* values, void* indices, void* s
 // A block for each row, over what its segments kept.
 template <class Candidate>
 __device__ void merge(const void* input, void* values, void* indices, const void* scratch, u32 classes, u32 count,
-                      u32 element_size, u32 index_size, u32 segments, u32 capacity) {
+                      u32 index_size, u32 segments, u32 capacity) {
     Selection<Candidate, BLOCK_THREADS> selection(SHARED_MEMORY, count, capacity);
     const u64 row = blockIdx.x;
     const u32 size = segments * count;
@@ -515,12 +454,7 @@ __device__ void merge(const void* input, void* values, void* indices, const void
         } while (selection.is_full(is_pending));
     }
     selection.finish();
-    switch (element_size) {
-        case 1: write<u8>(selection, input, classes, row, BLOCK_THREADS, values, indices, index_size); break;
-        case 2: write<u16>(selection, input, classes, row, BLOCK_THREADS, values, indices, index_size); break;
-        case 4: write<u32>(selection, input, classes, row, BLOCK_THREADS, values, indices, index_size); break;
-        default: write<u64>(selection, input, classes, row, BLOCK_THREADS, values, indices, index_size); break;
-    }
+    write<u32>(selection, input, classes, row, BLOCK_THREADS, values, indices, index_size);
 }
 
 #define TOPK(BITS)                                                                                                    \
@@ -535,18 +469,14 @@ __device__ void merge(const void* input, void* values, void* indices, const void
         by_block<BITS>(input, values, indices, scratch, classes, count, order, index_size, segments, capacity);       \
     }
 
-TOPK(8)
-TOPK(16)
 TOPK(32)
-TOPK(64)
 
 #define TOPK_MERGE(NAME, CANDIDATE)                                                                               \
     extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)                                                   \
         topk_merge_##NAME(const void* input, void* values, void* indices, const void* scratch, u32 classes,       \
-                          u32 count, u32 element_size, u32 index_size, u32 segments, u32 capacity) {              \
-        merge<CANDIDATE>(input, values, indices, scratch, classes, count, element_size, index_size, segments,     \
+                          u32 count, u32 index_size, u32 segments, u32 capacity) {              \
+        merge<CANDIDATE>(input, values, indices, scratch, classes, count, index_size, segments,     \
                          capacity);                                                                               \
     }
 
 TOPK_MERGE(narrow, Narrow)
-TOPK_MERGE(wide, Wide)

@@ -36,6 +36,8 @@ pub enum Command {
     Print(String),
     /// Run the engine of one model, for a server that started this: no command for people, and not in the help.
     RunEngine,
+    /// Run a backend of Triton's, for a server.
+    RunBackend,
     /// Serve models.
     Serve(Box<settings::Settings>),
     /// Print the effective configuration of the model in the only path, in this form.
@@ -68,6 +70,9 @@ where
     let words: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     if words == [OsString::from(settings::ENGINE_COMMAND)] {
         return Ok(Command::RunEngine);
+    }
+    if words == [OsString::from(settings::BACKEND_COMMAND)] {
+        return Ok(Command::RunBackend);
     }
     if let Some(flags) = words.strip_prefix(&[OsString::from(settings::TRIAL_COMMAND)]) {
         let words = std::iter::once(OsStr::new("serve")).chain(flags.iter().map(OsString::as_os_str));

@@ -86,6 +86,21 @@ pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
 /// Age at which a forecast of run times is tried again though it says that a request would be late: a model may have been
 /// slow once, and would be refused for ever.
 pub const FORECAST_AGE_MAX: Duration = Duration::from_secs(1);
+/// Runs of each size of batch whose median is what a row costs in it: as many as outweigh runs that were interrupted.
+pub const ROW_COST_RUNS: usize = 31;
+/// Runs from which on that is known.
+pub const ROW_COST_RUNS_MIN: usize = 5;
+/// One part of so many by which a size of batch must be cheaper than another to take its place: 2 %, twice the noise of
+/// a median of [`ROW_COST_RUNS`] runs that vary by 5 %.
+pub const ROW_COST_MARGIN: u64 = 50;
+/// One part of so many by which a cost may drift before those of other sizes are measured again.
+pub const ROW_COST_CHANGE: u64 = 4;
+/// Least time for a row where sizes are compared: in shorter ones the work around a batch outweighs the difference.
+pub const ROW_COST_MIN: Duration = Duration::from_micros(200);
+/// Batches between two trials of another size: at first, so that a model's sizes are known within seconds ...
+pub const ROW_TRIAL_GAP_MIN: u32 = 16;
+/// ... and while they change nothing: trials of a size that costs twice as much then take a thousandth of the time.
+pub const ROW_TRIAL_GAP_MAX: u32 = 1024;
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of a decoupled model's responses to one request that the client has not read yet. Beyond it the request fails:
@@ -381,6 +396,16 @@ pub const TREE_BLOCK_SIZE: usize = 16 * 1024;
 /// `max_batch_size` of a tree model whose configuration sets none: a request of so many rows takes well below
 /// `INLINE_LONGEST_MAX`.
 pub const TREE_ROWS_DEFAULT: u16 = 256;
+/// Time that a compiler may take for the shim between the server and PyTorch: it takes 10 to 25 seconds on an idle core, and
+/// a minute or two where everything else goes first.
+pub const SHIM_COMPILE_MAX: Duration = Duration::from_secs(300);
+/// Bytes of a compiler's notes in which the first error is looked for: what comes later follows from it.
+pub const SHIM_NOTES_SIZE_MAX: u64 = 256 * 1024;
+/// Bytes of a header of torch in which its version is looked for: those that have it are a few kilobytes.
+pub const TORCH_HEADER_SIZE_MAX: u64 = 1024 * 1024;
+/// Bytes of torch's library of basic types (`libc10.so`) in which the kind of its texts is looked for: it has one or two
+/// megabytes.
+pub const TORCH_LIBRARY_SIZE_MAX: u64 = 64 * 1024 * 1024;
 /// External data files of one ONNX model: exporters write one in all, or one for each layer.
 pub const EXTERNAL_FILES_MAX: usize = 16_384;
 /// Nesting depth of graphs in an ONNX file (the branches of `If`, the bodies of `Loop`).
@@ -490,8 +515,17 @@ pub const GPU_CHECK_TOLERANCE: f32 = 1e-3;
 /// How long a shard waits before it tries again to refuse expired requests of a queue whose lock was taken: forming a
 /// batch never holds it longer.
 pub const QUEUE_LOOK_PAUSE: Duration = Duration::from_millis(1);
-/// How long a shard that ends waits for the kernel to return the buffers of operations in flight; what is left then is
-/// leaked, never freed.
+/// How long a shard looks for work before it sleeps, where that pays (`--spin=auto`): what waking its thread takes. A
+/// shorter look misses the client that asks again at once, a longer one costs more than it can save.
+pub const SPIN_LOOK: Duration = Duration::from_micros(50);
+/// Tasks that a shard runs in a turn after which it still looks: those of one request, also where a worker runs it.
+pub const SPIN_TASKS_MAX: usize = 4;
+/// Waits that a shard whose looks never pay sleeps through before the next: two looks in so many requests are nothing.
+pub const SPIN_TRIALS_MAX: u32 = 65_536;
+/// Received pieces that may wait until their connection reads, where the kernel receives by itself: a client that sends
+/// ahead is not received from beyond that. One entry into the kernel may add 32 more (`MULTISHOT_MAX_RETRY`).
+pub const RECEIVES_AHEAD_MAX: usize = 4;
+/// How long a shard that ends waits for the buffers of operations in flight; what is left then is leaked, never freed.
 pub const RING_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Interval at which an instance polls a batch on a GPU that reports nothing: a broken context runs no callbacks.
 pub const GPU_POLL: Duration = Duration::from_millis(1);
@@ -505,6 +539,8 @@ pub const METRICS_INTERVAL: Duration = Duration::from_secs(2);
 pub const GPU_COPIED_MODEL_SIZE_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of device memory that models may allocate on each GPU (`--gpu-memory-bytes-max`): no limit.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
+/// Bytes on a device for tensors in CUDA shared memory: some hundred requests of a megabyte. Others go over the host.
+pub const GPU_LEASE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
 pub const PINNED_MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Alignment of tensors in the memory of a GPU: what `cuMemAlloc` gives and cuBLASLt expects.

@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         },
         Ok(Command::MakeKey(new)) => server::key::run(&new),
         Ok(Command::Print(text)) => print(&text),
+        Ok(Command::RunBackend) => server::run_backend(),
         Ok(Command::RunEngine) => server::run_engine(),
         Ok(Command::Serve(settings)) => {
             match Supervision::read(environment.variables, std::process::id(), std::os::unix::process::parent_id()) {

@@ -23,6 +23,8 @@ mod model_cache;
 mod names;
 mod reloads;
 mod responses;
+mod row_costs;
+mod sequences;
 mod statistics;
 mod stores;
 mod summary;
@@ -41,7 +43,7 @@ pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::build::encode_build;
 pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, encode_redis};
 pub use crate::metrics::compression::CompressionCells;
-pub use crate::metrics::connections::{ClientTimer, encode_connections_max};
+pub use crate::metrics::connections::{ClientCells, ClientTimer, encode_connections_max};
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
@@ -57,6 +59,8 @@ pub use crate::metrics::model_cache::{ModelCacheCells, ModelWaitCells, encode as
 pub use crate::metrics::names::own_names;
 pub use crate::metrics::reloads::ReloadCells;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
+pub use crate::metrics::row_costs::{RowCostCells, RowCostFigures};
+pub use crate::metrics::sequences::SequenceFigures;
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 pub use crate::metrics::stores::{StoreCells, encode_stores};
 pub use crate::metrics::tls::{HandshakeFailure, PortExpiry, TlsBoard, TlsCells};
@@ -258,6 +262,8 @@ pub struct ShardCells {
     pub connections_opened: Counter,
     /// Connections ended.
     pub connections_closed: Counter,
+    /// Those of them that are clients'.
+    pub clients: ClientCells,
     /// Connections closed at once because there were too many.
     pub connections_refused: Counter,
     /// Connections closed at once because their client's address had too many.
@@ -379,23 +385,12 @@ pub struct ModelFigures<'a> {
     pub restarts: u64,
     /// Requests refused because they would have missed their deadline.
     pub late: u64,
+    /// What its rows cost by size of batch, where that decides the size.
+    pub row_costs: Option<RowCostFigures>,
     /// Its sequences, if it serves sequences.
     pub sequences: Option<SequenceFigures>,
     /// Its batches on GPUs, if it has instances there.
     pub gpu: Option<GpuFigures>,
-}
-
-/// The sequences of one model version.
-#[derive(Clone, Debug, Default)]
-pub struct SequenceFigures {
-    /// Sequences that have a slot.
-    pub active: u64,
-    /// Sequences waiting for a slot.
-    pub backlogged: u64,
-    /// Requests that were to continue a sequence which does not exist here.
-    pub unknown: u64,
-    /// Sequences that ended, by reason; every reason is listed.
-    pub ends: Vec<(&'static str, u64)>,
 }
 
 impl ModelFigures<'_> {
@@ -429,6 +424,7 @@ pub fn encode(
             out.truncate(before);
         }
     }
+    row_costs::encode_models(&mut out, models);
     gpus::encode_models(&mut out, models);
     gpus::encode(&mut out, gpus);
     loads::encode(&mut out, loads);

@@ -53,6 +53,11 @@ fn the_provider_that_cannot_be_loaded_says_why_in_one_line_and_models_run_on_the
         }
     }
 
+    let why = engine.why_no_tensorrt().expect("this wheel's TensorRT is not installed");
+    let begin = format!("{} has the TensorRT provider, which cannot be loaded: ", engine.name());
+    assert!(why.starts_with(&begin) && !why.contains('\n') && why.len() < 500, "{why}");
+    println!("{why}");
+
     let flag = format!("--backend-config=onnxruntime,library={}", library.display());
     if !has_driver {
         let models = [("auto", ""), ("said", "instance_group { kind: KIND_AUTO count: 1 }")];

@@ -156,19 +156,23 @@ const STORE_FILES: &[&str] = &[
 const FILE_READERS: &[&str] = &[
     "src/backend/onnxruntime/mod.rs",
     "src/backend/onnxruntime/weights.rs",
+    "src/backend/openvino/mod.rs",
     "src/backend/private_directory.rs",
     "src/backend/python/archive.rs",
     "src/backend/python/environment.rs",
     "src/backend/python/process.rs",
     "src/backend/python/spawn.rs",
     "src/backend/python/unpack.rs",
+    "src/backend/pytorch/mod.rs",
     "src/backend/rten/mod.rs",
+    "src/backend/tensorflow/mod.rs",
     "src/backend/trees/mod.rs",
     "src/backend/triton/library.rs",
 ];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
+    "src/backend/c_library.rs",
     "src/backend/gpu/blas.rs",
     "src/backend/gpu/cuda.rs",
     "src/backend/gpu/driver.rs",
@@ -178,8 +182,11 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/gpu/slot.rs",
     "src/backend/onnxruntime/program.rs",
     "src/backend/onnxruntime/strings.rs",
+    "src/backend/openvino/library.rs",
     "src/backend/python/spawn.rs",
     "src/backend/python/region.rs",
+    "src/backend/pytorch/library.rs",
+    "src/backend/tensorflow/library.rs",
     "src/backend/triton/callback.rs",
     "src/backend/triton/library.rs",
     "src/backend/triton/memory.rs",

@@ -9,6 +9,9 @@ mod folder;
 #[path = "support/skipped.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod skipped;
+#[path = "support/time_limit.rs"]
+#[allow(dead_code, clippy::disallowed_methods, clippy::disallowed_types, reason = "the tests use it, side by side")]
+mod time_limit;
 
 fn main() {
     let text = fs::read_to_string(skipped::list()).unwrap_or_default();

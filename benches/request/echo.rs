@@ -11,6 +11,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use deuteron::runtime::executor::{self, IoPath, Runtime};
+use deuteron::runtime::ring::spin::Spin;
 use deuteron::runtime::socket::{ByteStream, Listener, Socket};
 
 /// The first argument of a process that echoes.
@@ -83,7 +84,7 @@ pub fn run_if_asked() {
     let head = fs::read(head).expect("the benchmark wrote it");
     let address = (Ipv4Addr::LOCALHOST, port.parse().expect("a port")).into();
     let tail = tail.parse().expect("a size");
-    let runtime = Runtime::new(IoPath::Auto, Duration::ZERO).expect("the server starts here, too");
+    let runtime = Runtime::new(IoPath::Auto, Spin::Off).expect("the server starts here, too");
     let ended: io::Result<()> = runtime.run(serve(address, head, tail)).and_then(|ended| ended);
     ended.expect("sockets work");
     std::process::exit(0);

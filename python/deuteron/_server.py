@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from typing import Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Union
 
 from ._binary import environment, find_binary
@@ -96,15 +97,17 @@ class Server:
         # Ends the wait below: the pipe ends with the process.
         clock = threading.Timer(timeout, self._process.kill)
         clock.daemon = True
+        begun = time.monotonic()
         clock.start()
         try:
             line = lines.readline()
-            has_time = clock.is_alive()
+            # Also where the kill comes only now, behind the line.
+            is_late = time.monotonic() - begun >= timeout
         finally:
             clock.cancel()
-        if not line:
+        if not line or is_late:
             code = self.stop()
-            why = f"ended with {code}" if has_time else f"was not ready after {timeout:g} s"
+            why = f"was not ready after {timeout:g} s" if is_late else f"ended with {code}"
             raise ServerError(f"the server {why}:\n" + "\n".join(self.log[-20:]))
         return line
 

@@ -436,11 +436,27 @@ fn shape_text(spec: &ModelSpec, expected: &TensorSpec, came: &[i64], rows: u32) 
 ///
 /// Internal, where the number, datatype, shape or size of its inputs is not as configured.
 pub fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
+    if request.on_device().is_some() {
+        // An engine on the host would not see them.
+        return Err(Error::internal(format!(
+            "tensors on a device came to an instance of model '{}' elsewhere",
+            spec.name
+        )));
+    }
+    check_tensors(spec, request)
+}
+
+/// The same for an instance that takes tensors on its device.
+///
+/// # Errors
+///
+/// Internal, where a tensor on the host or on the device does not have the size of its shape.
+pub fn check_tensors(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
     if request.inputs.len() != spec.inputs.len() {
         let (want, came) = (spec.inputs.len(), request.inputs.len());
         return Err(Error::internal(format!("model '{}' takes {want} inputs but {came} came", spec.name)));
     }
-    let is_sound = |(tensor, input): (&Tensor, &TensorSpec)| {
+    let is_sound = |(index, (tensor, input)): (usize, (&Tensor, &TensorSpec))| {
         if input.is_optional && !tensor.is_given() {
             return tensor.contents.is_empty();
         }
@@ -449,11 +465,16 @@ pub fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
         tensor.datatype == input.datatype
             && fits(pattern, &tensor.shape)
             && (!has_axis || tensor.shape.first() == Some(&i64::from(request.rows)))
-            && is_whole(tensor)
+            && match request.on_device().and_then(|tensors| tensors.input(index)) {
+                None => is_whole(tensor),
+                Some(lease) => {
+                    tensor.contents.is_empty() && byte_size(tensor.datatype, &tensor.shape) == Ok(Some(lease.size()))
+                }
+            }
     };
-    match request.inputs.iter().zip(&spec.inputs).find(|pair| !is_sound(*pair)) {
+    match request.inputs.iter().zip(&spec.inputs).enumerate().find(|pair| !is_sound(*pair)) {
         None => Ok(()),
-        Some((tensor, input)) => Err(Error::internal(format!(
+        Some((_, (tensor, input))) => Err(Error::internal(format!(
             "input '{}' of model '{}' is {} {} in {} bytes, which no check should have let through",
             input.name,
             spec.name,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::gpu::DeviceTensors;
 use crate::model::CorrelationId;
 use crate::model::parameters::Parameters;
 use crate::time::Instant;
@@ -38,6 +39,8 @@ pub struct RequestDetails {
     pub chain: CallChain,
     /// It is a step of an ensemble: its outputs may be the inputs of another engine.
     pub is_step: bool,
+    /// Its tensors that lie on a device; only for models of which all instances are there.
+    pub on_device: Option<Arc<DeviceTensors>>,
 }
 
 impl RequestDetails {

@@ -5,7 +5,9 @@
 
 pub mod batch;
 pub mod batch_input;
+pub mod bits;
 pub mod builtin;
+mod c_library;
 pub mod custom_metrics;
 pub mod details;
 mod engine_run;
@@ -16,15 +18,19 @@ pub mod isolation;
 pub mod kernel;
 mod model_file;
 pub mod onnxruntime;
+pub mod openvino;
 pub mod private_directory;
 pub mod python;
+pub mod pytorch;
 pub mod rten;
 pub mod run_watch;
 pub mod stateful;
+pub mod tensorflow;
 pub mod text;
 pub mod threads;
 pub mod trees;
 pub mod triton;
+pub mod triton_process;
 
 #[cfg(test)]
 pub(crate) mod onnx_builder;
@@ -34,8 +40,11 @@ pub(crate) mod trial;
 pub use self::details::RequestDetails;
 pub use self::ensemble::EnsembleModel;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
+pub use self::openvino::Openvino;
+pub use self::pytorch::Pytorch;
 pub use self::rten::{Rten, RunMemory};
 pub use self::run_watch::{RunObserver, RunWatch, RunWatches};
+pub use self::tensorflow::Tensorflow;
 pub use self::threads::Threads;
 pub use self::trees::Fil;
 pub use crate::backend::builtin::accumulate::Accumulate;
@@ -108,6 +117,11 @@ pub trait LoadedModel: Send + Sync {
 
     /// The counters of its instances on GPUs, if it has any.
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
+        None
+    }
+
+    /// The device that all its instances are on, where they take and give tensors there ([`RequestDetails::on_device`]).
+    fn tensor_device(&self) -> Option<&Arc<gpu::Gpu>> {
         None
     }
 
@@ -195,6 +209,8 @@ pub struct InFlightState {
     pub look_again: Option<Duration>,
     /// The rows and the duration of the batch that ended last since the previous poll.
     pub ended_batch: Option<(u32, Duration)>,
+    /// Whether the instance computed nothing else during that.
+    pub was_alone: bool,
     /// Its device is lost: it has answered all its requests and must be replaced by a new instance.
     pub is_lost: bool,
 }
@@ -202,7 +218,7 @@ pub struct InFlightState {
 /// Nothing in flight: the state of an instance that answers inside [`Instance::run`].
 impl Default for InFlightState {
     fn default() -> Self {
-        Self { batches: 0, has_room: true, look_again: None, ended_batch: None, is_lost: false }
+        Self { batches: 0, has_room: true, look_again: None, ended_batch: None, was_alone: false, is_lost: false }
     }
 }
 
@@ -249,6 +265,13 @@ pub struct Request {
     pub sequence: Option<SequenceRow>,
     /// What it says beside its tensors; none where the model does not look, or nothing was said.
     pub details: Option<Arc<RequestDetails>>,
+}
+
+impl Request {
+    /// Its tensors that lie on a device, if any do.
+    pub fn on_device(&self) -> Option<&gpu::DeviceTensors> {
+        self.details.as_ref()?.on_device.as_deref()
+    }
 }
 
 /// The answer of a backend to one request.

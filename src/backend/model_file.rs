@@ -61,13 +61,26 @@ impl ModelFile {
 ///
 /// Where the configured name leads out of the directory, or no such file is there.
 pub fn model_path(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> {
+    model_place(spec, directory, Path::is_file)
+}
+
+/// The path of a model that may be a directory, likewise.
+///
+/// # Errors
+///
+/// As [`model_path`].
+pub fn model_file_or_directory(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> {
+    model_place(spec, directory, Path::exists)
+}
+
+fn model_place(spec: &ModelSpec, directory: &Path, is_there: fn(&Path) -> bool) -> Result<PathBuf, Error> {
     let name = Path::new(&spec.default_model_filename);
     if !name.components().all(|component| matches!(component, Component::Normal(_))) {
         let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
         return Err(Error::invalid(text));
     }
     let path = directory.join(name);
-    if path.is_file() {
+    if is_there(&path) {
         return Ok(path);
     }
     // Without the path on this machine, which is nothing for a client.

@@ -27,26 +27,31 @@ impl Onnx {
         self.node_around(operator, inputs, outputs, attributes, Vec::new())
     }
 
+    /// Adds an operator with an attribute that is a list of integers.
+    pub fn node_listed(self, operator: &str, inputs: &[&str], outputs: &[&str], (name, list): (&str, &[i64])) -> Self {
+        let mut attribute = Vec::new();
+        bytes(1, name, &mut attribute);
+        list.iter().for_each(|number| int(8, *number, &mut attribute));
+        int(20, 7, &mut attribute);
+        self.add_node(operator, inputs, outputs, vec![attribute])
+    }
+
     /// Adds an operator with graphs inside it, and integer attributes.
     pub fn node_around(
-        mut self,
+        self,
         operator: &str,
         inputs: &[&str],
         outputs: &[&str],
         attributes: &[(&str, i64)],
         graphs: Vec<(&str, Self)>,
     ) -> Self {
-        let mut node = Vec::new();
-        inputs.iter().for_each(|name| bytes(1, name, &mut node));
-        outputs.iter().for_each(|name| bytes(2, name, &mut node));
-        bytes(3, outputs.concat(), &mut node);
-        bytes(4, operator, &mut node);
+        let mut encoded = Vec::new();
         for (name, value) in attributes {
             let mut attribute = Vec::new();
             bytes(1, name, &mut attribute);
             int(3, *value, &mut attribute);
             int(20, 2, &mut attribute);
-            bytes(5, attribute, &mut node);
+            encoded.push(attribute);
         }
         for (name, mut inner) in graphs {
             let mut attribute = Vec::new();
@@ -54,8 +59,18 @@ impl Onnx {
             bytes(1, name, &mut attribute);
             bytes(6, inner.graph, &mut attribute);
             int(20, 5, &mut attribute);
-            bytes(5, attribute, &mut node);
+            encoded.push(attribute);
         }
+        self.add_node(operator, inputs, outputs, encoded)
+    }
+
+    fn add_node(mut self, operator: &str, inputs: &[&str], outputs: &[&str], attributes: Vec<Vec<u8>>) -> Self {
+        let mut node = Vec::new();
+        inputs.iter().for_each(|name| bytes(1, name, &mut node));
+        outputs.iter().for_each(|name| bytes(2, name, &mut node));
+        bytes(3, outputs.concat(), &mut node);
+        bytes(4, operator, &mut node);
+        attributes.into_iter().for_each(|attribute| bytes(5, attribute, &mut node));
         bytes(1, node, &mut self.graph);
         self
     }

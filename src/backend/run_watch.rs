@@ -147,6 +147,17 @@ impl RunWatch {
         now + self.limit
     }
 
+    /// How long a run may take, for an instance that looks at its runs itself.
+    pub const fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// A run of such an instance has reached the limit, and was stopped: tells it, and returns the error of its requests.
+    pub fn handle_overrun(&self) -> Error {
+        self.observer.handle_stopped();
+        self.error("and was stopped")
+    }
+
     /// The run, where the watching thread had taken it out to look at it and has put it back.
     fn take_looked_at(&self) -> Option<Box<WatchedRun>> {
         drop(self.look.lock().unwrap_or_else(PoisonError::into_inner));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::error::Error;
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::Datatype;
 
 /// A shape as Triton writes it: `[-1,16]`.
@@ -44,6 +44,33 @@ pub fn datatype_differs(spec: &ModelSpec, side: &str, name: &str, want: Datatype
     let want = config_name(want);
     let text = format!("configuration expects datatype {want} for {side} '{name}', model provides {came}");
     Error::invalid(format!("unable to load model '{}', {text}", spec.name))
+}
+
+/// Refuses a configured shape that the model's does not allow; -1 allows any size on either side.
+///
+/// # Errors
+/// `InvalidArgument`, in Triton's words.
+pub fn check_shape(spec: &ModelSpec, tensor: &TensorSpec, model: &[i64], configured: &[i64]) -> Result<(), Error> {
+    let fits = |(model, config): (&i64, &i64)| *model == -1 || *config == -1 || model == config;
+    if model.len() == configured.len() && model.iter().zip(configured).all(fits) {
+        return Ok(());
+    }
+    let why = if spec.has_batch_axis() {
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete \
+         shape"
+    } else {
+        "shape"
+    };
+    Err(Error::invalid(format!(
+        "unable to load model '{}', tensor '{}': the model expects {} dimensions (shape {}) but the model configuration \
+         specifies {} dimensions ({why} {})",
+        spec.name,
+        tensor.name,
+        model.len(),
+        ShapeText(model),
+        tensor.model_shape.len(),
+        ShapeText(&tensor.model_shape)
+    )))
 }
 
 #[cfg(test)]

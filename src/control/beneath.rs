@@ -89,6 +89,11 @@ impl RepositoryRoot {
         self.open_beneath(name, OFlags::RDONLY | OFlags::DIRECTORY).is_ok()
     }
 
+    /// Whether a path leads to a directory.
+    pub fn is_directory(&self, path: &str) -> bool {
+        self.open_beneath(path, OFlags::PATH | OFlags::DIRECTORY).is_ok()
+    }
+
     /// Lists one model's directory, with the stamps by which a change is detected.
     pub fn list_model(&self, name: &str) -> ListingEntry {
         let mut count = MODEL_ENTRIES_MAX;

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::backend::triton::{HostedDraft, PreferredGroup, TritonHost};
+use crate::backend::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
+use crate::control::frameworks::Frameworks;
 use crate::control::model_source::ModelSource;
-use crate::control::pinned_files::open_python_file;
+use crate::control::pinned_files::{PinnedFiles, open_python_file};
 use crate::error::Error;
 use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, PYTHON_FILE_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::log;
@@ -18,7 +19,10 @@ use crate::model::config::{CompletionRules, ConfigDraft, PreferredInstances, nam
 use crate::model::labels::Labels;
 use crate::model::name::qualified;
 use crate::model::onnx::OnnxSignature;
+use crate::model::platform::TENSORFLOW_BACKEND;
 use crate::model::repository::ModelDirectory;
+use crate::model::signature::ModelSignature;
+use crate::model::tensorflow::{GRAPH_TAG, SAVED_MODEL_FILE, SIGNATURE_DEF, SavedModel};
 use crate::model::trees;
 use crate::model::{ModelSpec, PythonModel};
 use crate::settings::{Compat, Settings};
@@ -32,6 +36,20 @@ pub struct ConfigCompletion<'a> {
     pub python: Option<&'a dyn PythonEngine>,
     /// Has hosted backends complete it; none where nothing foreign is run.
     pub host: Option<&'a TritonHost>,
+    /// The same for those in processes of their own.
+    pub isolated: Option<&'a dyn LibraryCompletion>,
+    /// Has OpenVINO read its models.
+    pub frameworks: &'a Frameworks,
+}
+
+/// Has backends in processes of their own complete configurations.
+pub trait LibraryCompletion: Send + Sync {
+    /// What the backend makes of a configuration; none where the model does not run in a process of its own. Blocks until
+    /// the process has ended.
+    ///
+    /// # Errors
+    /// The backend's, or why there was no process.
+    fn complete(&self, draft: &ConfigDraft, hosted: &HostedDraft<'_>) -> Result<Option<HostedChanges>, Error>;
 }
 
 /// Runs Python models: loads them as any [`Backend`], and has them complete their configuration.
@@ -114,11 +132,16 @@ impl ConfigCompletion<'_> {
             }
             None => None,
         };
+        let signature = match draft.framework_filename_to_complete().filter(|_| rules.is_on) {
+            Some(file) => Some(self.signature(source, &directory.version_path(version), draft, file)?),
+            None => None,
+        };
         let states = read_states(source, directory, draft)?;
         let draft = draft.clone().with_state_files(states);
-        let draft = match &trees {
-            Some(model) => draft.with_trees(model, rules),
-            None => draft,
+        let draft = match (&trees, &signature) {
+            (Some(model), _) => draft.with_trees(model, rules),
+            (None, Some(signature)) => draft.with_signature(signature, rules)?,
+            (None, None) => draft,
         };
         let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
         if spec.is_cached && !self.settings.cache.is_on() {
@@ -132,6 +155,31 @@ impl ConfigCompletion<'_> {
         Ok(spec)
     }
 
+    /// The inputs and outputs that a model of OpenVINO's or TensorFlow's has in its file.
+    fn signature(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        draft: &ConfigDraft,
+        file: &str,
+    ) -> Result<ModelSignature, Error> {
+        if draft.backend() == TENSORFLOW_BACKEND {
+            let file = source.read(&format!("{folder}/{file}/{SAVED_MODEL_FILE}"), MODEL_SIZE_MAX)?;
+            let choose =
+                |model: SavedModel| model.choose(draft.parameter(GRAPH_TAG.0), draft.parameter(SIGNATURE_DEF.0));
+            let chosen = SavedModel::decode(&file).and_then(choose);
+            let chosen =
+                chosen.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", draft.name())))?;
+            return Ok(chosen.tensors());
+        }
+        // What the library opens by its path must be beneath the repository.
+        let _pinned = PinnedFiles::new(source, folder, draft)?;
+        let openvino = self.frameworks.openvino();
+        let openvino =
+            openvino.map_err(|why| Error::unavailable(format!("model '{}' needs OpenVINO: {why}", draft.name())))?;
+        openvino.signature(draft.name(), &source.root.join(folder).join(file))
+    }
+
     /// The draft as the model's own code completes it; none where it has no such code or must not be asked.
     fn complete_by_model(
         &self,
@@ -143,7 +191,8 @@ impl ConfigCompletion<'_> {
         if let Some(library) = draft.library() {
             return self.complete_by_library(source, directory, version, draft, library).map(Some);
         }
-        let Some(python) = draft.python()?.filter(|_| self.settings.auto_complete) else { return Ok(None) };
+        let python = draft.python()?.filter(|python| self.settings.auto_complete && !python.is_own());
+        let Some(python) = python else { return Ok(None) };
         let folder = directory.version_path(version);
         let text = self.read_python_file(source, &folder, draft.backend(), &python)?;
         let is_long = text.len() as u64 > PYTHON_FILE_SIZE_MAX;
@@ -182,7 +231,7 @@ impl ConfigCompletion<'_> {
         library: &str,
     ) -> Result<ConfigDraft, Error> {
         let host = self.host.ok_or_else(|| no_host(draft.name()))?;
-        let changes = host.complete(&HostedDraft {
+        let hosted = HostedDraft {
             name: draft.name(),
             qualified_name: &qualified(&directory.namespace, draft.name()),
             version,
@@ -190,7 +239,9 @@ impl ConfigCompletion<'_> {
             backend: draft.backend(),
             file: library,
             config: &draft.shown(),
-        })?;
+        };
+        let isolated = self.isolated.map(|isolated| isolated.complete(draft, &hosted)).transpose()?.flatten();
+        let changes = isolated.map_or_else(|| host.complete(&hosted), Ok)?;
         let prefers =
             |group: PreferredGroup| PreferredInstances { kind: group.kind, count: group.count, gpus: group.gpus };
         let preferred: Vec<_> = changes.preferred.into_iter().map(prefers).collect();

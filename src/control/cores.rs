@@ -77,6 +77,14 @@ impl CorePlan {
         let (workers, heavy) = (given().unwrap_or_else(|| left(free)), given().unwrap_or_else(|| free.to_vec()));
         Ok(Self { shards, workers, heavy, is_pinned })
     }
+
+    /// Whether a shard may look for work on its core instead of sleeping: nobody here would wait for that core, of all that
+    /// are `available`, and no control group counts its time. `taken` are the cores of workers.
+    pub fn may_spin(&self, shard: usize, available: usize, taken: impl IntoIterator<Item = usize>) -> bool {
+        let Some(core) = self.shards.get(shard) else { return false };
+        let is_alone = self.shards.iter().filter(|have| *have == core).count() == 1;
+        self.is_pinned && available > 1 && is_alone && taken.into_iter().all(|taken| taken != *core)
+    }
 }
 
 /// The number of shards without `--shards`: one per core if there are no workers. A model on workers computes much
@@ -224,6 +232,22 @@ mod tests {
         check(64, Some(3), free(), (&[0, 1, 2], "0-2", false));
         check(64, Some(8), CoreRequest { workers: 1, ..free() }, (&[0, 1], "2-7", false));
         check(64, Some(1), CoreRequest { shards: Some(3), ..free() }, (&[0, 0, 0], "0", false)); // as asked for
+    }
+
+    #[test]
+    fn a_shard_looks_for_work_only_on_a_core_of_its_own() {
+        let plan = |shards: usize, cores: usize, quota| {
+            let available: Vec<_> = (0..cores).collect();
+            CorePlan::new(&available, &CoreRequest { shards: Some(shards), quota, ..CoreRequest::default() }).unwrap()
+        };
+        assert!(plan(2, 2, None).may_spin(1, 2, []));
+        assert!(plan(2, 4, None).may_spin(1, 4, [2, 3]));
+        assert!(!plan(2, 4, None).may_spin(1, 4, [1, 2, 3]), "a worker has it, too");
+        assert!(!plan(1, 1, None).may_spin(0, 1, []), "who brings the work has it, too");
+        assert!(!plan(3, 2, None).may_spin(0, 2, []), "another shard has it, too");
+        assert!(plan(3, 2, None).may_spin(1, 2, []), "but not that one");
+        assert!(!plan(1, 8, Some(2)).may_spin(0, 8, []), "a container pays for it");
+        assert!(!plan(1, 8, None).may_spin(1, 8, []), "there is none");
     }
 
     #[test]

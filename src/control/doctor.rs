@@ -1,6 +1,6 @@
 //! What this machine has for the server, as `deuteron doctor` prints it: engines and where they were looked for,
 //! Python, kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing is served; the only
-//! programs that are run are the library of ONNX Runtime and the Python interpreter, as a server with these flags
+//! programs that are run are the libraries of engines and the Python interpreter, as a server with these flags
 //! would.
 
 use std::env;
@@ -9,21 +9,23 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::backend::Onnxruntime;
 use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::InterpreterSearch;
+use crate::backend::{Onnxruntime, Openvino, Tensorflow};
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::engine::EngineName;
+use crate::control::frameworks::{OPENVINO, TENSORFLOW};
 use crate::control::gpu_engine::HostGpus;
-use crate::control::onnxruntime_library::{self, LibrarySearch, SearchedPlace};
+use crate::control::library_search::{LibraryCandidate, LibrarySearch, ONNX_RUNTIME, SearchedPlace, SoughtLibrary};
 use crate::control::process_memory::MemoryLimit;
+use crate::control::pytorch_shim::{self, FoundTorch, TORCH, Variable};
 use crate::runtime::executor::{IoPath, Runtime};
-use crate::settings::{Engine, GpuUse, Io, Settings};
+use crate::runtime::ring::spin::Spin;
+use crate::settings::{Engine, GpuUse, Io, PytorchRunner, Settings};
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -41,8 +43,10 @@ impl Diagnosis {
         let (version, machine) = (env!("CARGO_PKG_VERSION"), env::consts::ARCH);
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         diagnosis.line(&format!("deuteron {version} on Linux {}, {machine}", release.trim()));
-        diagnosis.engines(settings, &LibrarySearch::of_process());
+        diagnosis.engines(settings, &LibrarySearch::of_process(&ONNX_RUNTIME));
+        diagnosis.frameworks(settings);
         diagnosis.python(settings);
+        diagnosis.pytorch(settings, &LibrarySearch::of_process(&TORCH), &pytorch_shim::process_variable);
         diagnosis.sockets(settings.io);
         diagnosis.limits(settings);
         diagnosis.gpus(settings);
@@ -59,7 +63,7 @@ impl Diagnosis {
         let config = &settings.backend_config.onnxruntime;
         let (named, places) = match &config.library {
             Some(path) => {
-                let libraries = onnxruntime_library::in_named(path);
+                let libraries = ONNX_RUNTIME.in_named(path);
                 let source = "--backend-config=onnxruntime,library";
                 (true, vec![SearchedPlace { source, path: Some(path.clone()), libraries }])
             }
@@ -109,6 +113,55 @@ impl Diagnosis {
         }
     }
 
+    /// The libraries of OpenVINO and TensorFlow. None is needed for other models, so their absence is no fault.
+    fn frameworks(&mut self, settings: &Settings) {
+        self.head("OpenVINO and TensorFlow models");
+        let config = &settings.backend_config.frameworks;
+        let extension = config.openvino_extension.as_deref();
+        let openvino = |path: &Path| Openvino::open(path, extension).map(|opened| opened.version().to_owned());
+        self.framework("OpenVINO", (&OPENVINO, "openvino"), config.openvino_library.as_deref(), &openvino);
+        let tensorflow = |path: &Path| Tensorflow::open(path).map(|opened| opened.version().to_owned());
+        self.framework(
+            "TensorFlow",
+            (&TENSORFLOW, "tensorflow-cpu"),
+            config.tensorflow_library.as_deref(),
+            &tensorflow,
+        );
+    }
+
+    /// The libraries of one of them that were found: the first that can be used is.
+    fn framework(
+        &mut self,
+        name: &str,
+        (sought, package): (&'static SoughtLibrary, &str),
+        named: Option<&Path>,
+        open: &dyn Fn(&Path) -> Result<String, String>,
+    ) {
+        let candidates = match named {
+            None => LibrarySearch::of_process(sought).candidates(),
+            Some(path) => {
+                let source = "--backend-config";
+                sought.in_named(path).into_iter().map(|path| LibraryCandidate { path, source }).collect()
+            }
+        };
+        let mut is_found = false;
+        for LibraryCandidate { path, source } in candidates {
+            let what = match is_found {
+                true => "not tried".to_owned(),
+                false => open(&path)
+                    .map_or_else(|why| format!("not used: {why}"), |version| format!("used: {name} {version}")),
+            };
+            is_found |= what.starts_with("used");
+            self.line(&format!("  {source}: {}: {what}", path.display()));
+        }
+        if !is_found {
+            self.line(&format!("  {name}: not found; pip install {package}, or name its library"));
+        }
+        if !is_found && named.is_some() {
+            self.faults.push(format!("the library of {name} that the flags name cannot be used"));
+        }
+    }
+
     /// The interpreter of Python models. None is needed for other models, so its absence is no fault.
     fn python(&mut self, settings: &Settings) {
         self.head("Python models");
@@ -131,9 +184,53 @@ impl Diagnosis {
         self.line(&format!("  Python-based backends: {}{is_there}", directory.display()));
     }
 
+    /// The torch of PyTorch models, and what compiles the shim for it. None is needed for other models, so its absence is
+    /// no fault.
+    fn pytorch(&mut self, settings: &Settings, search: &LibrarySearch, variable: Variable<'_>) {
+        let config = &settings.backend_config.pytorch;
+        self.head("PyTorch models");
+        let mut used = None;
+        for candidate in pytorch_shim::candidates(config, search) {
+            let what = match FoundTorch::of(&candidate) {
+                Ok(torch) if used.is_none() => {
+                    let text = format!("used: PyTorch {}", torch.version);
+                    used = Some(torch);
+                    text
+                }
+                Ok(_) => "not tried".to_owned(),
+                Err(why) => format!("not used: {why}"),
+            };
+            self.line(&format!("  {}: {}: {what}", candidate.source, candidate.path.display()));
+        }
+        let native = match (used, config.runner) {
+            (_, Some(PytorchRunner::Python)) => Err("--backend-config=pytorch,runner=python is given".to_owned()),
+            (None, _) => Err("no torch was found with its library and headers".to_owned()),
+            (Some(torch), _) => match torch.kept_shim(config, variable) {
+                Ok(Some(shim)) => Ok(format!("{torch}, by the shim '{}'", shim.display())),
+                Ok(None) => match pytorch_shim::find_compiler(variable) {
+                    Some(compiler) => {
+                        let compiler = compiler.display();
+                        Ok(format!("{torch}, by a shim that '{compiler}' compiles when the first is loaded"))
+                    }
+                    None => Err(pytorch_shim::NO_COMPILER.to_owned()),
+                },
+                Err(why) => Err(why),
+            },
+        };
+        match native {
+            Ok(native) => self.line(&format!("  so they run on {native}")),
+            Err(why) => {
+                self.line(&format!("  so they run in processes of Python, which needs torch there: {why}"));
+                if config.library.is_some() || config.runner == Some(PytorchRunner::Native) {
+                    self.faults.push(format!("PyTorch cannot be run as the flags ask: {why}"));
+                }
+            }
+        }
+    }
+
     fn sockets(&mut self, io: Io) {
         self.head("Kernel");
-        let open = |path| Runtime::new(path, Duration::ZERO).map(drop);
+        let open = |path| Runtime::new(path, Spin::Off).map(drop);
         let uring = open(IoPath::Ring);
         let text = match (&uring, io) {
             (Err(error), Io::Ring) => {
@@ -240,6 +337,39 @@ fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::pytorch_shim::testing::stand_in;
+
+    #[test]
+    fn the_torch_that_is_used_is_told_with_what_compiles_for_it_and_why_there_is_none() {
+        let nowhere = env::temp_dir().join(format!("deuteron-doctor-torch-{}", std::process::id()));
+        let told = |search: &LibrarySearch, runner, path: &str| {
+            let mut settings = Settings::default();
+            settings.backend_config.pytorch.cache = Some(nowhere.clone());
+            settings.backend_config.pytorch.runner = runner;
+            let variable = |name: &str| (name == "PATH").then(|| path.into());
+            let mut diagnosis = Diagnosis::default();
+            diagnosis.pytorch(&settings, search, &variable);
+            diagnosis
+        };
+        let here = LibrarySearch { virtual_environment: Some(stand_in().into()), ..LibrarySearch::nowhere(&TORCH) };
+        let found = told(&here, None, "/usr/local/bin:/usr/bin");
+        assert!(found.text.contains("libtorch_cpu.so: used: PyTorch 9.8.7\n"), "{}", found.text);
+        assert!(
+            found.text.contains("compiles when the first is loaded\n") && found.faults.is_empty(),
+            "{}",
+            found.text
+        );
+        let lacking = told(&here, Some(PytorchRunner::Native), "/nowhere");
+        assert!(
+            lacking.text.contains("in processes of Python") && lacking.text.contains("install g++"),
+            "{}",
+            lacking.text
+        );
+        assert_eq!(lacking.faults.len(), 1);
+        let absent = told(&LibrarySearch::nowhere(&TORCH), None, "/usr/bin");
+        assert!(absent.text.ends_with("no torch was found with its library and headers\n") && absent.faults.is_empty());
+        fs::remove_dir_all(&nowhere).unwrap();
+    }
 
     #[test]
     fn what_the_flags_require_and_is_not_there_is_a_fault_and_each_place_is_told() {
@@ -247,7 +377,7 @@ mod tests {
         fs::create_dir_all(&root).unwrap();
         let library = root.join("libonnxruntime.so.1.2.3");
         fs::write(&library, "this is no library").unwrap();
-        let search = LibrarySearch { library: Some(library.clone().into()), ..LibrarySearch::default() };
+        let search = LibrarySearch { library: Some(library.clone().into()), ..LibrarySearch::nowhere(&ONNX_RUNTIME) };
         let told = |engine| {
             let mut settings = Settings::default();
             settings.backend_config.onnxruntime.engine = engine;

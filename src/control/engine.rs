@@ -4,21 +4,25 @@
 //! start.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gpu::Gpus;
+use crate::backend::isolation::{EngineKind, EngineLibrary};
 use crate::backend::triton::TritonHost;
 use crate::backend::{
     Accumulate, Backend, Decoupled, Fil, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
 };
 use crate::control::config_completion::{PythonEngine, no_host, no_python};
-use crate::control::onnxruntime_library::{self, LibrarySearch};
+use crate::control::frameworks::Frameworks;
+use crate::control::library_search::{LibrarySearch, ONNX_RUNTIME};
+use crate::control::pytorch_engine::PytorchEngine;
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
-use crate::settings::{Engine, OnnxruntimeConfig};
+use crate::model::platform::PYTORCH_BACKEND;
+use crate::settings::{BackendConfig, Engine, OnnxruntimeConfig, PytorchConfig};
 
 /// The engines of this server. Shared by all load threads.
 pub struct Engines {
@@ -29,6 +33,11 @@ pub struct Engines {
     host: Option<Arc<TritonHost>>,
     /// ONNX Runtime, or why there is none. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
+    pytorch_config: PytorchConfig,
+    /// What runs PyTorch models, or why there is nothing. Empty until the first search.
+    pytorch: OnceLock<Result<PytorchEngine, String>>,
+    /// OpenVINO and TensorFlow.
+    frameworks: Frameworks,
     embedded: Rten,
     identity: Identity,
     iterative: Iterative,
@@ -40,8 +49,10 @@ impl Engines {
     ///
     /// # Errors
     /// `InvalidArgument` when the named library cannot be used; `Unavailable` when one is required and none is found.
-    pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
-        let engines = Self::of(config.clone(), OnceLock::new());
+    pub fn new(backends: &BackendConfig) -> Result<Self, Error> {
+        let config = &backends.onnxruntime;
+        let frameworks = Frameworks::new(backends.frameworks.clone());
+        let engines = Self::of(config.clone(), OnceLock::new(), frameworks);
         match (&config.library, config.engine) {
             (Some(library), _) => {
                 let opened = open_named(library).map_err(|why| {
@@ -61,12 +72,28 @@ impl Engines {
     /// Engines for a test in which ONNX Runtime is not found, for this reason.
     #[cfg(test)]
     pub fn without(config: OnnxruntimeConfig, why: &str) -> Self {
-        Self::of(config, OnceLock::from(Err(why.to_owned())))
+        let frameworks = Frameworks::without(Default::default(), why);
+        Self::of(config, OnceLock::from(Err(why.to_owned())), frameworks)
     }
 
-    fn of(config: OnnxruntimeConfig, onnxruntime: OnceLock<Result<Onnxruntime, String>>) -> Self {
+    fn of(
+        config: OnnxruntimeConfig,
+        onnxruntime: OnceLock<Result<Onnxruntime, String>>,
+        frameworks: Frameworks,
+    ) -> Self {
         let (identity, iterative) = (Identity::default(), Iterative::default());
-        Self { config, python: None, host: None, onnxruntime, embedded: Rten::default(), identity, iterative }
+        Self {
+            config,
+            python: None,
+            host: None,
+            onnxruntime,
+            pytorch_config: PytorchConfig::default(),
+            pytorch: OnceLock::new(),
+            frameworks,
+            embedded: Rten::default(),
+            identity,
+            iterative,
+        }
     }
 
     /// These engines, of which the built-in ones do what only tests of Triton's look at.
@@ -77,6 +104,11 @@ impl Engines {
     /// These engines and one that runs Python models.
     pub fn with_python(self, python: Arc<dyn PythonEngine>) -> Self {
         Self { python: Some(python), ..self }
+    }
+
+    /// These engines, of which that of PyTorch models has these settings.
+    pub fn with_pytorch(self, pytorch_config: PytorchConfig) -> Self {
+        Self { pytorch_config, ..self }
     }
 
     /// These engines and the host of Triton's backends.
@@ -99,6 +131,11 @@ impl Engines {
         self.python.as_deref()
     }
 
+    /// OpenVINO and TensorFlow.
+    pub const fn frameworks(&self) -> &Frameworks {
+        &self.frameworks
+    }
+
     /// The engine of a model. The model's parameter `engine` overrides the flag.
     ///
     /// # Errors
@@ -116,10 +153,14 @@ impl Engines {
             "fil" => return Ok(&Fil),
             "identity" => return Ok(&self.identity),
             "iterative_sequence" => return Ok(&self.iterative),
+            PYTORCH_BACKEND => return self.pytorch(spec).map(PytorchEngine::as_backend),
             "repeat" => return Ok(&Decoupled::Repeat),
             "sequence" => return Ok(&Accumulate::ByRow),
             "square" => return Ok(&Decoupled::Square),
             _ => {}
+        }
+        if let Some(framework) = self.frameworks.choose(spec)? {
+            return Ok(framework);
         }
         match named_engine(spec)?.or(self.config.engine) {
             Some(Engine::Embedded) => Ok(&self.embedded),
@@ -134,14 +175,34 @@ impl Engines {
         }
     }
 
-    /// The library that another process opens to have the engine of a model; none for the embedded one.
+    /// The library that another process opens to have this engine; none for the embedded one.
+    pub fn library(&self, engine: &dyn Backend) -> Option<EngineLibrary> {
+        let opened = self.onnxruntime.get().and_then(|opened| opened.as_ref().ok());
+        let onnxruntime = opened.filter(|opened| opened.name() == engine.name()).map(|opened| EngineLibrary {
+            kind: EngineKind::Onnxruntime,
+            path: opened.library().to_owned(),
+            extension: String::new(),
+        });
+        onnxruntime.or_else(|| self.pytorch_library(engine)).or_else(|| self.frameworks.library(engine))
+    }
+
+    fn pytorch_library(&self, engine: &dyn Backend) -> Option<EngineLibrary> {
+        let Ok(PytorchEngine::Native(native)) = self.pytorch.get()? else { return None };
+        (native.name() == engine.name()).then(|| EngineLibrary {
+            kind: EngineKind::Pytorch,
+            path: native.library().to_owned(),
+            extension: String::new(),
+        })
+    }
+
+    /// What runs a PyTorch model. The first call searches for it, and may compile for half a minute.
     ///
     /// # Errors
-    /// As [`Self::choose`].
-    pub fn library(&self, spec: &ModelSpec) -> Result<Option<PathBuf>, Error> {
-        let name = self.choose(spec)?.name();
-        let opened = self.onnxruntime.get().and_then(|opened| opened.as_ref().ok());
-        Ok(opened.filter(|opened| opened.name() == name).map(|opened| opened.library().to_owned()))
+    /// `Unavailable` where there is nothing.
+    pub fn pytorch(&self, spec: &ModelSpec) -> Result<&PytorchEngine, Error> {
+        let find = || PytorchEngine::find(&self.pytorch_config, self.python.as_ref());
+        let found = self.pytorch.get_or_init(find).as_ref();
+        found.map_err(|why| Error::unavailable(format!("model '{}' needs PyTorch: {why}", spec.name)))
     }
 
     /// ONNX Runtime for a model with instances on GPUs.
@@ -165,11 +226,14 @@ impl Engines {
     /// # Errors
     /// Why there is none.
     pub fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
-        self.onnxruntime.get_or_init(|| find(&LibrarySearch::of_process())).as_ref().map_err(String::as_str)
+        self.onnxruntime
+            .get_or_init(|| find(&LibrarySearch::of_process(&ONNX_RUNTIME)))
+            .as_ref()
+            .map_err(String::as_str)
     }
 }
 
-/// The engine that runs an ONNX model, and its version, as its log line, configuration and metrics name it.
+/// The engine that runs a model of ONNX or of a framework, and its version, as its log line, configuration and metrics name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineName {
     /// The engine.
@@ -189,9 +253,18 @@ impl EngineName {
         let Some(backend) = backend else {
             return Self { engine: "gpu-plan", version: env!("CARGO_PKG_VERSION").to_owned() };
         };
-        match backend.name().strip_prefix("ONNX Runtime ") {
+        let engines = [
+            ("ONNX Runtime ", "onnxruntime"),
+            ("OpenVINO ", "openvino"),
+            ("PyTorch ", "pytorch"),
+            ("TensorFlow ", "tensorflow"),
+        ];
+        let found = engines.into_iter().find_map(|(begin, engine)| Some((engine, backend.name().strip_prefix(begin)?)));
+        match found {
+            // In processes of Python.
+            Some(("pytorch", version)) => Self { engine: "pytorch", version: version.to_owned() },
             // On GPUs the name goes on.
-            Some(version) => Self { engine: "onnxruntime", version: version.split(' ').take(1).collect() },
+            Some((engine, version)) => Self { engine, version: version.split(' ').take(1).collect() },
             None => Self::embedded(),
         }
     }
@@ -203,6 +276,9 @@ impl fmt::Display for EngineName {
         match *engine {
             "embedded" => write!(f, "the embedded engine ({version})"),
             "onnxruntime" => write!(f, "ONNX Runtime {version}"),
+            "openvino" => write!(f, "OpenVINO {version}"),
+            "pytorch" => write!(f, "PyTorch {version}"),
+            "tensorflow" => write!(f, "TensorFlow {version}"),
             _ => write!(f, "the GPU's plan ({version})"),
         }
     }
@@ -247,7 +323,7 @@ fn find(search: &LibrarySearch) -> Result<Onnxruntime, String> {
 /// Opens the library at a path, or the first that can be used of those in a directory.
 fn open_named(path: &Path) -> Result<Onnxruntime, String> {
     let mut why = "there is no libonnxruntime.so in this directory, its lib or a wheel beneath it".to_owned();
-    for library in onnxruntime_library::in_named(path) {
+    for library in ONNX_RUNTIME.in_named(path) {
         match open(&library, "--backend-config") {
             Ok(opened) => return Ok(opened),
             Err(refusal) => why = refusal,

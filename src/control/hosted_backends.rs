@@ -23,23 +23,27 @@ pub fn host(settings: &Settings, services: &ModelServices) -> TritonHost {
             "--backend-config={backend},{key} is for a library beside a model: --backend-directory has no '{backend}'"
         ));
     }
+    let services = HostServices {
+        log: log_line,
+        is_verbose: settings.log.verbose > 0,
+        clock: clock::now,
+        metrics: Arc::new(Arc::clone(&services.metrics)),
+        gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,
+    };
+    TritonHost::new(&services, options(settings))
+}
+
+/// What backends are told, as the flags say.
+pub fn options(settings: &Settings) -> HostOptions {
     let setting = |LibrarySetting { backend, key, value }: &LibrarySetting| BackendSetting {
         backend: backend.clone(),
         key: key.clone(),
         value: value.clone(),
     };
-    let options = HostOptions {
+    HostOptions {
         backend_directory: settings.backend_directory.clone(),
         auto_complete: settings.auto_complete,
         finalize_max: settings.exit_timeout.min(PYTHON_FINALIZE_MAX),
-        settings: given.iter().map(setting).collect(),
-    };
-    let services = HostServices {
-        log: log_line,
-        is_verbose: settings.log.verbose > 0,
-        clock: clock::now,
-        metrics: Arc::clone(&services.metrics),
-        gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,
-    };
-    TritonHost::new(&services, options)
+        settings: settings.backend_config.libraries.iter().map(setting).collect(),
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::backend::isolation::{EngineOrder, EngineSocket, worker};
-use crate::backend::{Backend, LoadedModel, Onnxruntime, Rten, RunMemory};
+use crate::backend::isolation::{EngineKind, EngineLibrary, EngineOrder, EngineSocket, worker};
+use crate::backend::{Backend, LoadedModel, Onnxruntime, Openvino, Pytorch, Rten, RunMemory, Tensorflow};
+use crate::control::pytorch_engine;
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
@@ -30,7 +31,7 @@ fn load(order: &EngineOrder, file: Option<OwnedFd>) -> Result<Box<dyn LoadedMode
     let spec = Arc::new(ModelSpec::of_engine(&order.config, &order.derived)?);
     let run_memory_max = usize::try_from(order.run_memory_max).unwrap_or(usize::MAX);
     let backend: Box<dyn Backend> = match &order.library {
-        Some(library) => Box::new(Onnxruntime::open(library).map_err(Error::unavailable)?),
+        Some(library) => open(library).map_err(Error::unavailable)?,
         None => Box::new(Rten::new(Arc::new(RunMemory::new(run_memory_max)))),
     };
     let model = match &file {
@@ -40,4 +41,16 @@ fn load(order: &EngineOrder, file: Option<OwnedFd>) -> Result<Box<dyn LoadedMode
     // An engine's library must stay as long as its models, which is as long as the process.
     std::mem::forget(backend);
     Ok(model)
+}
+
+fn open(library: &EngineLibrary) -> Result<Box<dyn Backend>, String> {
+    let EngineLibrary { kind, path, extension } = library;
+    Ok(match kind {
+        EngineKind::Onnxruntime => Box::new(Onnxruntime::open(path)?),
+        EngineKind::Openvino => {
+            Box::new(Openvino::open(path, Some(extension.as_str()).filter(|extension| !extension.is_empty()))?)
+        }
+        EngineKind::Pytorch => Box::new(Pytorch::open(path, pytorch_engine::warn)?),
+        EngineKind::Tensorflow => Box::new(Tensorflow::open(path)?),
+    })
 }

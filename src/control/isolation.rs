@@ -1,4 +1,4 @@
-//! Which ONNX models run in processes of their own, and what these processes are started with.
+//! Which models of ONNX and of frameworks run in processes of their own, and what these processes are started with.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +12,15 @@ use crate::control::{process_memory, python};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
-use crate::model::platform::{ONNX_BACKEND, PYTHON_BACKEND};
+use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND, PYTHON_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND};
 use crate::runtime::clock;
 use crate::settings::{ENGINE_COMMAND, Isolation, Settings};
 
 /// The parameter of a model that overrides `--model-isolation`.
 pub const ISOLATION: &str = "isolation";
+
+/// The backends whose engines run in processes of their own where that is asked for.
+pub const ENGINE_BACKENDS: [&str; 4] = [ONNX_BACKEND, OPENVINO_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND];
 
 /// Starts the processes of isolated models. Shared by all load threads.
 #[derive(Default)]
@@ -35,7 +38,6 @@ impl EngineProcesses {
         &self,
         settings: &Settings,
         (engines, engine): (&Engines, &dyn Backend),
-        spec: &ModelSpec,
         (source, pinned): (&ModelSource, &PinnedFiles),
     ) -> Result<IsolatedBackend, Error> {
         let start = || PythonHost::start("engine-host", python::log_line, clock::now, Vec::new());
@@ -47,7 +49,7 @@ impl EngineProcesses {
             load_timeout: Some(settings.load_timeout).filter(|timeout| !timeout.is_zero()),
             run_memory_max: process_memory::run_max(settings) as u64,
         };
-        let (name, library) = (engine.name().to_owned(), engines.library(spec)?);
+        let (name, library) = (engine.name().to_owned(), engines.library(engine));
         Ok(IsolatedBackend { options, name, library, check_files: pinned.later_check(source)? })
     }
 }
@@ -58,10 +60,11 @@ impl EngineProcesses {
 /// `InvalidArgument` for another value of the parameter, and where it asks for what cannot be: a model of another
 /// backend, or one with instances on GPUs.
 pub fn is_isolated(spec: &ModelSpec, settings: &Settings) -> Result<bool, Error> {
-    let named = spec
-        .parameters
-        .get(ISOLATION)
-        .filter(|_| spec.backend != PYTHON_BACKEND && spec.python.is_none() && spec.library.is_none());
+    if spec.library.is_some() {
+        // `library_isolation` decides.
+        return Ok(false);
+    }
+    let named = spec.parameters.get(ISOLATION).filter(|_| spec.backend != PYTHON_BACKEND && spec.python.is_none());
     let refused = |value: &str, why: &str| {
         Err(Error::invalid(format!("parameter '{ISOLATION}' of model '{}' is '{value}', {why}", spec.name)))
     };
@@ -72,11 +75,13 @@ pub fn is_isolated(spec: &ModelSpec, settings: &Settings) -> Result<bool, Error>
             Err(why) => return refused(value, &why),
         },
     };
-    let why_not = match (isolation, spec.backend == ONNX_BACKEND && spec.library.is_none()) {
+    let why_not = match (isolation, ENGINE_BACKENDS.contains(&spec.backend.as_str())) {
         (Isolation::None, _) => return Ok(false),
         (Isolation::Process, true) if !spec.is_on_gpu() => return Ok(true),
         (Isolation::Process, true) => "which is not for instances on GPUs: give its groups KIND_CPU",
-        (Isolation::Process, false) => "which is for ONNX models",
+        (Isolation::Process, false) => {
+            "which is for models of ONNX, OpenVINO, PyTorch and TensorFlow, and for backends of Triton's"
+        }
     };
     if let Some(value) = named {
         return refused(value, why_not);
@@ -113,12 +118,15 @@ mod tests {
         let onnx = |value: &str| format!("backend: 'onnxruntime' {}", parameter(value));
         check(Isolation::None, "backend: 'onnxruntime'", Ok(false));
         check(Isolation::Process, "backend: 'onnxruntime'", Ok(true));
+        check(Isolation::Process, "backend: 'openvino'", Ok(true));
+        check(Isolation::Process, "backend: 'tensorflow'", Ok(true));
         check(Isolation::Process, "backend: 'identity'", Ok(false));
         check(Isolation::Process, &onnx("none"), Ok(false));
         check(Isolation::None, &onnx("process"), Ok(true));
         let refused = "parameter 'isolation' of model 'm' is 'thread', expected 'none' or 'process'";
         check(Isolation::Process, &onnx("thread"), Err(refused));
-        let refused = "parameter 'isolation' of model 'm' is 'process', which is for ONNX models";
+        let refused = "parameter 'isolation' of model 'm' is 'process', which is for models of ONNX, OpenVINO, PyTorch and \
+                       TensorFlow, and for backends of Triton's";
         check(Isolation::None, &format!("backend: 'identity' {}", parameter("process")), Err(refused));
         let mut on_gpu = spec(&onnx("process"));
         on_gpu.instance_groups[0].gpus.push(0);

@@ -8,15 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
+use crate::backend::isolation::IsolatedBackend;
 use crate::backend::stateful::begun_inputs;
 use crate::backend::triton::TritonHost;
+use crate::backend::triton_process::IsolatedLibraries;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
 use crate::control::checksum::VerifiedFiles;
-use crate::control::config_completion::{ConfigCompletion, read_labels};
+use crate::control::config_completion::{ConfigCompletion, LibraryCompletion, read_labels};
 use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::hosted_backends;
 use crate::control::isolation::{self, EngineProcesses, ISOLATION};
+use crate::control::library_isolation::LibraryIsolation;
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_trial::LoadTrials;
 use crate::control::loaded_version::LoadedVersion;
@@ -27,6 +30,7 @@ use crate::control::pinned_files::PinnedFiles;
 use crate::control::placement::{self, InstanceSite, PlacementChoice};
 use crate::control::process_memory;
 use crate::control::python;
+use crate::control::pytorch_engine::{self, PytorchEngine};
 use crate::control::run_watcher::RunWatcher;
 use crate::control::warm_up;
 use crate::error::Error;
@@ -36,7 +40,7 @@ use crate::metrics::GpuBoard;
 use crate::model::config::ConfigDraft;
 use crate::model::ensemble::ComposingModels;
 use crate::model::labels::Labels;
-use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME};
+use crate::model::platform::{ONNX_FILENAME, PYTHON_FILENAME, PYTORCH_BACKEND};
 use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
@@ -93,6 +97,7 @@ pub struct ModelLoader {
     runs_python: bool,
     /// None in a process that is one already.
     engine_processes: Option<EngineProcesses>,
+    library_isolation: Option<LibraryIsolation>,
 }
 
 impl ModelLoader {
@@ -103,7 +108,9 @@ impl ModelLoader {
     /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that
     /// is not there.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
-        let mut engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        pytorch_engine::check_named(&settings.backend_config.pytorch)?;
+        let mut engines = Engines::new(&settings.backend_config)?;
+        engines.frameworks().open_named()?;
         // What their examples show is for nobody but their tests, whose servers stand in for others otherwise.
         if cfg!(feature = "test-hooks") && settings.compat == Compat::Triton {
             engines = engines.as_tritons(&services.metrics);
@@ -120,18 +127,24 @@ impl ModelLoader {
     /// # Errors
     /// As [`Self::new`].
     pub fn for_trial(settings: &Arc<Settings>) -> Result<Self, Error> {
-        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
-        Ok(Self { engine_processes: None, ..Self::of(settings, engines, ModelServices::new()) })
+        let engines = Engines::new(&settings.backend_config)?;
+        Ok(Self {
+            engine_processes: None,
+            library_isolation: None,
+            ..Self::of(settings, engines, ModelServices::new())
+        })
     }
 
     fn of(settings: &Arc<Settings>, engines: Engines, services: ModelServices) -> Self {
         let (host_gpus, run_watcher) = (HostGpus::new(settings), RunWatcher::default());
         let run_memory = Arc::new(RunMemory::new(process_memory::run_max(settings)));
+        let engines = engines.with_pytorch(settings.backend_config.pytorch.clone());
         Self {
             settings: Arc::clone(settings),
             engines: engines.with_run_memory(Arc::clone(&run_memory)),
             run_memory,
             host_gpus,
+            library_isolation: Some(LibraryIsolation::new(settings, &services)),
             services,
             run_watcher,
             trials: None,
@@ -179,7 +192,8 @@ impl ModelLoader {
     /// Whether any model finalizes now, which takes a limited time.
     pub fn is_finalizing(&self) -> bool {
         let is_hosted = self.engines.host().is_some_and(TritonHost::is_finalizing);
-        is_hosted || self.engines.python().is_some_and(|python| python.is_finalizing())
+        let is_isolated = self.library_isolation.as_ref().is_some_and(LibraryIsolation::is_finalizing);
+        is_hosted || is_isolated || self.engines.python().is_some_and(|python| python.is_finalizing())
     }
 
     /// Ends the backends that are shared libraries: no model is left, and the server ends.
@@ -356,15 +370,26 @@ impl ModelLoader {
     ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
         self.check_file(location, opened, version)?;
-        let completed = self.complete_config(location, opened, version)?;
-        let is_onnx_on_cpu = opened.draft.onnx_filename().is_some() && !completed.spec.is_on_gpu();
-        let is_tried = |trials: &&LoadTrials| is_onnx_on_cpu && trials.wants(!self.has_started.load(Ordering::SeqCst));
-        if let Some(trials) = self.trials.as_ref().filter(is_tried) {
+        let is_wanted = |trials: &&LoadTrials| trials.wants(!self.has_started.load(Ordering::SeqCst));
+        let trials = self.trials.as_ref().filter(is_wanted);
+        let is_framework = opened.draft.framework_filename().is_some();
+        // Before its configuration is completed: for that, too, a library reads the file.
+        if let Some(trials) = trials.filter(|_| is_framework) {
             trials.run(location.source, location.directory, version)?;
         }
+        let completed = self.complete_config(location, opened, version)?;
+        // Found before the trial, whose process has little time and memory for a compiler.
+        let is_native = opened.draft.pytorch_filename().is_some()
+            && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));
+        let may_be_tried = (opened.draft.onnx_filename().is_some() || is_native) && !completed.spec.is_on_gpu();
+        if let Some(trials) = trials.filter(|_| may_be_tried) {
+            trials.run(location.source, location.directory, version)?;
+        }
+        log_unused_accelerators(&completed.spec);
         match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
             (Err(why), Some(spec)) => {
                 log_cpu_fallback(&spec, &why);
+                log_unused_accelerators(&spec);
                 let completed = CompletedConfig { spec, gpu_engine: None, cpu_spec: None };
                 self.load_completed(location, opened, version, &completed, began)
             }
@@ -390,7 +415,9 @@ impl ModelLoader {
     /// Refuses a model file that does not fit into the memory before it is read. One that is not there is told later.
     fn check_file(&self, location: ModelLocation<'_>, opened: &OpenedConfig, version: u64) -> Result<(), Error> {
         let ModelLocation { source, directory } = location;
-        let Some(name) = opened.draft.onnx_filename().or_else(|| opened.draft.tree_filename()) else { return Ok(()) };
+        let draft = &opened.draft;
+        let name = draft.onnx_filename().or_else(|| draft.tree_filename()).or_else(|| draft.pytorch_filename());
+        let Some(name) = name else { return Ok(()) };
         let path = format!("{}/{name}", directory.version_path(version));
         let size = source.repository.open_file(&path).and_then(|file| file.metadata()).map_or(0, |known| known.len());
         process_memory::check_files(&directory.name, size, &self.settings)
@@ -406,13 +433,27 @@ struct CompletedConfig<'a> {
     cpu_spec: Option<Arc<ModelSpec>>,
 }
 
+/// Says which accelerators are for GPUs, where none of the instances is on one.
+fn log_unused_accelerators(spec: &ModelSpec) {
+    for accelerator in spec.optimization.gpu_accelerators.iter().filter(|_| !spec.is_on_gpu()) {
+        let (model, name) = (&spec.name, &accelerator.name);
+        log::info(&format!("'{model}': gpu_execution_accelerator '{name}' has no effect: no instance is on a GPU"));
+    }
+}
+
 fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
     log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
 }
 
 impl ModelLoader {
     fn completion(&self) -> ConfigCompletion<'_> {
-        ConfigCompletion { settings: &self.settings, python: self.engines.python(), host: self.engines.host() }
+        ConfigCompletion {
+            settings: &self.settings,
+            python: self.engines.python(),
+            host: self.engines.host(),
+            isolated: self.library_isolation.as_ref().map(|isolated| isolated as &dyn LibraryCompletion),
+            frameworks: self.engines.frameworks(),
+        }
     }
 
     /// Completes the configuration of a version and chooses the engine of its instances on GPUs.
@@ -476,13 +517,13 @@ impl ModelLoader {
         if (spec.python.is_some() || spec.library.is_some()) && !self.runs_python {
             return Ok(not_loaded(spec, version, run_limit));
         }
-        let processes = self.processes(spec)?;
+        let (processes, isolated_library) = self.processes(spec)?;
         let path = source.root.join(directory.version_path(version));
-        let backend = match gpu_engine {
-            Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
-            Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
-            Some(GpuEngine::Plan(_)) | None => Some(self.engines.choose(spec)?),
+        let backend = match isolated_library {
+            Some(isolated) => Some(isolated as &dyn Backend),
+            None => self.backend(spec, gpu_engine.as_ref())?,
         };
+        let mut used = backend;
         let (model, choice, hashed, files_size) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
@@ -494,38 +535,36 @@ impl ModelLoader {
                     warm_up::with_warm_up(Box::new(model), spec, &[], read)?
                 }
                 (_, Some(backend)) => {
-                    let isolate = |processes: &EngineProcesses| {
-                        processes.backend(&self.settings, (&self.engines, backend), spec, (source, &pinned))
+                    let load = |backend: &dyn Backend| {
+                        let isolated = self.isolated(processes, backend, (source, &pinned))?;
+                        let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
+                        load_engine(backend, spec, (&path, &pinned), &self.settings, read)
                     };
-                    let isolated = processes.map(isolate).transpose()?;
-                    let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
-                    load_engine(backend, spec, (&path, &pinned), &self.settings, read)?
+                    let (model, engine) = self.load_or_fall_back(backend, spec, &load)?;
+                    used = Some(engine);
+                    model
                 }
                 (_, None) => return Err(Error::internal("the model has no instances")),
             };
             pinned.check(source)?;
             let is_read_again = !pinned.is_opened() || processes.is_some();
             let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
-            if !spec.warm_ups.is_empty() {
-                // One instance is made and dropped, so that a failing warm-up fails the load before any worker starts.
-                let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
-                drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
-            }
+            try_warm_up(spec, &*model, threads)?;
             let bound_by = placement::bound_by(spec, &self.settings);
             let choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
             Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
-        let is_onnx = spec.backend == ONNX_BACKEND && spec.library.is_none();
-        let engine = is_onnx.then(|| EngineName::of(backend.filter(|_| !is_plan)));
-        let with = served_with(spec, engine.as_ref(), backend);
+        let engine = has_named_engine(spec).then(|| EngineName::of(used.filter(|_| !is_plan)));
+        let with = served_with(spec, engine.as_ref(), used);
         log_loaded(spec, version, &with, took, &choice);
         let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
         if let Some(EngineName { engine, version }) = &engine {
             decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
         }
-        decisions.extend(processes.map(|_| (ISOLATION, "process")));
+        let is_isolated = processes.is_some() || isolated_library.is_some();
+        decisions.extend(is_isolated.then_some((ISOLATION, "process")));
         let (configured, mut spec) = (Arc::clone(spec), spec.with_parameters(&decisions)?);
         if choice.runs_apart {
             spec.batching = None;
@@ -550,7 +589,7 @@ impl ModelLoader {
         if self.settings.cache.redis.is_none() || self.engine_processes.is_none() || is_hosted {
             return None;
         }
-        let backend_file = spec.python.as_ref().filter(|python| python.is_backend);
+        let backend_file = spec.python.as_ref().filter(|python| python.is_backend && !python.is_own());
         let backend_file =
             backend_file.map(|python| self.settings.backend_directory.join(&spec.backend).join(&python.file));
         let outside = backend_file.map(std::fs::File::open).transpose();
@@ -575,11 +614,73 @@ impl ModelLoader {
         }
     }
 
-    /// What starts the processes of a model that runs in such; none for others.
-    fn processes(&self, spec: &ModelSpec) -> Result<Option<&EngineProcesses>, Error> {
-        let is_isolated = isolation::is_isolated(spec, &self.settings)?;
-        Ok(self.engine_processes.as_ref().filter(|_| is_isolated))
+    /// Whether it is a PyTorch model that runs in processes of Python already.
+    fn runs_torch_in_python(&self, spec: &ModelSpec) -> Result<bool, Error> {
+        let is_pytorch = spec.backend == PYTORCH_BACKEND && spec.library.is_none() && spec.python.is_none();
+        Ok(is_pytorch && matches!(self.engines.pytorch(spec)?, PytorchEngine::Python(_)))
     }
+
+    /// The backend that runs a model in processes of its own; none where it runs in the server.
+    fn isolated(
+        &self,
+        processes: Option<&EngineProcesses>,
+        backend: &dyn Backend,
+        files: (&ModelSource, &PinnedFiles),
+    ) -> Result<Option<IsolatedBackend>, Error> {
+        processes.map(|processes| processes.backend(&self.settings, (&self.engines, backend), files)).transpose()
+    }
+
+    /// Loads a model with a backend, or with another that may run it where that refuses it. Returns which it was.
+    fn load_or_fall_back<'a>(
+        &'a self,
+        backend: &'a dyn Backend,
+        spec: &ModelSpec,
+        load: &LoadWith<'_>,
+    ) -> Result<(Box<dyn LoadedModel>, &'a dyn Backend), Error> {
+        let first = match load(backend) {
+            Ok(model) => return Ok((model, backend)),
+            Err(error) => error,
+        };
+        let Some(other) = self.engines.frameworks().fallback(spec, backend) else { return Err(first) };
+        let both = |second: Error| match second == first {
+            true => second,
+            false => Error::new(second.code(), format!("{second}; before: {first}")),
+        };
+        let model = load(other).map_err(both)?;
+        let (name, refused_by, other_name) = (&spec.name, backend.name(), other.name());
+        log::info(&format!("'{name}' is loaded with {other_name}, since {refused_by} does not run it: {first}"));
+        Ok((model, other))
+    }
+
+    /// What runs a model in the server; none where all its instances are those of a plan for a GPU.
+    fn backend<'b>(
+        &'b self,
+        spec: &ModelSpec,
+        gpu_engine: Option<&'b GpuEngine<'b>>,
+    ) -> Result<Option<&'b dyn Backend>, Error> {
+        Ok(match gpu_engine {
+            Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
+            Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
+            Some(GpuEngine::Plan(_)) | None => Some(self.engines.choose(spec)?),
+        })
+    }
+
+    /// What starts the processes of a model that runs in such, one of an engine or of a library; none for others.
+    fn processes(&self, spec: &ModelSpec) -> Result<(Option<&EngineProcesses>, Option<&IsolatedLibraries>), Error> {
+        let is_isolated = isolation::is_isolated(spec, &self.settings)? && !self.runs_torch_in_python(spec)?;
+        let library = self.library_isolation.as_ref().map(|isolated| isolated.of(spec)).transpose()?;
+        Ok((self.engine_processes.as_ref().filter(|_| is_isolated), library.flatten()))
+    }
+}
+
+/// Makes an instance of a model with a warm-up and drops it, so that a failing warm-up fails the load before any worker
+/// starts.
+fn try_warm_up(spec: &ModelSpec, model: &dyn LoadedModel, threads: &Threads) -> Result<(), Error> {
+    if spec.warm_ups.is_empty() {
+        return Ok(());
+    }
+    let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+    model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu))).map(drop)
 }
 
 /// A Python model of which only the configuration is asked for.
@@ -596,6 +697,15 @@ fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) 
         registration: None,
         run_limit,
     }
+}
+
+/// Loads a model with a backend.
+type LoadWith<'a> = dyn Fn(&dyn Backend) -> Result<Box<dyn LoadedModel>, Error> + 'a;
+
+/// Whether log, configuration and metrics tell the engine of a model.
+fn has_named_engine(spec: &ModelSpec) -> bool {
+    let is_of_engine = isolation::ENGINE_BACKENDS.contains(&spec.backend.as_str());
+    is_of_engine && spec.library.is_none() && spec.python.is_none()
 }
 
 /// What runs a version, for the log: a library by its file, an engine of ONNX models with its version, or a backend.
@@ -664,6 +774,7 @@ mod tests {
             has_started: AtomicBool::new(false),
             runs_python: true,
             engine_processes: None,
+            library_isolation: None,
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

@@ -16,7 +16,7 @@ use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
-use crate::model::platform::is_tree_filename;
+use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND, backend_of_file};
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
 use crate::settings::{Settings, StoreUrl};
 
@@ -87,6 +87,13 @@ impl ModelSource {
         let repository =
             RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
         let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
+        if listing.is_saved_model() {
+            // A model that is a directory lies in the one around it, as a file does.
+            let model = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
+            let root = model.parent().unwrap_or(Path::new("/")).to_path_buf();
+            let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
+            return Ok(Self { repository, root, kind: SourceKind::File(model.clone(), model), store: None });
+        }
         if let Some(only) = lone_model(path, &listing, settings) {
             return Self::open(&only, settings);
         }
@@ -376,16 +383,21 @@ fn file_model(
     let (Some(stem), Some(filename)) = (stem, filename) else {
         return Err(Error::invalid(format!("the name of '{}' is not UTF-8", given.display())));
     };
-    let is_onnx = given.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
-    if !is_onnx && !is_tree_filename(&filename) {
+    let is_saved_model = repository.is_directory(&filename);
+    let Some(backend) = (if is_saved_model { Some(TENSORFLOW_BACKEND) } else { backend_of_file(&filename) }) else {
         return Err(Error::invalid(format!(
-            "the name of '{}' does not end in .onnx or as tree models do (.json, .ubj, .bst, .model, .txt, .tl): give such a \
-             file or a directory",
+            "the name of '{}' does not end in .onnx, .xml (OpenVINO), .tflite, .pt or as tree models do (.json, .ubj, .bst, \
+             .model, .txt, .tl): give such a file or a directory",
             given.display()
         )));
-    }
-    let name = settings.model_name.clone().unwrap_or(stem);
-    ModelDirectory::of_file(name, &filename, repository.stamp(&filename))
+    };
+    // TorchScript keeps neither datatypes nor shapes.
+    let config =
+        repository.read(Notation::Text.filename(), CONFIG_SIZE_MAX).ok().filter(|_| backend == PYTORCH_BACKEND);
+    let config = config.and_then(|config| String::from_utf8(config).ok());
+    let named = config.as_ref().and_then(|config| configured_name(Notation::Text, config.as_bytes()).ok().flatten());
+    let name = settings.model_name.clone().or(named).unwrap_or(stem);
+    ModelDirectory::of_file(name, backend, (&filename, repository.stamp(&filename)), config.as_deref())
 }
 
 fn directory_model(

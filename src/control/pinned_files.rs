@@ -13,6 +13,7 @@ use crate::backend::{Backend, LoadedModel};
 use crate::control::beneath::RepositoryRoot;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
+use crate::limits::MODEL_SIZE_MAX;
 use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
 use crate::model::onnx::external_data::external_files;
@@ -47,8 +48,11 @@ impl PinnedFiles {
             let stamp = source.repository.stamp(&path);
             return Ok(Self { stamps: vec![(path, stamp)], ..Self::none() });
         }
-        if let Some(name) = draft.tree_filename() {
-            return Self::of_trees(source, &format!("{directory}/{name}"));
+        if let Some(name) = draft.tree_filename().or_else(|| draft.pytorch_filename()) {
+            return Self::of_one(source, &format!("{directory}/{name}"));
+        }
+        if let Some(name) = draft.framework_filename() {
+            return Self::of_framework(source, &format!("{directory}/{name}"));
         }
         let Some(name) = draft.onnx_filename() else { return Ok(Self::none()) };
         let path = format!("{directory}/{name}");
@@ -58,21 +62,7 @@ impl PinnedFiles {
         file.read_to_end(&mut bytes).and_then(|_| file.rewind()).map_err(cannot_read)?;
         let mut stamps = vec![(path.clone(), source.repository.stamp(&path))];
         let mut files_size = bytes.len() as u64;
-        let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
-        for place in external_files(&bytes)? {
-            let refused = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
-            // ONNX: a location is relative to the model file's directory and has no "..".
-            if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-                return Err(refused("which does not lie beside it or below"));
-            }
-            let place = format!("{beside}/{place}");
-            let opened = source.repository.open_file(&place).and_then(|file| file.metadata());
-            let known =
-                opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
-            files_size = files_size.saturating_add(known.len());
-            let stamp = source.repository.stamp(&place);
-            stamps.push((place, stamp));
-        }
+        files_size = files_size.saturating_add(stamp_external(source, &path, &bytes, &mut stamps)?);
         let file = match unwrap_outputs(&bytes) {
             Some(unwrapped) => in_memory(&unwrapped.bytes).map_err(cannot_read)?,
             None => file,
@@ -81,12 +71,32 @@ impl PinnedFiles {
         Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, files_size, stamps })
     }
 
-    /// Of a tree model, which is one file.
-    fn of_trees(source: &ModelSource, path: &str) -> Result<Self, Error> {
+    /// Of a model that is one file and is not looked into.
+    fn of_one(source: &ModelSource, path: &str) -> Result<Self, Error> {
         let opened = source.repository.open_file(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (files_size, file) = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
         let stamps = vec![(path.to_owned(), source.repository.stamp(path))];
-        Ok(Self { file: Some(file), depends_on_values: false, files_size, stamps })
+        Ok(Self { file: Some(file), depends_on_values: true, files_size, stamps })
+    }
+
+    /// Of a model of OpenVINO's or TensorFlow's, whose library opens it by its path: a file with its weights beside it, or
+    /// a directory with everything in it.
+    fn of_framework(source: &ModelSource, path: &str) -> Result<Self, Error> {
+        let (mut stamps, mut files_size) = (Vec::new(), 0_u64);
+        if source.repository.is_directory(path) {
+            files_size = stamp_directory(source, path, DIRECTORY_LEVELS_MAX, &mut stamps)?;
+        } else {
+            let weights = path.strip_suffix(".xml").map(|stem| format!("{stem}.bin"));
+            let weights = weights.filter(|weights| source.repository.stamp(weights) != 0);
+            for path in std::iter::once(path.to_owned()).chain(weights) {
+                files_size = files_size.saturating_add(stamp_file(source, path, &mut stamps)?);
+            }
+        }
+        if path.to_ascii_lowercase().ends_with(".onnx") {
+            let bytes = source.read(path, MODEL_SIZE_MAX)?;
+            files_size = files_size.saturating_add(stamp_external(source, path, &bytes, &mut stamps)?);
+        }
+        Ok(Self { files_size, stamps, ..Self::none() })
     }
 
     /// Of a model without a file, or with files of its own.
@@ -152,6 +162,64 @@ impl PinnedFiles {
             None => backend.load(spec, path),
         }
     }
+}
+
+/// Levels of directories in a model that is one; a SavedModel has one, and in `assets` what its author put there.
+const DIRECTORY_LEVELS_MAX: usize = 8;
+
+/// Opens a file, so that it is known to be beneath the repository, and stamps it. Returns its size.
+fn stamp_file(source: &ModelSource, path: String, stamps: &mut Vec<(String, u64)>) -> Result<u64, Error> {
+    let opened = source.repository.open_file(&path).and_then(|file| file.metadata());
+    let known = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
+    let stamp = source.repository.stamp(&path);
+    stamps.push((path, stamp));
+    Ok(known.len())
+}
+
+fn stamp_directory(
+    source: &ModelSource,
+    path: &str,
+    levels: usize,
+    stamps: &mut Vec<(String, u64)>,
+) -> Result<u64, Error> {
+    let refuse = |why: &str| Error::invalid(format!("cannot read '{path}': {why}"));
+    let entries = source.repository.list_beneath(path).map_err(|error| refuse(&error.to_string()))?;
+    let mut size = 0_u64;
+    for entry in entries {
+        let path = format!("{path}/{}", entry.name);
+        size = size.saturating_add(match (entry.is_directory, levels.checked_sub(1)) {
+            (false, _) => stamp_file(source, path, stamps)?,
+            (true, Some(levels)) => stamp_directory(source, &path, levels, stamps)?,
+            (true, None) => return Err(refuse("its directories are too deep")),
+        });
+    }
+    Ok(size)
+}
+
+/// Opens and stamps the files that an ONNX file keeps tensors in. Returns their size.
+fn stamp_external(
+    source: &ModelSource,
+    path: &str,
+    bytes: &[u8],
+    stamps: &mut Vec<(String, u64)>,
+) -> Result<u64, Error> {
+    let mut size = 0_u64;
+    let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
+    for place in external_files(bytes)? {
+        let refused = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
+        // ONNX: a location is relative to the model file's directory and has no "..".
+        if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(refused("which does not lie beside it or below"));
+        }
+        let place = format!("{beside}/{place}");
+        let opened = source.repository.open_file(&place).and_then(|file| file.metadata());
+        let known =
+            opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
+        size = size.saturating_add(known.len());
+        let stamp = source.repository.stamp(&place);
+        stamps.push((place, stamp));
+    }
+    Ok(size)
 }
 
 /// A file without a name that has these bytes.

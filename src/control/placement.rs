@@ -14,7 +14,7 @@ use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
 use crate::control::internal_sink::InternalSink;
 use crate::error::{Code, Error};
 use crate::limits::{HEAVY_RUN_MIN, INLINE_LONGEST_MAX, INLINE_RUN_MAX};
-use crate::model::platform::ONNX_BACKEND;
+use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::runtime::clock;
 use crate::settings::Settings;
@@ -113,8 +113,9 @@ pub fn choose(
     depends_on_values: bool,
 ) -> Result<PlacementChoice, Error> {
     let decided = decide(spec, loaded, bound_by)?;
-    let is_tried =
-        spec.backend == ONNX_BACKEND && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none();
+    // Not those of TensorFlow, which may keep what they were given.
+    let is_engine = [ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str());
+    let is_tried = is_engine && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none();
     let decided = match decided {
         Some(choice) if !is_tried => return Ok(choice),
         decided => decided,

@@ -255,7 +255,6 @@ pub fn server_context(
                 Io::Glommio => IoPath::Glommio,
                 Io::Ring => IoPath::Ring,
             },
-            spin: settings.spin,
             exit_timeout: settings.exit_timeout,
         },
         memory: Arc::new(memory(settings, shards)),

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use crate::backend::gateway::Gateway;
 use crate::backend::python::archive::{self, Archives};
 use crate::backend::python::message::LogLevel;
-use crate::backend::python::{PythonBackend, PythonCompletion, PythonOptions};
+use crate::backend::python::{PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
 use crate::control::config_completion::{PythonDraft, PythonEngine};
 use crate::control::model_services::ModelServices;
 use crate::control::process_memory;
@@ -19,8 +19,13 @@ use crate::settings::Settings;
 
 /// The engine of Python models, as the flags say.
 pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
+    PythonBackend::new(options(settings, services))
+}
+
+/// What processes of models are given.
+pub fn options(settings: &Settings, services: &ModelServices) -> PythonOptions {
     let config = &settings.backend_config.python;
-    PythonBackend::new(PythonOptions {
+    PythonOptions {
         variables,
         interpreter: config.interpreter.clone(),
         archives: Archives::new(std::env::temp_dir()),
@@ -30,11 +35,15 @@ pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
         is_verbose: settings.log.verbose > 0,
         clock: clock::now,
         region_size: config.region_size.unwrap_or(PYTHON_REGION_SIZE) as u64,
-        region_size_max: process_memory::python_region_max(settings) as u64,
+        region_limit: RegionLimit {
+            size_max: process_memory::python_region_max(settings) as u64,
+            flag: "--python-memory-bytes-max",
+            process: "a Python process",
+        },
         backend_directory: settings.backend_directory.clone(),
         exit_timeout: settings.exit_timeout,
         finalizing: AtomicUsize::new(0),
-    })
+    }
 }
 
 /// Removes what servers that were killed left behind, when a server starts.

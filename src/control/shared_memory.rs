@@ -3,6 +3,7 @@
 //! registration and accessed by `pread` and `pwrite`. It is never mapped: when a client truncates the file, a read fails,
 //! while access to a mapping would end this process with SIGBUS (`docs/decisions/0011-shared-memory-by-copies.md`).
 
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,17 +14,19 @@ use rustix::io::Errno;
 use rustix::io::{pread, pwrite, retry_on_intr};
 
 use crate::backend::gpu::driver::DriverError;
-use crate::backend::gpu::{Gpus, SharedContexts, SharedMemory};
+use crate::backend::gpu::{DeviceTensors, Gpu, Gpus, SharedContexts, SharedMemory, TensorLease};
 use crate::control::spawn::spawn;
 use crate::error::Error;
 use crate::log;
 use crate::protocol::shared_memory::{
     MemoryError, Region, RegionDescription, RegionMemory, RegionOrder, RegionPlace, RegionRegistration, RegionRegistry,
-    key_name, without_gpus,
+    RegionSlice, key_name, without_gpus,
 };
 use crate::settings::Settings;
 use crate::shard::ServerContext;
-use crate::shard::shared_memory::{CopyRequest, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient};
+use crate::shard::shared_memory::{
+    CopyRequest, FetchedInput, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient,
+};
 
 /// The directory of POSIX shared memory on Linux (`shm_open`).
 const DIRECTORY: &str = "/dev/shm";
@@ -158,6 +161,10 @@ impl CudaMemory {
 }
 
 impl RegionMemory for CudaMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         let (memory, offset) = self.opened(offset)?;
         memory.read(offset, out).map_err(|error| MemoryError::Other(error.into()))
@@ -181,10 +188,42 @@ impl Drop for CudaMemory {
 /// Makes one copy from or to a GPU, on the copy thread.
 fn copy(copy: CopyRequest) {
     match copy {
-        CopyRequest::Read(slice, reply) => reply.send(slice.read()),
+        CopyRequest::Lease(gpu, size, reply) => reply.send(Ok(lease(&gpu, size))),
+        CopyRequest::Read(slice, None, reply) => reply.send(slice.read().map(FetchedInput::Host)),
+        CopyRequest::Read(slice, Some(gpu), reply) => reply.send(read_to(&slice, &gpu)),
+        CopyRequest::WriteFrom(slice, tensors, index, reply) => reply.send(write_from(&slice, &tensors, index)),
         CopyRequest::Write(slice, bytes, reply) => reply.send(slice.write(&bytes)),
         CopyRequest::End(memory) => drop(memory),
     }
+}
+
+/// Memory for a tensor in the models' context of a device; none where there is no room, or no such context yet.
+fn lease(gpu: &Gpu, size: usize) -> Option<TensorLease> {
+    TensorLease::new(&gpu.opened()?, size).ok()
+}
+
+/// Copies an input to where models take it on the device; over the host where there is no room for it.
+fn read_to(slice: &RegionSlice, gpu: &Gpu) -> Result<FetchedInput, Error> {
+    let Some(lease) = lease(gpu, slice.size()) else { return slice.read().map(FetchedInput::Host) };
+    slice.copy_by(|memory, offset| {
+        let (memory, offset) = cuda_memory(memory)?.opened(offset)?;
+        memory.read_to(offset, &lease).map_err(|error| MemoryError::Other(error.into()))
+    })?;
+    Ok(FetchedInput::Device(lease))
+}
+
+/// Copies an output from where a model left it on the device.
+fn write_from(slice: &RegionSlice, tensors: &DeviceTensors, index: usize) -> Result<(), Error> {
+    let lease = tensors.output(index).filter(|lease| lease.is_written() && lease.size() <= slice.size());
+    let lease = lease.ok_or_else(|| Error::internal("an output is not where it was to be written"))?;
+    slice.copy_by(|memory, offset| {
+        let (memory, offset) = cuda_memory(memory)?.opened(offset)?;
+        memory.write_from(offset, lease).map_err(|error| MemoryError::Other(error.into()))
+    })
+}
+
+fn cuda_memory(memory: &dyn Any) -> Result<&CudaMemory, MemoryError> {
+    memory.downcast_ref().ok_or_else(|| MemoryError::Other(Error::internal("it is not in a GPU's memory")))
 }
 
 /// A region in system memory: a part of a file.
@@ -230,6 +269,10 @@ impl SystemMemory {
 }
 
 impl RegionMemory for SystemMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         let mut done = 0;
         while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -407,6 +450,40 @@ mod tests {
         let (mut owner, _copies) = self::owner(Gpus::absent("none"));
         let want = "failed to register CUDA shared memory region: 'g', GPUs not supported";
         assert_eq!(owner.register(&cuda("g", handle, 0, 64)).unwrap_err(), Error::invalid(want));
+    }
+
+    #[test]
+    fn tensors_stay_on_the_device_where_models_have_a_context_and_room() {
+        let fake = Fake::new(1);
+        let gpus = fake.gpus(1_000, 1_000);
+        let (mut owner, _copies) = owner(gpus.clone());
+        let handle = fake.share(&[7; 64]);
+        owner.register(&cuda("g", handle, 0, 64)).unwrap();
+        let gpu = gpus.find(0).unwrap();
+        let slice = |offset, size| owner.registry.regions().find("g", offset, size).unwrap();
+        let on_host =
+            |slice: &RegionSlice| matches!(read_to(slice, gpu), Ok(FetchedInput::Host(bytes)) if bytes[..] == [7; 8]);
+        assert!(on_host(&slice(4, 8)) && lease(gpu, 8).is_none(), "no model is there");
+        let opened = gpu.open().unwrap();
+        let Ok(FetchedInput::Device(input)) = read_to(&slice(4, 8), gpu) else { panic!("there is room") };
+        let mut bytes = [0; 8];
+        opened.context().download(input.pointer(), &mut bytes).unwrap();
+        assert_eq!((bytes, input.size()), ([7; 8], 8));
+        let output = lease(gpu, 4).unwrap();
+        opened.context().upload(&[1, 2, 3, 4], output.pointer()).unwrap();
+        let tensors = DeviceTensors { inputs: Vec::new(), outputs: vec![(2, output)] };
+        let error = write_from(&slice(0, 64), &tensors, 2).unwrap_err();
+        assert_eq!(error.text(), "an output is not where it was to be written");
+        tensors.outputs[0].1.set_written();
+        assert!(write_from(&slice(0, 64), &tensors, 1).is_err() && write_from(&slice(0, 3), &tensors, 2).is_err());
+        assert_eq!(write_from(&slice(10, 4), &tensors, 2), Ok(()));
+        assert_eq!(fake.shared(&handle)[9..15], [7, 1, 2, 3, 4, 7]);
+        fake.fail_next("copy_across", GpuFault::Sticky);
+        let error = read_to(&slice(4, 8), gpu).err().unwrap();
+        assert!(error.text().starts_with("shared memory region 'g': the GPU failed: CUDA_ERROR"), "{error}");
+        assert!(!opened.is_broken(), "it was work of the clients' context");
+        let taken: Vec<_> = std::iter::from_fn(|| lease(gpu, 256)).collect();
+        assert!(!taken.is_empty() && gpu.account().used() <= 1_000);
     }
 
     #[test]

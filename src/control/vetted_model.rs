@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::gpu::GpuInstanceFigures;
+use crate::backend::gpu::{Gpu, GpuInstanceFigures};
 use crate::backend::{Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 
@@ -41,6 +41,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.model.gpu_figures()
+    }
+
+    fn tensor_device(&self) -> Option<&Arc<Gpu>> {
+        self.model.tensor_device()
     }
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {

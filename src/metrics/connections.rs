@@ -19,6 +19,17 @@ pub enum ClientTimer {
     Write,
 }
 
+/// What one shard counts of connections of clients: those of metrics and of the admin socket are none.
+#[derive(Debug, Default)]
+pub struct ClientCells {
+    /// Those that it has served.
+    pub opened: Counter,
+    /// Those of them that ended.
+    pub closed: Counter,
+    /// Those that it accepted and handed over to another shard, which had less to do.
+    pub handed_over: Counter,
+}
+
 impl ClientTimer {
     /// In the order of `/metrics`.
     pub const ALL: [Self; 5] = [Self::Body, Self::Head, Self::Idle, Self::KeepAlive, Self::Write];
@@ -55,6 +66,8 @@ pub(super) fn encode(out: &mut String, shards: &[&ShardCells]) {
     let open = opened.saturating_sub(sum(|cells| &cells.connections_closed));
     single("deuteron_connections_open", "gauge", "Connections that are open", open);
     single("deuteron_connections_total", "counter", "Connections accepted", opened);
+    let help = "Connections that were handed over to another shard than the one that accepted them";
+    single("deuteron_connections_handed_over_total", "counter", help, sum(|cells| &cells.clients.handed_over));
     let refused = sum(|cells| &cells.connections_refused);
     single("deuteron_connections_refused_total", "counter", "Connections closed because there were too many", refused);
     let name = "deuteron_connections_refused_by_address_total";
@@ -66,6 +79,12 @@ pub(super) fn encode(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_connections_reserved_total", "counter", help, sum(|cells| &cells.connections_reserved));
     let timeouts = ClientTimer::ALL.into_iter().map(of_timer).sum();
     single("deuteron_timeouts_total", "counter", "Connections, requests and answers ended by a timer", timeouts);
+    let name = "deuteron_shard_connections_open";
+    head(out, name, "gauge", "Open connections of clients, by the shard that serves them");
+    for (index, cells) in shards.iter().enumerate() {
+        let open = cells.clients.opened.get().saturating_sub(cells.clients.closed.get());
+        let _ = writeln!(out, "{name}{{shard=\"{index}\"}} {open}");
+    }
     let name = "deuteron_timeouts_by_timer_total";
     head(out, name, "counter", "Connections, requests and answers ended by a timer, by which");
     for timer in ClientTimer::ALL {

@@ -2,7 +2,7 @@
 
 use crate::metrics::{
     FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
-    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, stores, tls,
+    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, row_costs, stores, tls,
 };
 use crate::pressure::MemoryBoard;
 
@@ -19,7 +19,7 @@ pub fn own_names() -> Vec<String> {
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
-    let others = others.chain(keys::names()).chain(stores::names());
+    let others = others.chain(keys::names()).chain(row_costs::names()).chain(stores::names());
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
@@ -41,8 +41,8 @@ mod tests {
     use crate::metrics::gpus::Gauge;
     use crate::metrics::{
         GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PortExpiry,
-        ReloadCells, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys, encode_latencies, encode_redis,
-        encode_stores,
+        ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys,
+        encode_latencies, encode_redis, encode_stores,
     };
 
     fn one() -> Gauge {
@@ -66,6 +66,7 @@ mod tests {
             instances: vec![("m_0_0", 0)],
             releases: vec![("full", 0)],
             placement: "worker",
+            row_costs: Some(RowCostFigures { chosen: 1, costs: vec![(1, Duration::ZERO)] }),
             sequences: Some(SequenceFigures { ends: vec![("end", 0)], ..SequenceFigures::default() }),
             gpu: Some(GpuFigures::default()),
             ..ModelFigures::default()

@@ -157,6 +157,7 @@ mod tests {
             wakes: 0,
             restarts: 0,
             late: 0,
+            row_costs: None,
             sequences: None,
             gpu: None,
         };

@@ -14,8 +14,10 @@ pub mod parameters;
 pub mod parse;
 pub mod platform;
 pub mod repository;
+pub mod signature;
 pub mod spec;
 pub mod store;
+pub mod tensorflow;
 pub mod trees;
 
 pub use identity::ModelIdentity;

@@ -6,6 +6,27 @@ pub const ONNX_BACKEND: &str = "onnxruntime";
 /// The platform of ONNX models.
 pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 
+/// The backend of TensorFlow models, SavedModels and frozen graphs.
+pub const TENSORFLOW_BACKEND: &str = "tensorflow";
+
+/// The platforms of TensorFlow models.
+pub const SAVEDMODEL_PLATFORM: &str = "tensorflow_savedmodel";
+
+/// The platform of frozen graphs.
+pub const GRAPHDEF_PLATFORM: &str = "tensorflow_graphdef";
+
+/// The directory of a SavedModel if the configuration names none.
+pub const SAVEDMODEL_FILENAME: &str = "model.savedmodel";
+
+/// The file of a frozen graph if the configuration names none.
+pub const GRAPHDEF_FILENAME: &str = "model.graphdef";
+
+/// The backend of OpenVINO's models.
+pub const OPENVINO_BACKEND: &str = "openvino";
+
+/// The file of an OpenVINO model if the configuration names none.
+pub const OPENVINO_FILENAME: &str = "model.xml";
+
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
 
@@ -36,6 +57,52 @@ pub fn is_tree_filename(name: &str) -> bool {
     ["bst", "json", "model", "tl", "txt", "ubj"].iter().any(|known| end.eq_ignore_ascii_case(known))
 }
 
+/// The backend of Caffe2 models, which an old PyTorch in Python runs.
+pub const CAFFE2_BACKEND: &str = "caffe2";
+
+/// The platform of Caffe2 models.
+pub const CAFFE2_PLATFORM: &str = "caffe2_netdef";
+
+/// The file name of a Caffe2 model if the configuration names none; beside it is one with `init_` before the name.
+pub const CAFFE2_FILENAME: &str = "model.netdef";
+
+/// The backend of PyTorch models.
+pub const PYTORCH_BACKEND: &str = "pytorch";
+
+/// The platform of PyTorch models in TorchScript.
+pub const PYTORCH_PLATFORM: &str = "pytorch_libtorch";
+
+/// The platform of PyTorch models that are compiled ahead of time.
+pub const TORCH_AOTI_PLATFORM: &str = "torch_aoti";
+
+/// The file name of a PyTorch model in TorchScript if the configuration names none.
+pub const PYTORCH_FILENAME: &str = "model.pt";
+
+/// Whether a file's name ends as those of TorchScript do.
+pub fn is_pytorch_filename(name: &str) -> bool {
+    backend_of_file(name) == Some(PYTORCH_BACKEND)
+}
+
+/// The file name of a PyTorch model that is compiled ahead of time if the configuration names none.
+pub const TORCH_AOTI_FILENAME: &str = "model.pt2";
+
+/// The backends of other frameworks, whose libraries are looked for on the machine. A library of Triton's of the same name
+/// beneath `--backend-directory` goes before them: whoever put it there wants it.
+pub const FRAMEWORK_BACKENDS: [&str; 4] = [CAFFE2_BACKEND, OPENVINO_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND];
+
+/// The backend of a model that is one file, by the end of its name; none where that says nothing.
+pub fn backend_of_file(name: &str) -> Option<&'static str> {
+    let end = name.rsplit_once('.').map_or("", |(_, end)| end);
+    let ends_as = |known: &str| end.eq_ignore_ascii_case(known);
+    match () {
+        () if is_tree_filename(name) => Some(FIL_BACKEND),
+        () if ends_as("tflite") || ends_as("xml") => Some(OPENVINO_BACKEND),
+        () if ends_as("pt") => Some(PYTORCH_BACKEND),
+        () if ends_as("onnx") => Some(ONNX_BACKEND),
+        () => None,
+    }
+}
+
 /// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 
@@ -46,16 +113,18 @@ pub const PYTHON_BACKEND: &str = "python";
 /// that asks for one.
 pub const PYTHON_FILENAME: &str = "model.py";
 
-/// The platforms of Triton's documentation of the model configuration, with their backends.
-const PLATFORMS: [(&str, &str); 8] = [
-    ("caffe2_netdef", "caffe2"),
+/// The platforms of Triton's documentation of the model configuration, with their backends. `openvino` is none there, but
+/// people write it.
+const PLATFORMS: [(&str, &str); 9] = [
+    (CAFFE2_PLATFORM, CAFFE2_BACKEND),
     ("custom", "custom"),
     (ONNX_PLATFORM, ONNX_BACKEND),
-    ("pytorch_libtorch", "pytorch"),
-    ("tensorflow_graphdef", "tensorflow"),
-    ("tensorflow_savedmodel", "tensorflow"),
+    (OPENVINO_BACKEND, OPENVINO_BACKEND),
+    (PYTORCH_PLATFORM, PYTORCH_BACKEND),
+    (GRAPHDEF_PLATFORM, TENSORFLOW_BACKEND),
+    (SAVEDMODEL_PLATFORM, TENSORFLOW_BACKEND),
     ("tensorrt_plan", "tensorrt"),
-    ("torch_aoti", "torch_aoti"),
+    (TORCH_AOTI_PLATFORM, PYTORCH_BACKEND),
 ];
 
 /// The platform of an ensemble; it has no backend.

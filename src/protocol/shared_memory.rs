@@ -4,6 +4,7 @@
 //! (`shared_memory_manager.cc`). Bounded by [`SHARED_MEMORY_REGIONS_MAX`], and by `--client-shm-bytes-max` for the
 //! inputs of one request.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -29,6 +30,9 @@ pub trait RegionMemory: Debug + Send + Sync {
     ///
     /// Any [`MemoryError`] if not all bytes can be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError>;
+
+    /// Itself, for who knows more ways to copy.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// Why bytes of a region could not be read or written.
@@ -261,6 +265,23 @@ impl RegionSlice {
     /// Which device the memory belongs to.
     pub fn kind(&self) -> RegionKind {
         self.region.description.kind()
+    }
+
+    /// The device of the memory, if it is in that of a GPU.
+    pub fn device(&self) -> Option<u64> {
+        match self.region.description.place {
+            RegionPlace::System { .. } => None,
+            RegionPlace::Cuda { device } => Some(device),
+        }
+    }
+
+    /// Copies by another way than the bytes of the host: `copy` is given the memory and where the slice begins.
+    ///
+    /// # Errors
+    ///
+    /// The error of the copy, with the region's name.
+    pub fn copy_by(&self, copy: impl FnOnce(&dyn Any, u64) -> Result<(), MemoryError>) -> Result<(), Error> {
+        copy(self.region.memory.as_any(), self.offset).map_err(|error| self.access_error(error))
     }
 
     /// Copies the bytes out. Blocks on the GPU if the region is there.

@@ -75,6 +75,10 @@ pub(crate) fn regions() -> RegionRegistry {
 pub(crate) struct Sevens;
 
 impl RegionMemory for Sevens {
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+
     fn read(&self, _offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         out.fill(7);
         Ok(())

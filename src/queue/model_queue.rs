@@ -27,7 +27,7 @@ use std::sync::{Arc, PoisonError};
 use crate::backend::Responder;
 use crate::error::Error;
 use crate::limits::IN_FLIGHT_MAX;
-use crate::metrics::BatchCells;
+use crate::metrics::{BatchCells, RowCostFigures};
 use crate::policy::AdmissionRule;
 use crate::queue::model_queue::admission_control::{AdmissionControl, RequestDue};
 use crate::queue::model_queue::batcher::Batcher;
@@ -177,6 +177,11 @@ impl ModelQueue {
     /// Requests that were refused because they would have been late.
     pub fn late(&self) -> usize {
         self.admission.late()
+    }
+
+    /// What its rows cost by size of batch, where that decides the size and is known.
+    pub fn row_costs(&self) -> Option<RowCostFigures> {
+        self.counters.row_costs.read(self.policy.rows_max)
     }
 
     /// The batches that ran.

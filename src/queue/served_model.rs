@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
+
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel};
 use crate::error::Error;
@@ -31,8 +33,8 @@ pub struct ServedModel {
     pub loaded: Arc<dyn LoadedModel>,
     /// Where its instances run.
     pub placement: Placement,
-    /// Its counters, one set per shard.
-    pub cells: Box<[ModelCells]>,
+    /// Its counters, one set per shard: on lines of the cache that no other shard writes.
+    pub cells: Box<[CachePadded<ModelCells>]>,
     /// The shortest run of one row during warm-up, where it was measured.
     run: Option<Duration>,
     /// Instances that were lost and could not be recreated yet.
@@ -54,6 +56,9 @@ pub enum Placement {
     Ensemble(Arc<[Arc<Semaphore>]>),
 }
 
+/// The parameter of the configuration that clients see which says how many rows a batch has at most, where that was learned.
+const ROWS_CHOSEN_PARAMETER: &str = "batch_rows_chosen";
+
 impl ServedModel {
     /// A model version for so many shards; ready at once.
     pub fn new(
@@ -67,7 +72,7 @@ impl ServedModel {
             Placement::Inline | Placement::Ensemble(_) => batch_sizes(spec.rows_max),
             Placement::Worker(_) => 0,
         };
-        let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
+        let cells = (0..shards).map(|_| CachePadded::new(ModelCells::new(sizes))).collect();
         Self {
             spec,
             version,
@@ -95,7 +100,9 @@ impl ServedModel {
     pub fn with_latencies(self, options: &LatencyOptions) -> Self {
         let bounds = self.spec.first_response_bounds.as_deref().unwrap_or(&FIRST_RESPONSE_BOUNDS);
         let bounds = self.spec.is_decoupled.then_some(bounds);
-        let cells = self.cells.into_iter().map(|cells| cells.with_latencies(options, bounds)).collect();
+        let with =
+            |cells: CachePadded<ModelCells>| CachePadded::new(cells.into_inner().with_latencies(options, bounds));
+        let cells = self.cells.into_iter().map(with).collect();
         Self { cells, ..self }
     }
 
@@ -120,7 +127,7 @@ impl ServedModel {
 
     /// When it last answered with outputs, in milliseconds since the Unix epoch; 0 if never.
     pub fn answered_at(&self) -> u64 {
-        self.cells.iter().map(ModelCells::last_inference).max().unwrap_or(0)
+        self.cells.iter().map(|cells| cells.last_inference()).max().unwrap_or(0)
     }
 
     /// Whether sequences of it are not over.
@@ -180,7 +187,7 @@ impl ServedModel {
             Placement::Worker(model_queue) => Some(model_queue),
         };
         let parkings = model_queue.map_or(&[][..], |model_queue| model_queue.parkings());
-        let inline: u64 = self.cells.iter().map(ModelCells::executions).sum();
+        let inline: u64 = self.cells.iter().map(|cells| cells.executions()).sum();
         let releases = ReleaseReason::ALL.iter().map(|reason| {
             let by_workers = model_queue.map_or(0, |model_queue| model_queue.released(*reason) as u64);
             (reason.as_str(), by_workers + if *reason == ReleaseReason::Idle { inline } else { 0 })
@@ -192,7 +199,7 @@ impl ServedModel {
             labels: &self.spec.metric_labels,
             is_cached: self.spec.is_cached,
             hides_durations: false,
-            cells: self.cells.iter().collect(),
+            cells: self.cells.iter().map(|cells| &**cells).collect(),
             workers: model_queue.map(|model_queue| model_queue.batches()),
             releases: releases.collect(),
             pending: model_queue.map_or(0, |model_queue| model_queue.waiting() as u64),
@@ -208,9 +215,22 @@ impl ServedModel {
             wakes: model_queue.map_or(0, |model_queue| model_queue.wakes() as u64),
             restarts: model_queue.map_or(0, |model_queue| model_queue.restarts() as u64),
             late: model_queue.map_or(0, |model_queue| model_queue.late() as u64),
+            row_costs: model_queue.and_then(|model_queue| model_queue.row_costs()),
             sequences: model_queue.and_then(|model_queue| model_queue.sequences()).map(sequence_figures),
             gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),
         }
+    }
+}
+
+impl ServedModel {
+    /// The configuration as clients see it: with the rows of its batches, where they have fewer than they may since more cost
+    /// more.
+    pub fn shown_spec(&self) -> Arc<ModelSpec> {
+        let costs = if let Placement::Worker(queue) = &self.placement { queue.row_costs() } else { None };
+        let shown = costs
+            .filter(|costs| costs.chosen < self.spec.rows_max)
+            .and_then(|costs| self.spec.with_parameters(&[(ROWS_CHOSEN_PARAMETER, &costs.chosen.to_string())]).ok());
+        shown.map_or_else(|| Arc::clone(&self.spec), Arc::new)
     }
 }
 

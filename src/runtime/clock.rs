@@ -18,17 +18,29 @@ thread_local! {
     static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Where a test holds this thread's clock.
+    static HELD: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 static START: OnceLock<std::time::Instant> = OnceLock::new();
 
 /// Time since the first call, which `main` makes at start.
 #[expect(clippy::disallowed_methods, reason = "this is the clock that all other code gets passed in")]
 pub fn now() -> Instant {
     #[cfg(test)]
-    if let Some(now) = simulation::now() {
+    if let Some(now) = simulation::now().or_else(|| HELD.get()) {
         return now;
     }
     let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
     Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Holds this thread's clock at an instant, from which it goes on only by calls of this.
+#[cfg(test)]
+pub fn hold_at(at: Instant) {
+    HELD.set(Some(at));
 }
 
 /// When the current turn of this thread's ring began, for timers of connections, which last for seconds: reading the

@@ -12,7 +12,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::runtime::clock;
 use crate::runtime::ring;
-use crate::runtime::ring::{DriverKind, Ring, SleepFuture};
+use crate::runtime::ring::spin::Spin;
+use crate::runtime::ring::{DriverKind, Ring, RingTask, SleepFuture};
 #[cfg(test)]
 use crate::runtime::simulation;
 use crate::time::Instant;
@@ -47,15 +48,16 @@ pub enum Task<T: 'static> {
     /// On glommio.
     Glommio(glommio::Task<T>),
     /// On our own ring.
-    Ring(async_task::Task<T>),
+    Ring(RingTask<T>),
 }
 
 impl Runtime {
-    /// An executor for this thread; it polls for `spin` before it sleeps.
+    /// An executor for this thread, and how long it looks for work before it sleeps. glommio learns nothing of its waits:
+    /// there [`Spin::Auto`] is none.
     ///
     /// # Errors
     /// Where the kernel lacks or forbids what the path needs.
-    pub fn new(path: IoPath, spin: Duration) -> io::Result<Self> {
+    pub fn new(path: IoPath, spin: Spin) -> io::Result<Self> {
         let ring = match path {
             IoPath::Auto => Some(Ring::new(DriverKind::Uring, spin).or_else(|_| Ring::new(DriverKind::Epoll, spin))?),
             IoPath::Epoll => Some(Ring::new(DriverKind::Epoll, spin)?),
@@ -65,6 +67,7 @@ impl Runtime {
         if let Some(ring) = ring {
             return Ok(Self::Ring(Box::new(ring)));
         }
+        let spin = if let Spin::Fixed(time) = spin { time } else { Duration::ZERO };
         // We do no disk I/O: no registered memory beyond glommio's minimum.
         let builder =
             LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(RING_DEPTH).spin_before_park(spin);
@@ -158,6 +161,11 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// How long this thread has slept or looked for work in vain; none on glommio, which does not tell.
+pub fn idle_time() -> Option<Duration> {
+    ring::current().map(|ring| ring.idle_time())
 }
 
 /// Waits until an instant.

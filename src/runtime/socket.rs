@@ -370,6 +370,11 @@ impl ByteStream for Socket {
         if let Self::Simulated(stream) = self {
             return stream.is_reset();
         }
+        if let Self::Ring(stream) = self
+            && stream.has_failed()
+        {
+            return true;
+        }
         SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
     }
 
@@ -427,6 +432,36 @@ impl ByteStream for Socket {
 }
 
 impl Socket {
+    /// The descriptor of a connection that nothing was read from or written to, to move it to another thread.
+    ///
+    /// # Errors
+    /// The connection, where it cannot be moved.
+    pub fn into_descriptor(self) -> Result<OwnedFd, Self> {
+        match self {
+            Self::Glommio(stream) => {
+                let socket = Self::Glommio(stream);
+                let descriptor = socket.descriptor().try_clone_to_owned();
+                descriptor.map_err(|_| socket)
+            }
+            Self::Ring(stream) => stream.into_descriptor().map_err(|stream| Self::Ring(Box::new(stream))),
+            #[cfg(test)]
+            Self::Simulated(stream) => Err(Self::Simulated(stream)),
+        }
+    }
+
+    /// A connection of this thread's executor, from a descriptor that another thread has accepted.
+    ///
+    /// # Errors
+    /// Where the socket cannot be told how to block.
+    #[expect(unsafe_code, reason = "glommio takes a socket only by its descriptor")]
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        match ring::current() {
+            Some(ring) => Ok(Self::Ring(Box::new(RingStream::from_descriptor(ring, descriptor)?))),
+            // SAFETY: the descriptor is open, connected, and owned by nobody else after into_raw_fd.
+            None => Ok(Self::Glommio(Box::new(unsafe { TcpStream::from_raw_fd(descriptor.into_raw_fd()) }))),
+        }
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
@@ -464,6 +499,7 @@ mod tests {
     use super::*;
     use crate::runtime::clock;
     use crate::runtime::executor::{self, IoPath, Runtime};
+    use crate::runtime::ring::spin::Spin;
     use std::rc::Rc;
 
     #[test]
@@ -477,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_listener_that_begins_no_handshake_refuses_at_once_and_accepts_those_that_have_begun() {
-        let runtime = Runtime::new(IoPath::Auto, Duration::ZERO).unwrap();
+        let runtime = Runtime::new(IoPath::Auto, Spin::Off).unwrap();
         let outcome = runtime.run(async {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = socket.local_addr().unwrap();
@@ -501,7 +537,7 @@ mod tests {
     fn a_unix_socket_that_stops_has_served_those_who_came_and_ends_its_accept() {
         let path = std::env::temp_dir().join(format!("deuteron-listener-{}", std::process::id()));
         for kind in [IoPath::Auto, IoPath::Epoll, IoPath::Glommio] {
-            let Ok(runtime) = Runtime::new(kind, Duration::ZERO) else { continue };
+            let Ok(runtime) = Runtime::new(kind, Spin::Off) else { continue };
             let path = path.clone();
             let outcome = runtime.run(async move {
                 let _ = std::fs::remove_file(&path);

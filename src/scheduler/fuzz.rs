@@ -185,7 +185,11 @@ impl CheckedRun {
                     self.ledger.record(*token).fate = EntryFate::Cancelled;
                 }
             }
-            6 => self.scheduler.handle_run(u32::from(choices.byte()), choices.duration()),
+            6 => {
+                let (rows, took) = (u32::from(choices.byte()), choices.duration());
+                self.scheduler.handle_run(rows, took);
+                self.scheduler.handle_lone_run(rows, took);
+            }
             _ => self.sweep_or_wait(choices),
         }
         self.expire();

@@ -12,6 +12,7 @@ mod ordering;
 mod policy;
 mod queue;
 pub mod rate;
+mod row_cost;
 mod run_time;
 pub mod sequence;
 mod tuning;
@@ -25,6 +26,7 @@ pub use crate::scheduler::admission::{Admission, QueueBounds, QueueFull};
 pub use crate::scheduler::forecast::Forecast;
 pub use crate::scheduler::ordering::{Ordering, ResponseTurn};
 pub use crate::scheduler::policy::{Policy, QueuePolicy, TimeoutAction};
+pub use crate::scheduler::row_cost::RowCosts;
 pub use crate::scheduler::run_time::RunTimes;
 
 use crate::scheduler::queue::{Queue, QueuePlace, Rank};
@@ -123,6 +125,10 @@ pub struct Scheduler<T> {
     times: RunTimes,
     /// Where there is a latency target.
     tuning: Option<Tuning>,
+    /// Where the policy leaves the size to what a row costs, and all requests so far had one shape.
+    row_costs: Option<RowCosts>,
+    /// That shape; `None` before the first request.
+    shape_key: Option<ShapeKey>,
     queue: Queue<QueuedEntry<T>>,
     /// The next timer of each entry that has one.
     alarms: BTreeSet<TimeoutAlarm>,
@@ -157,6 +163,8 @@ impl<T> Scheduler<T> {
             configured: policy.clone(),
             times: RunTimes::new(),
             tuning: policy.latency_target.map(Tuning::new),
+            row_costs: policy.learns_row_costs().then(|| RowCosts::new(policy.rows_max())),
+            shape_key: None,
             policy,
             queue: Queue::new(),
             alarms: BTreeSet::new(),
@@ -178,6 +186,7 @@ impl<T> Scheduler<T> {
         if let Some(tuning) = &mut self.tuning {
             tuning.handle_request(entry.queued_at);
         }
+        self.compare_shape(&entry.shape_key);
         let level = self.policy.level(entry.priority);
         let timeout = self.policy.queue(level).timeout(entry.timeout);
         let timeout_at = timeout.map(|timeout| entry.queued_at + timeout);
@@ -204,6 +213,14 @@ impl<T> Scheduler<T> {
         }
     }
 
+    /// An instance ran a batch of so many rows in so long, with nothing else at the same time.
+    pub fn handle_lone_run(&mut self, rows: u32, took: Duration) {
+        if let Some(costs) = &mut self.row_costs {
+            costs.handle_run(rows, took);
+            self.policy.rows_max = costs.rows_limit();
+        }
+    }
+
     /// An instance is idle: the batch it should run, in queue order, or `None` when nothing should
     /// run before [`Self::poll_timeout`].
     pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<EntryBatch<T>> {
@@ -211,6 +228,10 @@ impl<T> Scheduler<T> {
             let (count, released) = self.poll_release(now, claims)?;
             // All of them may have been withdrawn between the scan and the claims: then scan again.
             if let Some(batch) = self.take_batch(count, released, claims) {
+                if let Some(costs) = &mut self.row_costs {
+                    costs.handle_batch(batch.rows);
+                    self.policy.rows_max = costs.rows_limit();
+                }
                 self.ask_at = (self.queue.len() > 0).then_some(now);
                 self.invariants();
                 return Some(batch);
@@ -287,9 +308,22 @@ impl<T> Scheduler<T> {
         &self.times
     }
 
+    /// What a row costs by size of batch, where the size follows from it.
+    pub const fn row_costs(&self) -> Option<&RowCosts> {
+        self.row_costs.as_ref()
+    }
+
     /// Rows of a batch that closes because it is large enough.
     pub fn rows_full(&self) -> u32 {
         if self.policy.is_batched { self.policy.rows_preferred_max() } else { 1 }
+    }
+
+    /// Rows of different shapes cost differently in batches of any size: from the second shape on the size is as configured.
+    fn compare_shape(&mut self, shape_key: &ShapeKey) {
+        if self.row_costs.is_some() && self.shape_key.get_or_insert_with(|| shape_key.clone()) != shape_key {
+            self.row_costs = None;
+            self.policy.rows_max = self.configured.rows_max;
+        }
     }
 
     /// How many entries should leave now, and why. If none, sets when to poll again.

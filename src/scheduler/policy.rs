@@ -98,6 +98,15 @@ impl Policy {
         }
     }
 
+    /// Whether the size of batches follows from what their rows cost: nothing else says it.
+    pub const fn learns_row_costs(&self) -> bool {
+        self.is_batched
+            && self.rows_max > 1
+            && self.rows_preferred.is_empty()
+            && self.queue_delay_max.is_zero()
+            && self.latency_target.is_none()
+    }
+
     /// The queue policy of a level.
     pub fn queue(&self, level: u64) -> &QueuePolicy {
         match self.priority_levels {

@@ -42,17 +42,19 @@ use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, st
 use crate::control::trace::TraceThread;
 use crate::control::watched_files::FileWaker;
 use crate::control::{
-    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_engine, memory_watch,
-    notify, process_memory, python, rate_limit, redis, shared_memory, trial_process, uploaded_files,
+    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_backend,
+    isolated_engine, memory_watch, notify, process_memory, python, rate_limit, redis, shared_memory, trial_process,
+    uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
 use crate::log::{self, LogTerminal, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::clock;
+use crate::runtime::ring::spin::Spin;
 use crate::server::listeners::Listeners;
 use crate::server::stand_in::StandIn;
-use crate::settings::{ControlMode, LogFormat, Settings, Supervision};
+use crate::settings::{ControlMode, LogFormat, Settings, SpinTime, Supervision};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
@@ -100,6 +102,11 @@ pub fn try_load(settings: &Settings) -> ! {
 /// Runs the engine of an isolated model, and ends the process at once.
 pub fn run_engine() -> ! {
     exit(isolated_engine::run())
+}
+
+/// Runs a backend of Triton's in the process of its instance, and ends the process.
+pub fn run_backend() -> ! {
+    exit(isolated_backend::run())
 }
 
 fn serve(
@@ -438,6 +445,8 @@ fn start_threads(
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
     watch_host(&context.settings, &context.loader, &context.server_context);
     let mut shards: Vec<Vec<_>> = context.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
+    let placements = planned.iter().flat_map(|planned| &planned.placements);
+    let worker_cores: Vec<_> = placements.flat_map(|placement| placement.cores.iter().copied()).collect();
     for PlannedModel { served, producers, placements, took, files_size } in planned {
         let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
         for (shard, producer) in shards.iter_mut().zip(producers) {
@@ -459,6 +468,7 @@ fn start_threads(
     let parts = shards.into_iter().zip(sockets).enumerate().map(|(index, (models, sockets))| ShardParts {
         index,
         core: context.cores.shards.get(index).copied().filter(|_| context.cores.is_pinned),
+        spin: spin(context, index, &worker_cores),
         server_context: Arc::clone(&context.server_context),
         models,
         overview: Arc::clone(&overview),
@@ -468,6 +478,18 @@ fn start_threads(
     let ended: EndedHook = Arc::new(move || drop(messages.send(ControlMessage::ShardEnded)));
     let shards = start_shards(parts.collect(), &ended, failure)?;
     Ok((models, shards))
+}
+
+/// How long a shard looks for work before it sleeps.
+fn spin(context: &LoadContext, shard: usize, worker_cores: &[usize]) -> Spin {
+    match context.settings.spin {
+        SpinTime::Fixed(time) => Spin::Fixed(time),
+        SpinTime::Auto => {
+            let available = cores::available().len();
+            let may_spin = context.cores.may_spin(shard, available, worker_cores.iter().copied());
+            if may_spin { Spin::Auto } else { Spin::Off }
+        }
+    }
 }
 
 /// The hook for a shard that fails: the server drains the other shards and ends, as after a signal, but with an error.

@@ -12,6 +12,7 @@ use crate::control::threads::{FatalHook, start_shards};
 use crate::error::Error;
 use crate::limits::STAND_IN_EXIT_TIMEOUT;
 use crate::model::repository::index::{RepositoryOverview, StartProgress};
+use crate::runtime::ring::spin::Spin;
 use crate::settings::{Io, Settings};
 use crate::shard::mailbox::{ControlEvent, ControlSender, ModelChange};
 use crate::shard::thread::ShardParts;
@@ -51,6 +52,7 @@ impl StandIn {
         let parts = ShardParts {
             index: 0,
             core: None,
+            spin: Spin::Off,
             server_context: Arc::clone(&server_context),
             models: Vec::new(),
             overview: Arc::new(overview),

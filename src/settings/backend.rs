@@ -13,8 +13,12 @@ pub struct BackendConfig {
     pub rows_max_default: Option<u16>,
     /// The backend of ONNX models.
     pub onnxruntime: OnnxruntimeConfig,
+    /// The backends `openvino` and `tensorflow`.
+    pub frameworks: FrameworkConfig,
     /// The backend of Python models, and Python-based backends.
     pub python: PythonConfig,
+    /// The backend of PyTorch models.
+    pub pytorch: PytorchConfig,
     /// The settings of backends that are shared libraries, which get them as they are.
     pub libraries: Vec<LibrarySetting>,
     /// Backends that are run by their shared library though the server has its own (`host=triton`).
@@ -44,6 +48,65 @@ pub struct OnnxruntimeConfig {
     pub rows_max_default: Option<u16>,
 }
 
+/// The settings of the backends `openvino` and `tensorflow`. Others are handed on to a library of Triton's that runs them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameworkConfig {
+    /// `openvino,library`: the file of OpenVINO's C interface, or a directory that has it.
+    pub openvino_library: Option<PathBuf>,
+    /// `openvino,extension`: a library with operators that is opened with it.
+    pub openvino_extension: Option<String>,
+    /// `openvino,default-max-batch-size`.
+    pub openvino_rows_max_default: Option<u16>,
+    /// `tensorflow,library`: the file of TensorFlow, or a directory that has it. Its models run on it then.
+    pub tensorflow_library: Option<PathBuf>,
+    /// `tensorflow,engine`: what runs its models that do not choose; `None` for OpenVINO where it is found and can.
+    pub tensorflow_engine: Option<TensorflowEngine>,
+    /// `tensorflow,default-max-batch-size`.
+    pub tensorflow_rows_max_default: Option<u16>,
+}
+
+/// What runs TensorFlow models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorflowEngine {
+    /// OpenVINO.
+    Openvino,
+    /// TensorFlow itself.
+    Tensorflow,
+}
+
+impl TensorflowEngine {
+    /// The engine of a name, as the flag and a model's parameter `engine` give it; `None` for `auto`.
+    pub fn from_name(name: &str) -> Result<Option<Self>, String> {
+        match name {
+            "auto" => Ok(None),
+            "openvino" => Ok(Some(Self::Openvino)),
+            "tensorflow" => Ok(Some(Self::Tensorflow)),
+            _ => Err("expected 'auto', 'openvino' or 'tensorflow'".to_owned()),
+        }
+    }
+}
+
+impl FrameworkConfig {
+    /// Takes in one setting of one of these backends. Returns whether it is theirs: others are for a library of Triton's.
+    fn apply(&mut self, backend: &str, key: &str, value: &str) -> Result<bool, String> {
+        if ["openvino", "tensorflow"].contains(&backend) && key == "library" && value.is_empty() {
+            return Err("expected the path of a library".to_owned());
+        }
+        match (backend, key) {
+            ("openvino", "library") => self.openvino_library = Some(PathBuf::from(value)),
+            ("openvino", "extension") => {
+                self.openvino_extension = Some(value.to_owned()).filter(|path| !path.is_empty())
+            }
+            ("openvino", "default-max-batch-size") => self.openvino_rows_max_default = Some(rows(value)?),
+            ("tensorflow", "library") => self.tensorflow_library = Some(PathBuf::from(value)),
+            ("tensorflow", "engine") => self.tensorflow_engine = TensorflowEngine::from_name(value)?,
+            ("tensorflow", "default-max-batch-size") => self.tensorflow_rows_max_default = Some(rows(value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 /// The settings of the backend `python`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PythonConfig {
@@ -51,6 +114,26 @@ pub struct PythonConfig {
     pub interpreter: Option<PathBuf>,
     /// `shm-default-byte-size`: bytes of a region between server and process at first.
     pub region_size: Option<usize>,
+}
+
+/// The settings of the backend `pytorch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PytorchConfig {
+    /// `library`: the file `libtorch_cpu.so`, or a directory that has it: an environment, an unpacked wheel or libtorch.
+    pub library: Option<PathBuf>,
+    /// `cache`: the folder that compiled shims are kept in.
+    pub cache: Option<PathBuf>,
+    /// `runner`: what runs modules; `None` for the native engine where it can be had, and Python elsewhere.
+    pub runner: Option<PytorchRunner>,
+}
+
+/// What runs modules of PyTorch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PytorchRunner {
+    /// This process, by torch's own library.
+    Native,
+    /// Processes of Python.
+    Python,
 }
 
 /// What a setting of `--backend-config` came to.
@@ -101,8 +184,11 @@ impl BackendConfig {
         let is_name = |name: &str| !name.is_empty() && !name.contains('/') && name != "." && name != "..";
         match (backend, key) {
             (name, "host") if is_name(name) => return self.set_host(name, value),
+            ("pytorch", "cache" | "library" | "runner") => self.pytorch.apply(key, value)?,
             (name, _) if is_name(name) && (self.is_forced(name) || !["onnxruntime", "python"].contains(&name)) => {
-                self.hand_on(name, key, value);
+                if !self.frameworks.apply(name, key, value)? {
+                    self.hand_on(name, key, value);
+                }
                 return Ok(AppliedSetting::Held);
             }
             ("", "auto-complete-config") => return parse_bool(value).map(AppliedSetting::AutoComplete),
@@ -154,8 +240,29 @@ impl BackendConfig {
 
     /// `max_batch_size` of a model of a backend that can batch and does not say.
     pub fn rows_max_default(&self, backend: &str) -> Option<u16> {
-        let own = if backend == "onnxruntime" { self.onnxruntime.rows_max_default } else { None };
+        let own = match backend {
+            "onnxruntime" => self.onnxruntime.rows_max_default,
+            "openvino" => self.frameworks.openvino_rows_max_default,
+            "tensorflow" => self.frameworks.tensorflow_rows_max_default,
+            _ => None,
+        };
         own.or(self.rows_max_default)
+    }
+}
+
+impl PytorchConfig {
+    /// Takes in one of our settings. Others are for a library of Triton's.
+    fn apply(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match (key, value) {
+            ("cache" | "library", "") => return Err("expected a path".to_owned()),
+            ("cache", path) => self.cache = Some(PathBuf::from(path)),
+            ("library", path) => self.library = Some(PathBuf::from(path)),
+            (_, "auto") => self.runner = None,
+            (_, "native") => self.runner = Some(PytorchRunner::Native),
+            (_, "python") => self.runner = Some(PytorchRunner::Python),
+            _ => return Err("expected 'auto', 'native' or 'python'".to_owned()),
+        }
+        Ok(())
     }
 }
 
@@ -234,6 +341,18 @@ mod tests {
     }
 
     #[test]
+    fn libraries_and_engines_of_frameworks_are_read_and_handed_on() {
+        let config = config(&["openvino,library=/ov", "tensorflow,engine=tensorflow", "tensorflow,version=2"]).unwrap();
+        assert_eq!(config.frameworks.openvino_library, Some("/ov".into()));
+        assert_eq!(config.frameworks.tensorflow_engine, Some(TensorflowEngine::Tensorflow));
+        let handed: Vec<_> = config.libraries.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(handed, ["version"]);
+        let config = BackendConfig::default().apply("tensorflow,engine=tract");
+        assert_eq!(config, Err("expected 'auto', 'openvino' or 'tensorflow'".to_owned()));
+        assert!(BackendConfig::default().apply("openvino,library=").is_err());
+    }
+
+    #[test]
     fn the_setting_of_the_server_is_handed_back() {
         let applied = BackendConfig::default().apply("auto-complete-config=false");
         assert_eq!(applied, Ok(AppliedSetting::AutoComplete(false)));
@@ -290,6 +409,17 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_pytorch_are_ours_and_others_are_handed_on() {
+        let set = ["pytorch,library=/opt/torch", "pytorch,cache=/var/cache/d", "pytorch,runner=python", "pytorch,x=1"];
+        let held = config(&set).unwrap();
+        let (library, cache) = (Some("/opt/torch".into()), Some("/var/cache/d".into()));
+        assert_eq!(held.pytorch, PytorchConfig { library, cache, runner: Some(PytorchRunner::Python) });
+        assert_eq!(held.libraries.len(), 1);
+        let auto = config(&["pytorch,runner=native", "pytorch,runner=auto"]).unwrap();
+        assert_eq!(auto.pytorch, PytorchConfig::default());
+    }
+
+    #[test]
     fn what_is_not_known_is_refused_by_name() {
         let check = |setting: &str, want: &str| {
             let text = config(&[setting]).unwrap_err();
@@ -301,6 +431,8 @@ mod tests {
         check("onnxruntime,threads=2", "no setting 'threads'; it has default-max-batch-size, engine and library");
         check("onnxruntime,engine=tract", "expected 'auto', 'embedded' or 'onnxruntime'");
         check("min-compute-capability=6.0", "no setting 'min-compute-capability' of all backends");
+        check("pytorch,library=", "expected a path");
+        check("pytorch,runner=c++", "expected 'auto', 'native' or 'python'");
         check("../x,version=2", "'../x' is no name of a backend");
         check("python,host=mine", "expected 'own' or 'triton'");
         check("default-max-batch-size=-1", "a whole number from 0 to 65535");

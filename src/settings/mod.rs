@@ -19,7 +19,10 @@ mod trace;
 mod value;
 mod values;
 
-pub use crate::settings::backend::{BackendConfig, Engine, LibrarySetting, OnnxruntimeConfig, PythonConfig};
+pub use crate::settings::backend::{
+    BackendConfig, Engine, FrameworkConfig, LibrarySetting, OnnxruntimeConfig, PythonConfig, PytorchConfig,
+    PytorchRunner, TensorflowEngine,
+};
 pub use crate::settings::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::settings::config_file::{ReadFile, check_file};
 pub use crate::settings::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
@@ -34,7 +37,8 @@ pub use crate::settings::tls::{PortTls, TlsSettings};
 pub use crate::settings::trace::TraceSettings;
 pub use crate::settings::values::{
     ClientShm, Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings,
-    ModelCacheSettings, RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, TrialLoads,
+    ModelCacheSettings, RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, SpinTime,
+    TrialLoads,
 };
 
 use std::ffi::OsString;
@@ -47,6 +51,8 @@ use crate::settings::table::SECTIONS;
 
 /// The command, for the server itself, that runs the engine of an isolated model.
 pub const ENGINE_COMMAND: &str = "run-engine";
+/// The command, for the server itself, that runs a backend of Triton's.
+pub const BACKEND_COMMAND: &str = "run-backend";
 /// The command, for the server itself, that tries a load; the flags of the server follow.
 pub const TRIAL_COMMAND: &str = "try-load";
 

@@ -23,7 +23,7 @@ use crate::settings::value::{
 };
 use crate::settings::{
     CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, Isolation, LogFormat, STRICT_DEPRECATED,
-    Settings, TrialLoads,
+    Settings, SpinTime, TrialLoads,
 };
 
 /// All flags of the server.
@@ -151,8 +151,9 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         names: &["trial-loads"],
         takes: One("after-start|all|off"),
         default: Text("after-start; with --exit-on-error=false all"),
-        help: "Which ONNX models are loaded in a process of their own first, so that a file that crashes its engine, or \
-               keeps it for ever, fails alone: those that are loaded while the server serves, all, or none",
+        help: "Which models of ONNX, OpenVINO, PyTorch and TensorFlow are loaded in a process of their own first, so that a \
+               file that crashes its engine, or keeps it for ever, fails alone: those that are loaded while the server \
+               serves, all, or none",
         apply: |settings, value| {
             set_one_of(
                 settings.trial_loads.get_or_insert(TrialLoads::Off),
@@ -165,7 +166,8 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         names: &["load-timeout-secs"],
         takes: One("SECONDS"),
         default: Value("300"),
-        help: "How long a trial of --trial-loads may take, 0 for any time; then the load fails",
+        help: "How long a trial of --trial-loads, or the load of a model in a process of its own, may take, 0 for any time; then \
+               the load fails",
         apply: |settings, value| set(&mut settings.load_timeout, parse(value).map(Duration::from_secs)),
     },
     Flag {
@@ -298,10 +300,19 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         names: &["model-isolation"],
         takes: One("none|process"),
         default: Value("none"),
-        help: "process: each instance of an ONNX model runs in a process of its own, which is started again: an \
-               engine that crashes, hangs or runs out of memory costs its batch alone. A model's parameter 'isolation' \
+        help: "process: each instance of a model of ONNX, OpenVINO, PyTorch or TensorFlow runs in a process of its own, \
+               which is started again: an engine that crashes, hangs or runs out of memory costs its batch alone. A model's parameter 'isolation' \
                overrides it; not for instances on GPUs",
         apply: |settings, value| set(&mut settings.model_isolation, Isolation::from_name(value)),
+    },
+    Flag {
+        names: &["backend-isolation"],
+        takes: One("none|process"),
+        default: Value("none"),
+        help: "process: each instance of a backend of Triton's (libtriton_NAME.so) runs in a process of its own, which is \
+               started again: a backend that crashes or hangs costs the requests that it has, and not the server. A \
+               model's parameter 'isolation' overrides it",
+        apply: |settings, value| set(&mut settings.backend_isolation, Isolation::from_name(value)),
     },
     Flag {
         names: &["backend-config"],
@@ -310,9 +321,10 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
                libonnxruntime.so or of a directory that has it), engine (the same as --onnx-engine), \
                default-max-batch-size. For python: interpreter (path of a Python), shm-default-byte-size (memory \
-               shared with a process at first), and Triton's others, which change nothing. For any other backend: what its \
-               library takes. NAME,host=triton has NAME run by its library from --backend-directory though the server \
-               has its own",
+               shared with a process at first), and Triton's others, which change nothing. For pytorch: library, runner \
+               (auto, native or python), cache (folder of the compiled shim). For openvino: library, extension. For \
+               tensorflow: library, engine (auto, openvino or tensorflow). For any other backend: what its library takes. \
+               NAME,host=triton has NAME run by its library from --backend-directory though the server has its own",
         apply: |settings, value| {
             match settings.backend_config.apply(value)? {
                 AppliedSetting::AutoComplete(is_on) => settings.auto_complete = is_on,
@@ -453,9 +465,9 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         names: &["run-timeout-secs"],
         takes: One("SECONDS"),
         default: Value("60"),
-        help: "How long a run of an ONNX model may take, 0 for any time: then it is stopped and its requests get an \
-               error; one that cannot be stopped (embedded engine) makes its model not ready. A model's parameter \
-               run_timeout_secs goes before it",
+        help: "How long a run of an ONNX model, or of a backend in a process of its own, may take, 0 for any time: then it \
+               is stopped and its requests get an error; one that cannot be stopped (embedded engine) makes its model not \
+               ready. A model's parameter run_timeout_secs goes before it",
         apply: |settings, value| set(&mut settings.run_timeout, parse(value).map(Duration::from_secs)),
     },
     Flag {
@@ -494,9 +506,18 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["spin"],
         takes: One("MICROSECONDS"),
-        default: Value("0"),
-        help: "How long a shard looks for work before it sleeps: saves its wake-up, costs its core",
-        apply: |settings, value| set(&mut settings.spin, parse(value).map(Duration::from_micros)),
+        default: Value("auto"),
+        help: "How long a shard looks for work before it sleeps, which saves its wake-up and costs its core; auto: up to \
+               50 microseconds while that finds work, on a core that neither workers nor a CPU limit share; 0: never",
+        apply: |settings, value| {
+            let time = match value {
+                "auto" => Ok(SpinTime::Auto),
+                _ => parse(value)
+                    .map(|micros| SpinTime::Fixed(Duration::from_micros(micros)))
+                    .map_err(|error| format!("{error}, or auto")),
+            };
+            set(&mut settings.spin, time)
+        },
     },
 ];
 

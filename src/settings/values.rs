@@ -63,6 +63,8 @@ pub struct Settings {
     pub trial_loads: Option<TrialLoads>,
     /// Where the engines of ONNX models are that do not say it.
     pub model_isolation: Isolation,
+    /// Where Triton's backends run that do not say it themselves.
+    pub backend_isolation: Isolation,
     /// How long such a trial may take; zero for any time.
     pub load_timeout: Duration,
     /// Bytes of data that its process may have; as many as this process where it is not given.
@@ -155,7 +157,7 @@ pub struct Settings {
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
-    pub spin: Duration,
+    pub spin: SpinTime,
     /// Whether every answer says where its time went, and not only those to clients that ask.
     pub tells_timing: bool,
     /// Whom the answers follow where the protocol and tritonserver differ.
@@ -319,6 +321,15 @@ pub enum Io {
     Ring,
 }
 
+/// How long a shard looks for work before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpinTime {
+    /// As long as it pays, where the shard has its core to itself.
+    Auto,
+    /// Always so long.
+    Fixed(Duration),
+}
+
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSettings {
@@ -416,6 +427,7 @@ impl Default for Settings {
             repository_rules: RepositoryRules::default(),
             trial_loads: None,
             model_isolation: Isolation::None,
+            backend_isolation: Isolation::None,
             load_timeout: limits::LOAD_TIMEOUT,
             load_memory_bytes_max: None,
             model_cache: ModelCacheSettings::default(),
@@ -461,7 +473,7 @@ impl Default for Settings {
             api_keys_file: None,
             admin_socket: None,
             io: Io::Auto,
-            spin: Duration::ZERO,
+            spin: SpinTime::Auto,
             tells_timing: false,
             compat: Compat::Protocol,
             log: LogSettings::default(),

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::backend::details::CallChain;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
@@ -94,7 +93,7 @@ async fn infer(
     let sequence_field = message.sequence_field;
     entry.note_asked(path.name, path.version, "");
     shard.want(path.name, None).await?;
-    let arrival = Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None };
+    let arrival = Arrival::of_client(received, None);
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX && !is_coded {
         let body = body.clone();

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error, RetryAfter};
@@ -403,7 +402,7 @@ async fn infer(
     if message.len() > TYPED_INLINE_MAX {
         ahead = Box::pin(decode_typed_ahead(shard, &message, &mut memory, grpc::decode::decode)).await?;
     }
-    let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: CallChain::default(), trace: None };
+    let arrival = Arrival::of_client(clock::now(), deadline);
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let (model, mut request) = match ahead {
             Some(decoded) => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_lite::future;
 
 use crate::backend::details::CallChain;
+use crate::backend::gpu::DeviceTensors;
 use crate::backend::{
     self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, RequestDetails, Responder, Ticket,
 };
@@ -34,8 +35,8 @@ use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::call_chain::check_free;
-use crate::shard::model_table::{InstanceRoute, LocalModel};
-use crate::shard::request_details::{in_sequence, take_details};
+use crate::shard::model_table::{InstanceRoute, LocalModel, LocalQueue};
+use crate::shard::request_details::{in_sequence, on_device_too, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
 use crate::shard::response_cache::EnsembleParts;
 use crate::shard::shared_cache::{CacheLookup, MissedKey};
@@ -134,6 +135,15 @@ pub struct Arrival {
     pub chain: CallChain,
     /// Its trace, where it is traced.
     pub trace: Option<Arc<ActiveTrace>>,
+    /// Its tensors that lie on a device.
+    pub on_device: Option<Arc<DeviceTensors>>,
+}
+
+impl Arrival {
+    /// Of a request of a client that is not traced.
+    pub fn of_client(received: Instant, deadline: Option<Instant>) -> Self {
+        Self { received, deadline, depth: 0, chain: CallChain::default(), trace: None, on_device: None }
+    }
 }
 
 impl Shard {
@@ -183,6 +193,7 @@ impl Shard {
         check_free(&arrival.chain, model.served())?;
         let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
+        let on_device = arrival.on_device.clone();
         let details = if spec.takes_details() {
             take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain, arrival.trace.as_ref())
         } else {
@@ -190,12 +201,23 @@ impl Shard {
         };
         let InferRequest { inputs, rows, priority, timeout, sequence, plan, .. } = request;
         let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
-        let (sequence, output_needs) = (sequence.mark(), output_needs(spec, &plan));
+        let (sequence, mut output_needs) = (sequence.mark(), output_needs(spec, &plan));
+        for (index, _) in on_device.iter().flat_map(|tensors| &tensors.outputs) {
+            if let Some(need) = output_needs.0.get_mut(*index) {
+                *need = OutputNeed::Nothing;
+            }
+        }
+        let details = match on_device {
+            None => details,
+            Some(_) => Some(on_device_too(details, on_device)),
+        };
         let submission =
             Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs, details };
         let answer = match model.route() {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
-            InstanceRoute::Queue(producer) => self.enqueue(model, producer, submission, &plan.id).await,
+            InstanceRoute::Queue(producer, model_queue) => {
+                self.enqueue(model, (producer, model_queue), submission, &plan.id).await
+            }
             InstanceRoute::Ensemble(_) | InstanceRoute::Released => {
                 self.request_slots.release(submission.ticket);
                 Err(Error::unavailable("the model version was unloaded"))
@@ -304,17 +326,16 @@ impl Shard {
     async fn enqueue(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        producer: &RefCell<QueueProducer>,
+        (producer, model_queue): (&RefCell<QueueProducer>, &LocalQueue),
         mut submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let model_queue = Arc::clone(producer.borrow().model_queue());
         let spec = &model.served().spec;
         let shape_key = shape_key(spec, &submission.inputs);
         let Submission { ticket, rows, priority, timeout, .. } = submission;
         let (received, deadline, sink) =
             (submission.arrival.received, submission.arrival.deadline, submission.sink.take());
-        let token = submission.into_queued(spec, &model_queue, Arc::clone(self.request_slots.completions()));
+        let token = submission.into_queued(spec, model_queue, Arc::clone(self.request_slots.completions()));
         let sequence = token.mark.as_ref().map(|mark| mark.id.clone());
         let room = token.room();
         let queued_at = clock::now();
@@ -326,7 +347,7 @@ impl Shard {
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = producer.borrow_mut().submit(entry);
         match submitted {
-            Ok(true) => self.deferred_wakes.handle_submission(&model_queue),
+            Ok(true) => self.deferred_wakes.handle_submission(model_queue),
             Ok(false) => {}
             Err(refusal) => {
                 self.request_slots.release(ticket);
@@ -334,7 +355,7 @@ impl Shard {
             }
         }
         let is_stopped = model_queue.is_stopped();
-        let queue = Arc::clone(&model_queue);
+        let queue = Rc::clone(model_queue);
         let mut pending = self.request_slots.pending(ticket, move || queue.leave(room)).with_sink(sink);
         // The version may be unloaded while this request is submitted, and its workers may end before they see the
         // entry. The fence in `submit` lies between the entry and this check: either the workers see the entry, or this
@@ -343,7 +364,8 @@ impl Shard {
             return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
         }
         if let Some(sequence) = sequence {
-            let sequence_guard = SequenceGuard { model_queue, id: Some(sequence), since: queued_at };
+            let sequence_guard =
+                SequenceGuard { model_queue: Arc::clone(model_queue), id: Some(sequence), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(sequence_guard.answer(pending, timeout_at), deadline).await;
         }
@@ -500,7 +522,7 @@ impl ModelMetrics {
     }
 
     fn cells(&self) -> Option<&ModelCells> {
-        self.model.served().cells.get(self.shard)
+        self.model.served().cells.get(self.shard).map(|cells| &**cells)
     }
 }
 
@@ -552,6 +574,7 @@ fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
 mod tests {
     use super::*;
     use crate::runtime::executor::{IoPath, Runtime};
+    use crate::runtime::ring::spin::Spin;
     use crate::shard::request_slots::RequestSlots;
 
     const TIMEOUT: Duration = Duration::from_millis(5);
@@ -561,7 +584,7 @@ mod tests {
     }
 
     fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
-        Runtime::new(IoPath::Auto, Duration::ZERO).unwrap().run(future).unwrap()
+        Runtime::new(IoPath::Auto, Spin::Off).unwrap().run(future).unwrap()
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::shard::Shard;
 use crate::shard::infer::{Arrival, InferOutcome};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::PartSink;
-use crate::shard::shared_memory::deliver_system;
+use crate::shard::shared_memory::{HeldTensors, deliver_system};
 use crate::shard::tracing::FrontTrace;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
@@ -90,9 +90,14 @@ where
         arrival.trace = shard.sample_trace(front, &model);
     }
     let spec = &model.served().spec;
+    let mut held = None;
     // Futures for shared memory are boxed: they are large, and few requests need them.
     if request.plan.shared.is_some() {
-        Box::pin(shard.fetch(spec, &mut request)).await?;
+        // A trace shows the bytes of tensors, and a cache finds answers by them.
+        let takes_them = arrival.trace.is_none() && !spec.is_cached;
+        let gpu = if takes_them { model.served().loaded.tensor_device() } else { None };
+        held = Box::pin(shard.fetch(spec, gpu, &mut request)).await?;
+        arrival.on_device = held.as_ref().and_then(HeldTensors::tensors).cloned();
     }
     let decoded_at = is_timed.then(clock::now);
     let sink = hooks.handle_ready(&model, &request);
@@ -116,7 +121,7 @@ where
         .as_ref()
         .is_some_and(|shared| shared.destinations.iter().any(|(_, to)| to.kind() == RegionKind::Cuda))
     {
-        Box::pin(shard.deliver_gpu(&plan, &mut outputs)).await?;
+        Box::pin(shard.deliver_gpu(&plan, &mut outputs, held.as_ref().and_then(HeldTensors::tensors))).await?;
     }
     Ok(PipelineOutput { model, outputs, parameters, plan, part, stamps, decoded_at })
 }

@@ -1,6 +1,6 @@
-//! Closes a connection whose peer may still be sending. Closing a socket with unread input sends a reset, and the
-//! peer's kernel may then discard the last reply before it is read. So the input is read and discarded first, up
-//! to a timeout and a number of bytes.
+//! Closes a connection whose peer may still be sending. Closing a socket with unread input sends a reset, and what the
+//! peer's kernel has not taken by then of the last reply is lost. So the input is read and discarded first, up to a timeout
+//! and a number of bytes; behind that number it stays unread, until the peer has taken the reply.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,13 +15,18 @@ use crate::shard::connections::{ConnectionWatch, WakeReason};
 /// Bytes that are read and discarded at most.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
-/// Shuts down the sending side and reads until the peer has closed too, the timeout has passed or the limit is reached.
+/// How often it is looked whether the peer has taken the reply.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Shuts down the sending side and reads until the peer has closed too or the timeout has passed; once the limit of bytes is
+/// reached, waits until the peer's kernel has all that was sent.
 ///
 /// # Errors
 /// The socket's error.
 pub async fn linger<S: ByteStream>(socket: &mut S, watch: &ConnectionWatch, timeout: Duration) -> io::Result<()> {
     socket.shutdown_write().await?;
-    watch.set_deadline(Some(clock::now() + timeout));
+    let end = clock::now() + timeout;
+    watch.set_deadline(Some(end));
     let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);
     while left > 0 {
         let count = poll_fn(|context| {
@@ -35,9 +40,20 @@ pub async fn linger<S: ByteStream>(socket: &mut S, watch: &ConnectionWatch, time
         })
         .await?;
         if count == 0 {
-            break;
+            return Ok(());
         }
         left = left.saturating_sub(count);
+    }
+    // The end of the stream counts as a byte.
+    while socket.unacknowledged() > 1 && clock::now() < end {
+        watch.set_deadline(Some(end.min(clock::now() + LOOK_PAUSE)));
+        let reason = poll_fn(|context| {
+            watch.register(context);
+            watch.take_wake_reason().map_or(Poll::Pending, Poll::Ready)
+        });
+        if matches!(reason.await, WakeReason::Drain | WakeReason::Evicted) {
+            break;
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! requests and acknowledges it ([`ControlEvent::Changed`]). When the last request of a removed version has its answer,
 //! the shard sends its handle back ([`ControlEvent::Released`]): freeing a model takes long, and no shard does it. The
 //! path of a request takes no lock for this and allocates nothing. Calls of models to other models come by the mailbox
-//! too, from any thread.
+//! too, from any thread, and connections that other shards have accepted.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -17,6 +17,7 @@ use crate::protocol::trace::TraceOrder;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
+use crate::shard::connection_spread::{ConnectionInbox, HandedConnection};
 use crate::shard::control_request::ControlReply;
 use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
 use crate::shard::shared_memory::PublishedRegions;
@@ -82,6 +83,7 @@ pub struct ShardMailbox {
     tls: SegQueue<Arc<TlsConfigs>>,
     keys: SegQueue<Arc<KeyTable>>,
     nested: NestedQueue,
+    connections: ConnectionInbox,
     waker: AtomicWaker,
     threads: OnceLock<Threads>,
 }
@@ -122,6 +124,21 @@ impl ShardMailbox {
         let outcome = self.nested.push(work);
         self.waker.wake();
         outcome
+    }
+
+    /// Pushes a connection that another shard has accepted, and wakes the shard.
+    ///
+    /// # Errors
+    /// A connection, perhaps another one, where the shard takes none any more.
+    pub fn push_connection(&self, arrival: HandedConnection) -> Result<(), HandedConnection> {
+        self.connections.push(arrival)?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// The connections that other shards hand over.
+    pub const fn connections(&self) -> &ConnectionInbox {
+        &self.connections
     }
 
     /// The calls and orders of models.

@@ -6,6 +6,7 @@ pub mod access;
 pub mod body_buffer;
 mod call_chain;
 pub mod compression;
+pub mod connection_spread;
 pub mod connections;
 mod console;
 pub mod control_request;
@@ -25,6 +26,7 @@ pub mod infer_pipeline;
 pub mod keys;
 pub mod lifecycle;
 pub mod linger;
+pub mod listener_kind;
 pub mod load_watch;
 pub mod logging;
 pub mod mailbox;
@@ -89,9 +91,11 @@ use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{ByteStream, Listener, Socket};
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
+use crate::shard::connection_spread::{ConnectionInbox, ConnectionPlace, HandedConnection, PlacedConnection};
 use crate::shard::connections::{ConnectionGuard, Connections, Notice, ReservedFor, SlotGrant, SlotKind, SlotRefusal};
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::keys::ShardKeys;
+use crate::shard::listener_kind::ListenerKind;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::model_table::ModelTable;
 use crate::shard::receive_budget::ShardReceiveBudget;
@@ -99,7 +103,6 @@ use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::shared_cache::SharedCache;
 use crate::shard::tls::ShardTls;
-use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::ShardTraces;
 
 /// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
@@ -111,6 +114,8 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// The pause after a failed accept: the usual reason is that all file descriptors are in use, and retrying at once
 /// would only take CPU time from the connections that will free some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections accepted one after another before the requests of others come.
+const ACCEPTS_IN_TURN: usize = 32;
 /// How long an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
@@ -194,6 +199,7 @@ impl Shard {
         };
         let completion = executor::spawn_urgent(ANSWER_LATENCY, self.supervise("complete", complete));
         self.set_reachable(true);
+        self.inbox().inspect(|inbox| inbox.open());
         let waking = executor::spawn(self.supervise("wake", |shard| async move { shard.deferred_wakes.run().await }));
         let sweeper = executor::spawn(self.supervise("sweep", sweep));
         let changing = executor::spawn(self.supervise("change", change));
@@ -209,6 +215,9 @@ impl Shard {
         self.server_context.lifecycle.drained(self.index).await;
         let give_up_at = clock::now() + self.server_context.runtime.exit_timeout;
         self.connections.drain();
+        self.inbox().inspect(|inbox| inbox.close());
+        // What another shard pushed just before.
+        self.admit_arrivals();
         self.accept_last(listeners, accepting).await;
         while (!self.connections.is_empty() || self.nested_in_flight() > 0) && clock::now() < give_up_at {
             executor::sleep(DRAIN_INTERVAL).await;
@@ -285,6 +294,47 @@ impl Shard {
         self.server_context.control_link.mailboxes.get(self.index).map_or(0, |mailbox| mailbox.nested().in_flight())
     }
 
+    /// Where other shards leave the connections that they hand over to this one.
+    fn inbox(&self) -> Option<&ConnectionInbox> {
+        self.server_context.control_link.mailboxes.get(self.index).map(ShardMailbox::connections)
+    }
+
+    /// Chooses the shard of a connection that this one has accepted. Returns it if that is this shard, and perhaps
+    /// another one that had been handed over to a shard which ended meanwhile. Metrics and the admin socket, which one
+    /// shard serves alone, stay.
+    fn spread(&self, socket: Socket, kind: ListenerKind) -> Option<PlacedConnection> {
+        let mailboxes = &self.server_context.control_link.mailboxes;
+        let own = mailboxes.get(self.index).map(ShardMailbox::connections);
+        let Some(own) = own.filter(|_| kind.slot() == SlotKind::Client) else { return Some((socket, kind, None)) };
+        let chosen = connection_spread::choose(self.index, mailboxes.iter().map(ShardMailbox::connections));
+        let Some(mailbox) = mailboxes.get(chosen).filter(|_| chosen != self.index) else {
+            return Some((socket, kind, Some(own.enter())));
+        };
+        let socket = match socket.into_descriptor() {
+            Ok(socket) => socket,
+            Err(socket) => return Some((socket, kind, Some(own.enter()))),
+        };
+        match mailbox.push_connection(HandedConnection { socket, kind, place: mailbox.connections().enter() }) {
+            Ok(()) => {
+                self.cells.clients.handed_over.add(1);
+                None
+            }
+            Err(HandedConnection { socket, kind, .. }) => {
+                Some((Socket::from_descriptor(socket).ok()?, kind, Some(own.enter())))
+            }
+        }
+    }
+
+    /// Serves the connections that other shards have handed over.
+    fn admit_arrivals(self: &Rc<Self>) {
+        while let Some(HandedConnection { socket, kind, place }) = self.inbox().and_then(ConnectionInbox::poll) {
+            match Socket::from_descriptor(socket) {
+                Ok(socket) => admit(self, socket, kind, Some(place)),
+                Err(error) => (self.server_context.warn)(&format!("a connection was closed: {error}")),
+            }
+        }
+    }
+
     /// Starts the calls and orders of models that wait in the mailbox.
     fn begin_nested(self: &Rc<Self>) {
         let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
@@ -330,38 +380,6 @@ impl Shard {
     }
 }
 
-/// What a listener serves.
-#[derive(Clone, Copy)]
-enum ListenerKind {
-    Admin,
-    Http,
-    Grpc,
-    Metrics,
-    /// A hosting service's own paths, over HTTP/1.1 alone: nothing else may be reached by its port.
-    Hosting(FrontEnd),
-}
-
-impl ListenerKind {
-    /// Which slots its connections take.
-    const fn slot(self) -> SlotKind {
-        match self {
-            Self::Admin => SlotKind::Admin,
-            Self::Grpc | Self::Hosting(_) | Self::Http => SlotKind::Client,
-            Self::Metrics => SlotKind::Metrics,
-        }
-    }
-
-    /// The TLS of its port; hosting services speak without it, to what is in front of them, and a Unix socket needs none.
-    const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
-        match self {
-            Self::Http => &configs.http,
-            Self::Grpc => &configs.grpc,
-            Self::Metrics => &configs.metrics,
-            Self::Admin | Self::Hosting(_) => &None,
-        }
-    }
-}
-
 fn listen(sockets: ListeningSockets, write_timeout: Duration) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
     let ListeningSockets { http, grpc, metrics, admin, sagemaker, vertex_ai } = sockets;
     let of_kind = |sockets: Vec<ListeningSocket>, kind| sockets.into_iter().map(move |socket| (socket, kind));
@@ -388,16 +406,19 @@ async fn complete(shard: Rc<Shard>) {
     .await;
 }
 
-/// Applies changes to the models and starts what models ask for, for as long as the shard lives.
+/// Applies changes to the models, starts what models ask for and serves the connections that other shards hand over, for
+/// as long as the shard lives.
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         shard.apply_changes();
+        shard.admit_arrivals();
         shard.begin_nested();
         if let Some(mailbox) = shard.server_context.control_link.mailboxes.get(shard.index) {
             mailbox.register(context.waker());
         }
         // A change that was pushed before the waker was registered has woken no task: check again.
         shard.apply_changes();
+        shard.admit_arrivals();
         shard.begin_nested();
         Poll::Pending
     })
@@ -406,23 +427,46 @@ async fn change(shard: Rc<Shard>) {
 
 async fn sweep(shard: Rc<Shard>) {
     let mut swept_at = clock::now();
+    let mut idle_before = executor::idle_time();
     loop {
         let is_short = shard.gives_up(MemoryStep::KeepAlive);
         executor::sleep(if is_short { SWEEP_INTERVAL_SHORT } else { SWEEP_INTERVAL }).await;
         let now = clock::now();
         shard.give_up(now);
-        if now.since(swept_at) >= SWEEP_INTERVAL {
+        let elapsed = now.since(swept_at);
+        if elapsed >= SWEEP_INTERVAL {
             swept_at = now;
+            let idle = executor::idle_time();
+            if let (Some(idle), Some(before), Some(inbox)) = (idle, idle_before, shard.inbox()) {
+                inbox.set_busy(busy_part(elapsed.saturating_sub(idle.saturating_sub(before)), elapsed));
+            }
+            idle_before = idle;
             shard.server_context.lifecycle.beat(shard.index);
             shard.connections.sweep(now);
         }
     }
 }
 
+/// A part of a time in thousandths.
+fn busy_part(worked: Duration, elapsed: Duration) -> usize {
+    let part = (worked.as_micros() * 1_000).checked_div(elapsed.as_micros());
+    part.and_then(|part| usize::try_from(part).ok()).unwrap_or(0).min(1_000)
+}
+
 async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
+    let mut count = 0_usize;
     loop {
         match listener.accept().await {
-            Ok(socket) => admit(&shard, socket, kind),
+            Ok(socket) => {
+                count += 1;
+                if count.is_multiple_of(ACCEPTS_IN_TURN) {
+                    // Requests of others come between those that connect.
+                    futures_lite::future::yield_now().await;
+                }
+                if let Some((socket, kind, place)) = shard.spread(socket, kind) {
+                    admit(&shard, socket, kind, place);
+                }
+            }
             // The listener was stopped.
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
@@ -439,9 +483,12 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
     }
 }
 
-fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
+/// Serves a connection on this shard, in a task of its own; a client's has a place.
+fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind, place: Option<ConnectionPlace>) {
     let Some(connection_guard) = enter(shard, &socket, kind) else { return };
     shard.cells.connections_opened.add(1);
+    let clients = u64::from(place.is_some());
+    shard.cells.clients.opened.add(clients);
     let shard = Rc::clone(shard);
     executor::spawn(async move {
         let cells = Arc::clone(&shard.cells);
@@ -457,6 +504,8 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
             cells.panics.add(1);
         }
         cells.connections_closed.add(1);
+        cells.clients.closed.add(clients);
+        drop(place);
     })
     .detach();
 }

@@ -11,6 +11,7 @@ use crate::backend::{Instance, Threads};
 use crate::error::Error;
 use crate::model::repository::index::RepositoryOverview;
 use crate::queue::given_up::watch_inline;
+use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::ensemble_steps::EnsembleSteps;
@@ -26,12 +27,15 @@ pub struct LocalModel {
     control: ControlSender,
 }
 
+/// A model queue, held by a count of references that is this shard's own: that of the `Arc` is written by all.
+pub type LocalQueue = Rc<Arc<ModelQueue>>;
+
 /// How a shard reaches an instance.
 pub enum InstanceRoute {
     /// An instance of its own, run inside the shard.
     Inline(RefCell<Box<dyn Instance>>),
-    /// The workers' instances, through a producer of the model queue.
-    Queue(RefCell<QueueProducer>),
+    /// The workers' instances, through a producer of the model queue, and that queue.
+    Queue(RefCell<QueueProducer>, LocalQueue),
     /// None: an ensemble's steps run on other models.
     Ensemble(EnsembleSteps),
     /// None any more: its parts were sent back. Seen only inside `drop`.
@@ -43,7 +47,10 @@ impl LocalModel {
     pub fn new(handle: ModelHandle, control: &ControlSender) -> Self {
         let route = match handle.route {
             HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
-            HandleRoute::Queue(producer) => InstanceRoute::Queue(RefCell::new(producer)),
+            HandleRoute::Queue(producer) => {
+                let model_queue = Rc::new(Arc::clone(producer.model_queue()));
+                InstanceRoute::Queue(RefCell::new(producer), model_queue)
+            }
             HandleRoute::Instance(mut instance) => {
                 watch_inline(&handle.served, &mut *instance);
                 InstanceRoute::Inline(RefCell::new(instance))
@@ -86,7 +93,7 @@ impl LocalModel {
 
     /// Whether its queue was stopped because the version was unloaded or replaced: requests queued now are not served.
     pub fn is_stopped(&self) -> bool {
-        matches!(&self.route, InstanceRoute::Queue(producer) if producer.borrow().model_queue().is_stopped())
+        matches!(&self.route, InstanceRoute::Queue(_, model_queue) if model_queue.is_stopped())
     }
 
     /// How to reach an instance.
@@ -99,7 +106,7 @@ impl Drop for LocalModel {
     fn drop(&mut self) {
         let route = match std::mem::replace(&mut self.route, InstanceRoute::Released) {
             InstanceRoute::Inline(instance) => HandleRoute::Instance(instance.into_inner()),
-            InstanceRoute::Queue(producer) => HandleRoute::Queue(producer.into_inner()),
+            InstanceRoute::Queue(producer, _) => HandleRoute::Queue(producer.into_inner()),
             InstanceRoute::Ensemble(_) => HandleRoute::Ensemble,
             InstanceRoute::Released => return,
         };

@@ -73,6 +73,7 @@ mod tests {
     use super::*;
     use crate::queue::one_shot::{Lease, OneShotSender, one_shot};
     use crate::runtime::executor::{IoPath, Runtime};
+    use crate::runtime::ring::spin::Spin;
 
     struct Free;
 
@@ -86,7 +87,7 @@ mod tests {
     fn outcome(count: usize, answer: impl FnOnce(&mut Vec<OneShotSender<bool, Free>>)) -> bool {
         let (mut senders, questions): (Vec<_>, OpenQuestions) = (0..count).map(|_| one_shot(Free)).unzip();
         answer(&mut senders);
-        let runtime = Runtime::new(IoPath::Epoll, Duration::ZERO).unwrap();
+        let runtime = Runtime::new(IoPath::Epoll, Spin::Off).unwrap();
         runtime.run(are_all_ready(questions, clock::now() + Duration::from_millis(20))).unwrap()
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::backend::RequestDetails;
 use crate::backend::details::{CallChain, FLAG_SEQUENCE_END, FLAG_SEQUENCE_START};
+use crate::backend::gpu::DeviceTensors;
 use crate::model::SequenceMark;
 use crate::protocol::infer::{InferRequest, SequenceParameters};
 use crate::time::Instant;
@@ -34,6 +35,7 @@ pub(super) fn take_details(
         deadline,
         chain: chain.clone(),
         is_step,
+        on_device: None,
     };
     (details != RequestDetails::default()).then(|| Arc::new(details))
 }
@@ -44,6 +46,15 @@ pub(super) fn in_sequence(details: Option<Arc<RequestDetails>>, mark: &SequenceM
     let details = details.map(Arc::unwrap_or_clone).unwrap_or_default();
     let (correlation_id, flags) = (Some(mark.id.clone()), flags(mark.is_start, mark.is_end));
     Arc::new(RequestDetails { correlation_id, flags, ..details })
+}
+
+/// The details of a request that has tensors on a device.
+pub(super) fn on_device_too(
+    details: Option<Arc<RequestDetails>>,
+    on_device: Option<Arc<DeviceTensors>>,
+) -> Arc<RequestDetails> {
+    let details = details.map(Arc::unwrap_or_clone).unwrap_or_default();
+    Arc::new(RequestDetails { on_device, ..details })
 }
 
 fn flags(is_start: bool, is_end: bool) -> u32 {
@@ -113,6 +124,7 @@ mod tests {
             deadline,
             chain: chain.clone(),
             is_step: false,
+            on_device: None,
         };
         let mut request_said = said.clone();
         assert_eq!(details(&mut request_said, (deadline, false), &chain).as_deref(), Some(&want));

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::backend::details::CallChain;
 use crate::budget::ReceiveReservation;
 use crate::error::{Code, Error};
 use crate::limits::{JSON_INLINE_MAX, JSON_OUTPUT_INLINE_MAX};
@@ -389,7 +388,7 @@ async fn infer(
     }
     let input = PipelineInput {
         memory,
-        arrival: Arrival { received, deadline: None, depth: 0, chain: CallChain::default(), trace: None },
+        arrival: Arrival::of_client(received, None),
         is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
         trace,
     };
@@ -559,7 +558,7 @@ impl ServerFacts for Shard {
             Some(version) => vec![version],
             None => self.models.versions(name),
         };
-        Ok(ModelFacts { spec: Arc::clone(&model.served().spec), versions })
+        Ok(ModelFacts { spec: model.served().shown_spec(), versions })
     }
 
     fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error> {

@@ -162,8 +162,6 @@ pub struct KeyOptions {
 pub struct RuntimeOptions {
     /// Which kernel interface the sockets use.
     pub io: IoPath,
-    /// How long a shard polls for work before it sleeps.
-    pub spin: Duration,
     /// How long a drain waits for open connections.
     pub exit_timeout: Duration,
 }

@@ -13,27 +13,40 @@ use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
 
+use crate::backend::gpu::{DeviceTensors, Gpu, TensorLease};
 use crate::error::Error;
 use crate::limits::SHARED_MEMORY_TASKS_MAX;
 use crate::model::ModelSpec;
 use crate::protocol::check;
-use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::shared_memory::{self, RegionDescription, RegionKind, RegionOrder, RegionSlice, Regions};
 use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 use crate::shard::Shard;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, byte_size};
 
 /// A region request with its reply: the regions for a status request, else nothing.
 pub type OrderedRegions = (RegionOrder, RegionReply<Vec<RegionDescription>>);
 
 /// Work for the thread that copies from and to GPUs.
 pub enum CopyRequest {
-    /// Copy out of a region.
-    Read(RegionSlice, RegionReply<Bytes>),
+    /// Memory of this size in the models' context of a device, where there is room.
+    Lease(Arc<Gpu>, usize, RegionReply<Option<TensorLease>>),
+    /// Copy out of a region, to the models' context of a device where one is given.
+    Read(RegionSlice, Option<Arc<Gpu>>, RegionReply<FetchedInput>),
     /// Copy into a region.
     Write(RegionSlice, Bytes, RegionReply<()>),
+    /// Copy an output from the models' context into a region on the same device.
+    WriteFrom(RegionSlice, Arc<DeviceTensors>, usize, RegionReply<()>),
     /// No copy: a value whose drop blocks on a device, so that it is dropped on this thread.
     End(Box<dyn Send>),
+}
+
+/// An input that was copied out of a region.
+pub enum FetchedInput {
+    /// Where models on its device take it.
+    Device(TensorLease),
+    /// On the host.
+    Host(Bytes),
 }
 
 /// The shards' senders to the thread that owns the regions and the thread that copies.
@@ -44,6 +57,14 @@ pub struct SharedMemoryClient {
     waiting: Arc<AtomicUsize>,
     /// Bytes of inputs that one request may have in shared memory.
     request_size_max: usize,
+}
+
+/// A request's tensors on a device, as its task holds them. They end on the thread that copies: where all models have
+/// left their context meanwhile, that ends too, which waits for the device.
+pub struct HeldTensors {
+    /// Some until `drop` takes them.
+    tensors: Option<Arc<DeviceTensors>>,
+    copies: Sender<CopyRequest>,
 }
 
 /// The set of regions as shards receive it. It is shared by reference count, and the request that changed the regions
@@ -86,7 +107,40 @@ impl SharedMemoryClient {
     /// Unavailable, where too many requests wait or the thread has ended; the error of the copy.
     pub async fn read(&self, slice: RegionSlice) -> Result<Bytes, Error> {
         let (reply, awaited) = self.reply()?;
-        let _ = self.copies.send(CopyRequest::Read(slice, reply));
+        let _ = self.copies.send(CopyRequest::Read(slice, None, reply));
+        match awaited.await? {
+            FetchedInput::Host(bytes) => Ok(bytes),
+            FetchedInput::Device(_) => Err(Error::internal("bytes were asked for on the host")),
+        }
+    }
+
+    /// Copies out of GPU memory to where models take it on that GPU, or to the host where there is no room.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    async fn read_to(&self, slice: RegionSlice, gpu: Arc<Gpu>) -> Result<FetchedInput, Error> {
+        let (reply, awaited) = self.reply()?;
+        let _ = self.copies.send(CopyRequest::Read(slice, Some(gpu), reply));
+        awaited.await
+    }
+
+    /// Memory on a GPU for an output; none where there is no room.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    async fn lease(&self, gpu: Arc<Gpu>, size: usize) -> Result<Option<TensorLease>, Error> {
+        let (reply, awaited) = self.reply()?;
+        let _ = self.copies.send(CopyRequest::Lease(gpu, size, reply));
+        awaited.await
+    }
+
+    /// Copies an output from where a model left it on the device into GPU memory.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    async fn write_from(&self, slice: RegionSlice, tensors: Arc<DeviceTensors>, index: usize) -> Result<(), Error> {
+        let (reply, awaited) = self.reply()?;
+        let _ = self.copies.send(CopyRequest::WriteFrom(slice, tensors, index, reply));
         awaited.await
     }
 
@@ -108,6 +162,29 @@ impl SharedMemoryClient {
             )));
         }
         Ok(one_shot(SharedMemoryLease { waiting: Arc::clone(&self.waiting) }))
+    }
+}
+
+impl HeldTensors {
+    /// None yet.
+    fn new(copies: Sender<CopyRequest>) -> Self {
+        Self { tensors: Some(Arc::default()), copies }
+    }
+
+    /// The tensors.
+    pub const fn tensors(&self) -> Option<&Arc<DeviceTensors>> {
+        self.tensors.as_ref()
+    }
+
+    /// The same, before they are anybody else's.
+    fn tensors_mut(&mut self) -> Option<&mut DeviceTensors> {
+        Arc::get_mut(self.tensors.as_mut()?)
+    }
+}
+
+impl Drop for HeldTensors {
+    fn drop(&mut self) {
+        let _ = self.copies.send(CopyRequest::End(Box::new(self.tensors.take())));
     }
 }
 
@@ -153,31 +230,78 @@ impl Shard {
     /// Copies the inputs of a request out of shared memory and checks its string tensors, which decoding could not see.
     /// It copies before it checks: what the client writes to the region later cannot change what was checked.
     ///
+    /// What is in memory of `gpu`, which all instances of the model are on, stays there: returns these inputs, and memory
+    /// for the outputs that go there.
+    ///
     /// # Errors
     /// Where a region cannot be read, or the copy contains malformed strings.
-    pub async fn fetch(&self, spec: &ModelSpec, request: &mut InferRequest) -> Result<(), Error> {
-        let Some(shared) = request.plan.shared.clone() else { return Ok(()) };
+    pub async fn fetch(
+        &self,
+        spec: &ModelSpec,
+        gpu: Option<&Arc<Gpu>>,
+        request: &mut InferRequest,
+    ) -> Result<Option<HeldTensors>, Error> {
+        let Some(shared) = request.plan.shared.clone() else { return Ok(None) };
+        let mut held = match gpu {
+            Some(_) => Some(HeldTensors::new(self.shared_memory_client()?.copies.clone())),
+            None => None,
+        };
         for (index, slice) in &shared.sources {
-            let contents = match slice.kind() {
-                RegionKind::System => slice.read()?,
-                RegionKind::Cuda => self.shared_memory_client()?.read(slice.clone()).await?,
+            let contents = match (slice.kind(), gpu.filter(|gpu| is_there(slice, gpu))) {
+                (RegionKind::System, _) => slice.read()?,
+                (RegionKind::Cuda, None) => self.shared_memory_client()?.read(slice.clone()).await?,
+                (RegionKind::Cuda, Some(gpu)) => {
+                    match self.shared_memory_client()?.read_to(slice.clone(), Arc::clone(gpu)).await? {
+                        FetchedInput::Host(bytes) => bytes,
+                        FetchedInput::Device(lease) => {
+                            if let Some(tensors) = held.as_mut().and_then(HeldTensors::tensors_mut) {
+                                tensors.inputs.push((*index, lease));
+                            }
+                            continue;
+                        }
+                    }
+                }
             };
             if let Some(input) = request.inputs.get_mut(*index) {
                 input.contents = contents;
                 check::check_shared_strings(spec, &request.plan.id, *index, input)?;
             }
         }
-        Ok(())
+        for (index, slice) in &shared.destinations {
+            let Some(gpu) = gpu.filter(|gpu| is_there(slice, gpu)) else { continue };
+            let is_whole = |output: &OutputPlan| output.index == *index && output.class_count == 0;
+            let size = output_size(spec, *index, request.rows).filter(|size| (1..=slice.size()).contains(size));
+            let (true, Some(size)) = (request.plan.outputs.iter().any(is_whole), size) else { continue };
+            let lease = self.shared_memory_client()?.lease(Arc::clone(gpu), size).await?;
+            if let Some(tensors) = held.as_mut().and_then(HeldTensors::tensors_mut) {
+                tensors.outputs.extend(lease.map(|lease| (*index, lease)));
+            }
+        }
+        Ok(held.filter(|held| held.tensors().is_some_and(|tensors| tensors.leases().next().is_some())))
     }
 
     /// Moves outputs into shared memory on a GPU, once [`deliver_system`] has checked the room.
     ///
     /// # Errors
     /// Unavailable where too many copies wait, or the copying thread has ended; what the copy itself failed with.
-    pub async fn deliver_gpu(&self, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
+    pub async fn deliver_gpu(
+        &self,
+        plan: &ResponsePlan,
+        outputs: &mut [Tensor],
+        on_device: Option<&Arc<DeviceTensors>>,
+    ) -> Result<(), Error> {
         let Some(shared) = &plan.shared else { return Ok(()) };
         for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             let Some(output) = outputs.get_mut(*index) else { continue };
+            // Where the batch had requests that need the output on the host, it is there too.
+            let is_there = |tensors: &&Arc<DeviceTensors>| {
+                tensors.output(*index).is_some_and(|lease| lease.is_written() || output.contents.is_empty())
+            };
+            if let Some(tensors) = on_device.filter(is_there) {
+                output.contents.clear();
+                self.shared_memory_client()?.write_from(slice.clone(), Arc::clone(tensors), *index).await?;
+                continue;
+            }
             self.shared_memory_client()?.write(slice.clone(), std::mem::take(&mut output.contents)).await?;
         }
         Ok(())
@@ -186,6 +310,21 @@ impl Shard {
     fn shared_memory_client(&self) -> Result<&SharedMemoryClient, Error> {
         self.server_context.shared_memory.as_ref().ok_or_else(shared_memory::disabled)
     }
+}
+
+/// Whether a slice has bytes, in memory of a GPU.
+fn is_there(slice: &RegionSlice, gpu: &Gpu) -> bool {
+    slice.size() > 0 && slice.device() == Some(u64::from(gpu.properties().index))
+}
+
+/// Bytes of an output of so many rows, where the model says its size.
+fn output_size(spec: &ModelSpec, index: usize, rows: u32) -> Option<usize> {
+    let output = spec.outputs.get(index)?;
+    let mut shape = output.model_shape.clone();
+    if let Some(first) = shape.first_mut().filter(|_| spec.has_batch_axis()) {
+        *first = i64::from(rows);
+    }
+    byte_size(output.datatype, &shape).ok().flatten()
 }
 
 /// Moves outputs into shared memory in system memory and leaves their contents empty; never waits. Checks the room for

@@ -13,7 +13,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::backend::details::CallChain;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, NextMessage};
@@ -332,13 +331,7 @@ impl StreamInfer {
             compression,
             model: RefCell::new(None),
         });
-        let arrival = Arrival {
-            received: clock::now(),
-            deadline: self.deadline,
-            depth: 0,
-            chain: CallChain::default(),
-            trace: None,
-        };
+        let arrival = Arrival::of_client(clock::now(), self.deadline);
         let trace = self.shard.open_call_trace(&self.link, self.stream);
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));

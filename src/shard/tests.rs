@@ -27,6 +27,7 @@ use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::sync::SegQueue;
 use crate::runtime::executor::{IoPath, Runtime};
+use crate::runtime::ring::spin::Spin;
 use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::access::{AccessEntry, AccessSampler};
 use crate::shard::compression::CompressionShare;
@@ -153,7 +154,7 @@ fn on_shard<T: Send + 'static, F: Future<Output = T> + 'static>(
 ) -> T {
     threads::enter(1, |threads| {
         let shard = shard(threads, models);
-        Runtime::new(IoPath::Auto, Duration::ZERO).unwrap().run(body(shard)).unwrap()
+        Runtime::new(IoPath::Auto, Spin::Off).unwrap().run(body(shard)).unwrap()
     })
 }
 
@@ -261,7 +262,7 @@ fn a_grpc_response_has_the_parameters_and_a_called_model_its_callers() {
         let served = Arc::clone(model.served());
         let message = grpc::InferMessage::read(&bytes).unwrap();
         let request = grpc::decode::decode(&served.spec, &message, None, &mut ReceiveReservation::default()).unwrap();
-        let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: sent, trace: None };
+        let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: sent, trace: None, on_device: None };
         let has_run = Cell::new(false);
         let (inferred, _) = shard.infer(&model, request, arrival, None, &has_run).await.unwrap();
         let parameters = inferred.parameters.as_deref();
@@ -388,4 +389,29 @@ fn so_many_requests_wait_for_models_and_the_next_is_refused_and_counted() {
     });
     assert_eq!(text, "4096 requests wait for models to be loaded, the most that may; try again later");
     assert_eq!((refused, ended), (1, true));
+}
+
+#[test]
+fn of_many_that_connect_at_once_some_are_accepted_before_others_have_their_turn() {
+    const COUNT: usize = 100;
+    let steps = on_shard(Vec::new(), |mut shard| async move {
+        let bounds = ConnectionBounds { count_max: COUNT, address_count_max: 0 };
+        Rc::get_mut(&mut shard).unwrap().connections = Rc::new(Connections::new(bounds));
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let clients: Vec<_> = (0..COUNT).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        let listener = Rc::new(Listener::new(OwnedFd::from(socket), false, Duration::from_secs(5)).unwrap());
+        let accepting = executor::spawn(accept(Rc::clone(&shard), listener, ListenerKind::Http));
+        let (mut seen, mut steps) = (0, Vec::new());
+        while seen < COUNT {
+            futures_lite::future::yield_now().await;
+            let opened = usize::try_from(shard.cells.connections_opened.get()).unwrap();
+            steps.extend(Some(opened - seen).filter(|step| *step > 0));
+            seen = opened;
+        }
+        accepting.cancel().await;
+        drop(clients);
+        steps
+    });
+    assert!(steps.iter().all(|step| *step <= ACCEPTS_IN_TURN) && steps.len() >= 4, "{steps:?}");
 }

@@ -12,6 +12,7 @@ use crate::queue::completions::Completions;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::executor::{self, Runtime};
+use crate::runtime::ring::spin::Spin;
 use crate::shard::access::AccessSampler;
 use crate::shard::compression::CompressionShare;
 use crate::shard::connections::{ConnectionBounds, Connections};
@@ -32,6 +33,8 @@ pub struct ShardParts {
     pub index: usize,
     /// The core it is pinned to.
     pub core: Option<usize>,
+    /// How long it looks for work before it sleeps.
+    pub spin: Spin,
     /// What all threads share.
     pub server_context: Arc<ServerContext>,
     /// The models that serve from the start, with the shard's producer of each one that runs on workers.
@@ -61,7 +64,7 @@ pub fn run(
         let text = format!("shard {index} cannot be pinned to core {core} and runs where it may: {error}");
         (parts.server_context.warn)(&text);
     }
-    let runtime = match Runtime::new(options.io, options.spin) {
+    let runtime = match Runtime::new(options.io, parts.spin) {
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
@@ -73,6 +76,7 @@ pub fn run(
         }
     };
     let sockets = std::mem::take(&mut parts.sockets);
+    let _inbox = InboxGuard { server_context: Arc::clone(&parts.server_context), index };
     let shard = match Shard::new(parts, threads) {
         Ok(shard) => Rc::new(shard),
         Err(error) => {
@@ -88,6 +92,24 @@ pub fn run(
         listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
     outcome.map_err(|error| Error::unavailable(format!("its sockets take nothing any more: {error}")))
+}
+
+/// Closes a shard's inbox when its thread ends, also where it fails: other shards then keep their connections, and those
+/// on their way to this one are closed.
+struct InboxGuard {
+    server_context: Arc<ServerContext>,
+    index: usize,
+}
+
+impl Drop for InboxGuard {
+    fn drop(&mut self) {
+        if let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) {
+            mailbox.connections().close();
+            while let Some(arrival) = mailbox.connections().poll() {
+                drop(arrival);
+            }
+        }
+    }
 }
 
 impl Shard {

@@ -51,7 +51,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
             http2_control_frames_max: 10_000,
             keep_alive: Default::default(),
         },
-        runtime: RuntimeOptions { io: IoPath::Auto, spin: Duration::ZERO, exit_timeout: Duration::ZERO },
+        runtime: RuntimeOptions { io: IoPath::Auto, exit_timeout: Duration::ZERO },
         memory: Arc::new(MemoryBudgets {
             receive: Arc::new(ProcessReceiveBudget::new(SIZE_MAX, shards)),
             cache_size: 0,

@@ -143,7 +143,10 @@ static void probe_control(Server *server) {
     bool is_so;
     uint32_t flags;
     void *reserved;
-    Parameter *config = TRITONSERVER_ParameterNew("config", 0, "{}");
+    const char *identity =
+        "{\"backend\":\"identity\",\"input\":[{\"name\":\"IN\",\"data_type\":\"TYPE_INT32\",\"dims\":[2]}],"
+        "\"output\":[{\"name\":\"OUT\",\"data_type\":\"TYPE_INT32\",\"dims\":[2]}]}";
+    Parameter *config = TRITONSERVER_ParameterNew("config", 0, identity);
     Parameter *file = TRITONSERVER_ParameterBytesNew("file:1/a", "abc", 3);
     Parameter *odd = TRITONSERVER_ParameterNew("odd", 0, "{}");
     const Parameter *right[] = {config, file}, *wrong[] = {odd};

@@ -17,6 +17,7 @@ use crate::policy::{GRPC, HTTP};
 use crate::support::folder::Folder;
 use crate::support::h2;
 use crate::support::http::{self, Connection, Response};
+use crate::support::over::Over;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
 use crate::support::skipped::skip_unless_ci;
@@ -230,15 +231,6 @@ fn the_file_of_a_killed_server_is_no_hindrance_and_that_of_a_live_one_is() {
         output.status.code() == Some(1) && said.contains("--admin-socket '/nowhere/admin' cannot be used"),
         "{said}"
     );
-}
-
-/// Tells a thread that it is over when it is dropped, also by a test that fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Kills a server that nobody waits for.

@@ -1,6 +1,7 @@
 //! Real clients from PyPI against a real server: `tritonclient` over HTTP and gRPC, sync and
 //! asyncio. What they check is in `tests/python/`.
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -33,4 +34,19 @@ fn tritonclient_gets_what_it_expects() {
     );
     let passed = text.lines().last().and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
     assert!(passed.is_some_and(|passed| passed > 350), "{text}");
+}
+
+#[test]
+fn a_client_of_a_test_that_fails_while_a_stream_is_open_ends() {
+    let Some(environment) = Environment::shared() else { return };
+    // Nobody answers on it, so the stream stays.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let program = format!("import streams; kept = streams.Stream('{}'); assert False", silent.local_addr().unwrap());
+    let output = Command::new(environment.python())
+        .args(["-c", &program])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python"))
+        .output()
+        .expect("the interpreter starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("AssertionError"), "{errors}");
 }

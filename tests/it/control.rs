@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::support::{http, repository};
 use serde_json::Value;
@@ -261,6 +262,7 @@ fn reloads_under_load(more: &str) {
     let server = Server::deuteron(repository.path(), &[EXPLICIT, "--load-model=m", "--shards=2"]);
     let is_over = AtomicBool::new(false);
     let all = thread::scope(|scope| {
+        let over = Over(&is_over);
         let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| load_on(&server, "m", 125, &is_over))).collect();
         let change = || {
             thread::sleep(Duration::from_millis(300));
@@ -292,7 +294,7 @@ fn reloads_under_load(more: &str) {
             thread::sleep(Duration::from_millis(200));
         };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change));
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let all: Vec<_> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         all
@@ -452,7 +454,7 @@ fn parameters(parameters: &[(&str, &str)]) -> String {
     serde_json::json!({ "parameters": parameters }).to_string()
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for group in bytes.chunks(3) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::folder::Folder;
 use crate::support::http::{self, Connection};
 use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::over::Over;
 use crate::support::repository;
 use crate::support::server::Server;
 
@@ -121,15 +122,17 @@ fn a_model_with_priority_2_runs_half_as_often_as_one_with_1() {
     model(&repository, "second", 4, &group(2));
     let server = Server::deuteron(repository.path(), &["--shards=1", LIMITED]);
     let is_over = AtomicBool::new(false);
+    let start = Instant::now();
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for model in ["first", "second"].repeat(4) {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || infer_while(server, model, || !is_over.load(Ordering::SeqCst)));
         }
         while runs(&server, "first") + runs(&server, "second") < 240 {
+            assert!(start.elapsed() < Duration::from_secs(60), "its clients have ended");
             thread::sleep(Duration::from_millis(20));
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     let (first, second) = (runs(&server, "first") as f64, runs(&server, "second") as f64);
     assert!((1.7..2.4).contains(&(first / second)), "{first} and {second}");
@@ -208,6 +211,7 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
     // Under load models come, share and go; what waits for its turn then is served.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for model in ["a", "a", "large"] {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || infer_while(server, model, || !is_over.load(Ordering::SeqCst)));
@@ -222,7 +226,6 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
             let statuses: Vec<_> = waiting.iter_mut().map(|connection| connection.receive().unwrap().status).collect();
             assert_eq!(statuses, [200; 6], "{}", server.log());
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     // And what it made is gone with it.
     assert_eq!(order(&server, "large", "unload"), (200, String::new()));
@@ -351,10 +354,10 @@ fn workers_of_a_heavy_model_have_the_cores_of_the_shards_too_unless_a_flag_says_
     model(&repository, "light", 1, "{ }");
     let size = 768;
     let begin = Onnx::default().constant("w", FLOAT, &[size, size], &vec![0; 4 * (size * size) as usize]);
-    let chain = (0..80).fold(begin, |onnx, index| {
+    let chain = (0..400).fold(begin, |onnx, index| {
         onnx.node("MatMul", &[&format!("y{index}"), "w"], &[&format!("y{}", index + 1)], &[])
     });
-    let file = chain.input("y0", FLOAT, &[1, size]).output("y80", FLOAT, &[1, size]).into_bytes();
+    let file = chain.input("y0", FLOAT, &[1, size]).output("y400", FLOAT, &[1, size]).into_bytes();
     repository::add(repository.path(), "heavy", "instance_group { kind: KIND_CPU count: 1 }", Some(&file));
     let server = Server::deuteron(repository.path(), &["--shards=1"]);
     let count = |cores: &str| {

@@ -8,6 +8,7 @@ mod frame;
 mod machine;
 mod peer;
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -119,4 +120,36 @@ fn tritonserver_passes_most_cases() {
     let folder = crate::support::folder::Folder::new("triton");
     let Some(server) = crate::support::triton::start(folder.path()) else { return };
     score("tritonserver", server.grpc());
+}
+
+#[test]
+fn who_floods_and_reads_late_is_told_why_all_the_same() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    // Most answers are still with the server's kernel when it closes.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.connect(&server.grpc().into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    writer.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    // Until it fails: more than a server reads of a connection that it has ended.
+    let writing = std::thread::spawn(move || {
+        let pings = frame::ping(b"12345678").repeat(1_000);
+        writer.write_all(&[frame::PREFACE, &frame::settings(&[])].concat()).unwrap();
+        (0..1_000).find(|_| writer.write_all(&pings).is_err()).is_some()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let mut came = Vec::new();
+    // It may end by a reset, behind all that was sent.
+    let _ = stream.read_to_end(&mut came);
+    drop(stream);
+    assert!(writing.join().unwrap(), "it takes 17 MB of PING");
+    let (mut last, mut rest) = (None, came.as_slice());
+    while let Some((frame, size)) = frame::parse(rest) {
+        (last, rest) = (Some(frame), &rest[size..]);
+    }
+    let last = last.expect("frames came");
+    assert_eq!((last.kind, &last.payload[4..8]), (frame::GOAWAY, &[0, 0, 0, 11][..]), "{} bytes came", came.len());
 }

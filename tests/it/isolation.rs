@@ -14,6 +14,7 @@ use crate::onnxruntime::{environment, flag, parameters};
 use crate::support::folder::Folder;
 use crate::support::metrics::metric;
 use crate::support::onnx::builder::{BOOL, FLOAT, INT8, INT32, INT64, Onnx, UINT8};
+use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::support::{http, onnx, repository};
 
@@ -29,7 +30,7 @@ fn isolated() -> String {
 }
 
 /// The ids of the processes whose parent is another.
-fn children(parent: u32) -> Vec<u32> {
+pub fn children(parent: u32) -> Vec<u32> {
     let of_parent = |entry: fs::DirEntry| {
         let id: u32 = entry.file_name().to_str()?.parse().ok()?;
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -41,23 +42,15 @@ fn children(parent: u32) -> Vec<u32> {
     fs::read_dir("/proc").unwrap().flatten().filter_map(of_parent).collect()
 }
 
-struct OnDrop<F: Fn()>(F);
-
-impl<F: Fn()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        self.0();
-    }
-}
-
 fn is_alive(id: u32) -> bool {
     fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn signal(id: u32, name: &str) {
+pub fn signal(id: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &id.to_string()]).status().unwrap().success());
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < SOON, "{what} takes too long");
@@ -70,7 +63,7 @@ fn infer(server: &Server, model: &str, body: &Value) -> (u16, Value) {
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
 
-fn is_ready(server: &Server, model: &str) -> bool {
+pub fn is_ready(server: &Server, model: &str) -> bool {
     http::get(server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
 }
 
@@ -262,8 +255,7 @@ fn a_process_that_is_killed_under_load_costs_no_more_than_its_batch() {
                 }
             });
         }
-        // Also where this thread fails: the clients must end.
-        let _over = OnDrop(|| is_over.store(true, Ordering::Relaxed));
+        let _over = Over(&is_over);
         for name in signals {
             let before = served.load(Ordering::Relaxed);
             until("answers", || served.load(Ordering::Relaxed) > before + 20);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::grpc::Client;
 use crate::support::http::{self, Connection};
 use crate::support::metrics::metric;
+use crate::support::over::Over;
 use crate::support::protobuf::Message;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
@@ -38,18 +39,11 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
 
 /// The longest that a client waits who asks for little every few milliseconds, while `busy` goes on.
 fn longest_wait(server: &Server, busy: impl FnOnce() + Send) -> (Duration, u32) {
-    /// Says that it is over, also where `busy` has panicked.
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Release);
-        }
-    }
     let is_over = AtomicBool::new(false);
     let small = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
     thread::scope(|scope| {
         scope.spawn(|| {
-            let _end = End(&is_over);
+            let _over = Over(&is_over);
             busy();
         });
         let mut connection = Connection::open(server.http()).unwrap();

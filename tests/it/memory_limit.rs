@@ -16,6 +16,7 @@ use crate::support::folder::Folder;
 use crate::support::h2;
 use crate::support::http::{self, Connection};
 use crate::support::metrics::metric;
+use crate::support::over::Over;
 use crate::support::protobuf::Message;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
@@ -349,6 +350,7 @@ fn under_abuse_of_many_kinds_the_process_keeps_to_its_limit_and_a_client_that_co
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     let most = thread::scope(|scope| {
+        let _over = Over(&is_over);
         // Bodies that do not end, answers that nobody reads, large JSON, and connections that say nothing.
         for kind in 0..4 {
             let (server, is_over) = (&server, &is_over);
@@ -389,7 +391,6 @@ fn under_abuse_of_many_kinds_the_process_keeps_to_its_limit_and_a_client_that_co
             most = most.max(resident(&server));
             thread::sleep(Duration::from_millis(5));
         }
-        is_over.store(true, Ordering::SeqCst);
         most
     });
     let answered = answered.into_inner();

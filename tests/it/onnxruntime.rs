@@ -364,6 +364,14 @@ fn settings_of_a_model_are_honoured_or_refused_by_name() {
         ("session.intra_op.allow_spinning", "1"),
     ];
     tasks(&(worker(&every) + "optimization { graph { level: 1 } }\n"));
+    // Of GPUs, on the CPU: as in Triton.
+    let accelerator =
+        "gpu_execution_accelerator { name: \"tensorrt\" parameters { key: \"precision_mode\" value: \"FP16\" } }";
+    let config = format!("optimization {{ execution_accelerators {{ {accelerator} }} }}");
+    let server = start(&repository(&[("m", &config)]), &[&flag], &[]);
+    assert_adds(&server, "m");
+    let note = "'m': gpu_execution_accelerator 'tensorrt' has no effect: no instance is on a GPU";
+    assert!(server.log().contains(note), "{}", server.log());
     let refused = |config: &str, want: &str| {
         let output = command(&repository(&[("m", config)]), &[&flag], Ports::free()).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
@@ -377,10 +385,6 @@ fn settings_of_a_model_are_honoured_or_refused_by_name() {
     refused(
         "optimization { execution_accelerators { cpu_execution_accelerator { name: \"openvino\" } } }",
         "cpu_execution_accelerator 'openvino' of model 'm' is not in this ONNX Runtime library",
-    );
-    refused(
-        "optimization { execution_accelerators { gpu_execution_accelerator { name: \"tensorrt\" } } }",
-        "gpu_execution_accelerator 'tensorrt' of model 'm' needs an instance on a GPU",
     );
     let two = [("intra_op_thread_count", "2"), ("placement", "inline")];
     refused(&parameters(&two), "model 'm' cannot be placed inline");

@@ -11,6 +11,7 @@ use crate::support::grpc::Client;
 use crate::support::h2::{self, Leave};
 use crate::support::http::{self, Connection};
 use crate::support::metrics::metric;
+use crate::support::over::Over;
 use crate::support::protobuf::Message;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
@@ -164,6 +165,7 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
     let rest: (&str, &[(&str, &str)]) = (PATH, &[]);
     let mut answers = Vec::new();
     let most = thread::scope(|scope| {
+        let over = Over(&is_over);
         let watching = scope.spawn(|| {
             let (mut most, mut held) = (0, 0);
             while !is_over.load(Ordering::SeqCst) {
@@ -177,7 +179,7 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
         // The five bytes before a message, of a call; of a plain body they are its first.
         let start = [&[0][..], &u32::try_from(SIZE).unwrap().to_be_bytes()].concat();
         answers = h2::upload(server.grpc(), &[[grpc; 20], [rest; 20]].concat(), &start, SIZE);
-        is_over.store(true, Ordering::SeqCst);
+        drop(over);
         watching.join().unwrap()
     });
     let told = |name: &str, value: &str| {

@@ -5,7 +5,8 @@
 #[expect(unsafe_code, reason = "the handles of a driver are ended, and used once more")]
 mod device;
 mod libraries;
-mod machine;
+pub mod machine;
+mod rows;
 
 use std::path::Path;
 use std::process::Command;

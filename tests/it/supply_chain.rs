@@ -22,9 +22,12 @@ fn list(name: &str) -> BTreeSet<String> {
 
 /// The packages that build the program or are linked into it, `name@version`, with their licences.
 fn packages() -> BTreeMap<String, String> {
-    let tree = ["tree", "--locked", "--offline", "--edges=normal,build", "--prefix=none", "--format={p}|{l}|"];
     // As it is released.
-    let output = Command::new("cargo").args(tree).arg("--features=stores").current_dir(ROOT).output().unwrap();
+    let tree = ["tree", "--locked", "--features=stores", "--edges=normal,build", "--prefix=none", "--format={p}|{l}|"];
+    let told = |more: &[&str]| Command::new("cargo").args(tree).args(more).current_dir(ROOT).output().unwrap();
+    // What the feature needs may not be here yet.
+    let offline = told(&["--offline"]);
+    let output = if offline.status.success() { offline } else { told(&[]) };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let package = |line: &str| {
@@ -125,7 +128,9 @@ fn every_package_comes_from_the_registry_with_its_checksum() {
 
 #[test]
 fn no_package_needs_a_newer_rust_than_the_crate_says() {
-    let metadata = ["metadata", "--format-version=1", "--locked", "--offline"];
+    // What other systems need is not fetched for a test.
+    let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
+    let metadata = ["metadata", "--format-version=1", "--locked", "--offline", &platform];
     let output = Command::new("cargo").args(metadata).current_dir(ROOT).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -136,7 +141,7 @@ fn no_package_needs_a_newer_rust_than_the_crate_says() {
     };
     let packages = metadata["packages"].as_array().unwrap();
     let ours = packages.iter().find(|package| package["name"] == "deuteron").map(least).unwrap();
-    // Packages that only tests and other systems build are in the list too, and need less.
+    // Packages that only tests build are in the list too, and need less.
     let newer = packages.iter().filter(|package| least(package) > ours);
     assert_eq!(newer.map(|package| package["name"].as_str().unwrap()).collect::<Vec<_>>(), Vec::<&str>::new());
 }

@@ -17,6 +17,7 @@ use crate::http1_suite::{self, RawStream};
 use crate::support::folder::Folder;
 use crate::support::http::{self, request};
 use crate::support::metrics::metric;
+use crate::support::over::Over;
 use crate::support::python::Environment;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
@@ -41,15 +42,6 @@ fn handshakes(server: &Server, kind: &str) -> u64 {
 
 fn failures(server: &Server, reason: &str) -> u64 {
     metric(server.metrics(), &format!("deuteron_tls_handshakes_failed_total{{reason=\"{reason}\"}}"))
-}
-
-/// Tells threads that it is over when it is dropped, also by a test that fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Waits until a figure is what is expected.

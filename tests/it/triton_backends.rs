@@ -1,7 +1,9 @@
-//! Backends written for Triton, as shared libraries on the server as a process: those of `tests/backends`, compiled here,
-//! and where `DEUTERON_TESTS=triton` asks for it the Python backend out of NVIDIA's own wheel.
+//! Backends written for Triton, as shared libraries on the server as a process, in it and in processes of their own: those
+//! of `tests/backends`, compiled here, and where `DEUTERON_TESTS=triton` asks for it the Python backend out of NVIDIA's own wheel.
 
+mod isolation;
 mod python;
+mod tensorrt;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,9 @@ const ACCUMULATE: &str =
         state { input_name: 'INPUT_STATE' output_name: 'OUTPUT_STATE' data_type: TYPE_INT32 dims: 1
                 initial_state { data_type: TYPE_INT32 dims: 1 zero_data: true name: 'zero' } }
     }";
+
+/// Where a backend runs.
+const PLACES: [&str; 2] = ["--backend-isolation=none", "--backend-isolation=process"];
 
 /// Compiles a backend of the tests into a directory of backends.
 fn add_backend(backends: &Path, name: &str) {
@@ -68,7 +73,14 @@ fn infer(server: &Server, model: &str, body: &Value) -> (u16, Value) {
 #[test]
 fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     let (_folder, models, backends) = folders(&[("identity", IDENTITY)]);
-    let mut server = start(&models, &backends, &["--backend-config=identity,host=triton"]);
+    PLACES.into_iter().for_each(|place| serve_identity(&models, &backends, place));
+    // Without the flag our own serves, and opens nothing.
+    let server = start(&models, &backends, &[]);
+    assert!(server.log().contains("loaded 'identity' version 1 with identity"), "{}", server.log());
+}
+
+fn serve_identity(models: &Path, backends: &Path, place: &str) {
+    let mut server = start(models, backends, &["--backend-config=identity,host=triton", place]);
     let input = json!({"name": "INPUT0", "shape": [1, 3], "datatype": "FP32", "data": [1.0, 2.5, -3.0]});
     let (status, answer) = infer(&server, "identity", &json!({"inputs": [input]}));
     assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([1.0, 2.5, -3.0])), "{answer}");
@@ -83,23 +95,27 @@ fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     let (log, statistics) = (server.log(), http::get(server.http(), "/v2/models/identity/stats").unwrap());
     assert!(log.contains("loaded 'identity' version 1 with 'libtriton_identity.so'"), "{log}");
     let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
-    assert_eq!(statistics["model_stats"][0]["execution_count"], 2);
+    let statistics = &statistics["model_stats"][0];
+    assert_eq!(statistics["execution_count"], 2);
+    // The backend reports that it computes at once and for no time to speak of.
+    let [input, infer] = ["compute_input", "compute_infer"].map(|part| &statistics["inference_stats"][part]);
+    assert!(input["count"] == 2 && infer["count"] == 2, "{statistics}");
     assert!(server.stop().success());
     let log = server.log();
     assert!(log.contains("backend finalized") && log.trim_end().ends_with("\"ended\""), "{log}");
-    // Without the flag our own serves, and opens nothing.
-    let server = start(&models, &backends, &[]);
-    assert!(server.log().contains("loaded 'identity' version 1 with identity"), "{}", server.log());
 }
 
 #[test]
 fn a_decoupled_backend_streams_and_its_errors_and_parameters_arrive() {
     let (_folder, models, backends) = folders(&[("decoupled", DECOUPLED)]);
-    let server = start(&models, &backends, &[]);
-    assert_eq!(play(&server, "decoupled", 3), ["0", "1", "2"]);
-    let (came, _) = stream(&server, request("decoupled", 3, false));
+    PLACES.into_iter().for_each(|place| serve_decoupled(&start(&models, &backends, &[place])));
+}
+
+fn serve_decoupled(server: &Server) {
+    assert_eq!(play(server, "decoupled", 3), ["0", "1", "2"]);
+    let (came, _) = stream(server, request("decoupled", 3, false));
     assert!(came.iter().all(|answer| answer.infer_response.as_ref().unwrap().parameters.contains_key("number")));
-    let (came, end) = stream(&server, request("decoupled", 2, true));
+    let (came, end) = stream(server, request("decoupled", 2, true));
     let errors: Vec<_> = came.into_iter().map(|answer| answer.error_message).collect();
     assert_eq!((errors, end), (vec![String::new(), "on purpose".to_owned()], true));
 }
@@ -137,13 +153,16 @@ fn play(server: &Server, model: &str, count: i32) -> Vec<String> {
 #[test]
 fn a_state_that_a_backend_updates_is_kept_for_its_sequence_and_one_that_it_does_not_stays() {
     let (_folder, models, backends) = folders(&[("accumulate", ACCUMULATE)]);
-    let server = start(&models, &backends, &[]);
+    PLACES.into_iter().for_each(|place| accumulate(&start(&models, &backends, &[place])));
+}
+
+fn accumulate(server: &Server) {
     let send = |sequence: u64, value: i32, start: bool, end: bool| {
         let body = json!({
             "parameters": {"sequence_id": sequence, "sequence_start": start, "sequence_end": end},
             "inputs": [{"name": "INPUT", "shape": [1], "datatype": "INT32", "data": [value]}],
         });
-        let (status, answer) = infer(&server, "accumulate", &body);
+        let (status, answer) = infer(server, "accumulate", &body);
         assert_eq!(status, 200, "{answer}");
         assert_eq!(answer["outputs"].as_array().map(Vec::len), Some(1), "states are not sent");
         answer["outputs"][0]["data"][0].as_i64().unwrap()
@@ -171,9 +190,13 @@ fn a_model_whose_backend_is_nowhere_is_refused_with_the_places_and_one_that_brea
     let (_folder, models, backends) = folders(&[("faulty", &stage("ModelInstanceExecute"))]);
     repository::add(&models, "gone", &stage("none").replace("'faulty'", "'tensorrt'"), None);
     repository::add(&models, "early", &stage("ModelInitialize"), None);
+    PLACES.into_iter().for_each(|place| refuse(&models, &backends, place));
+}
+
+fn refuse(models: &Path, backends: &Path, place: &str) {
     let flags =
-        ["--exit-on-error=false", "--strict-readiness=false", "--model-control-mode=explicit", "--load-model=*"];
-    let server = start(&models, &backends, &flags);
+        ["--exit-on-error=false", "--strict-readiness=false", "--model-control-mode=explicit", "--load-model=*", place];
+    let server = start(models, backends, &flags);
     let input = json!({"inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [1]}]});
     let (status, answer) = infer(&server, "faulty", &input);
     assert_eq!((status, &answer["error"]), (503, &json!("ModelInstanceExecute")), "{answer}");
@@ -186,4 +209,30 @@ fn a_model_whose_backend_is_nowhere_is_refused_with_the_places_and_one_that_brea
                 beneath --backend-directory";
     assert!(refused.contains(want), "{refused}");
     assert!(load("early").contains("ModelInitialize"), "{}", load("early"));
+}
+
+/// As the probe has it.
+const PROBE: &str = "backend: 'probe' input { name: 'INPUT' data_type: TYPE_INT32 dims: 2 }
+    output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 2 }";
+/// What the probe calls, and what it loads and unloads.
+const ECHO: &str = "backend: 'identity' input { name: 'IN' data_type: TYPE_INT32 dims: 2 }
+    output { name: 'OUT' data_type: TYPE_INT32 dims: 2 }";
+
+#[test]
+fn every_function_does_in_a_process_what_it_does_in_the_server_calls_of_other_models_included() {
+    let (_folder, models, backends) = folders(&[("probe", PROBE)]);
+    ["echo", "other"].into_iter().for_each(|name| repository::add(&models, name, ECHO, None));
+    for place in PLACES {
+        let flags = ["--model-control-mode=explicit", "--load-model=echo", "--load-model=probe", place];
+        let server = start(&models, &backends, &flags);
+        let input = json!({"name": "INPUT", "shape": [2], "datatype": "INT32", "data": [5, 6]});
+        let body = json!({"id": "seven", "parameters": {"depth": 3}, "inputs": [input]});
+        // What the probe finds after an answer is in the next one.
+        for _ in 0..3 {
+            let (status, answer) = infer(&server, "probe", &body);
+            assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([5, 6])), "{place} {answer}");
+            assert_eq!(answer["parameters"]["int"], 7, "{place} {answer}");
+        }
+        assert!(server.log().contains("(probe.c:7) a line"), "{place} {}", server.log());
+    }
 }

@@ -58,10 +58,9 @@ Kernel bind(void (*kernel)(P...)) {
 #define KERNEL(NAME) {#NAME, bind(NAME)}
 
 const std::map<std::string, Kernel> KERNELS = {
-    KERNEL(topk_warp_8),          KERNEL(topk_warp_16),     KERNEL(topk_warp_32),      KERNEL(topk_warp_64),
-    KERNEL(topk_block_8),         KERNEL(topk_block_16),    KERNEL(topk_block_32),     KERNEL(topk_block_64),
-    KERNEL(topk_merge_narrow),    KERNEL(topk_merge_wide),  KERNEL(reshape_copy),      KERNEL(reshape_box),
-    KERNEL(pointwise_activation), KERNEL(pointwise_binary), KERNEL(softmax_warp),      KERNEL(softmax_block),
+    KERNEL(topk_warp_32),        KERNEL(topk_block_32),    KERNEL(topk_merge_narrow),
+    KERNEL(reshape_copy),        KERNEL(reshape_box),      KERNEL(pointwise_activation),
+    KERNEL(pointwise_binary),    KERNEL(softmax_warp),     KERNEL(softmax_block),
 };
 
 }  // namespace

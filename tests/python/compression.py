@@ -10,6 +10,7 @@ import sys
 
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 
+import ending  # noqa: F401
 import grpc
 import numpy
 import tritonclient.grpc

@@ -4,6 +4,7 @@ import asyncio
 import queue
 import sys
 
+import ending  # noqa: F401
 import numpy as np
 import tritonclient.grpc as grpc
 import tritonclient.grpc.aio as grpc_aio

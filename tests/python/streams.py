@@ -5,6 +5,7 @@ import queue
 
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 
+import ending  # noqa: F401
 import numpy
 import tritonclient.grpc
 

@@ -4,6 +4,7 @@ import argparse
 import queue
 import ssl
 
+import ending  # noqa: F401
 import grpc
 import numpy as np
 import tritonclient.grpc as triton_grpc
@@ -46,7 +47,7 @@ assert all((answer.get_result().as_numpy("OUTPUT0") == values).all() for answer 
 client.close()
 try:
     triton_http.InferenceServerClient(arguments.http, ssl=True).is_server_live()
-    raise SystemExit("a client that does not trust the server was served")
+    raise AssertionError("a client that does not trust the server was served")
 except (ssl.SSLError, InferenceServerException) as error:
     assert "CERTIFICATE_VERIFY_FAILED" in str(error), error
 
@@ -77,7 +78,7 @@ client.close()
 client = triton_grpc.InferenceServerClient(arguments.grpc, ssl=True, root_certificates=arguments.authority)
 try:
     client.is_server_live()
-    raise SystemExit("a client without a certificate was served")
+    raise AssertionError("a client without a certificate was served")
 except InferenceServerException as error:
     assert "UNAVAILABLE" in str(error), error
 client.close()

@@ -1,9 +1,13 @@
 """Checks Python models with `tritonclient`: `check.py HTTP GRPC`. Prints a line for each check that holds."""
 
 import asyncio
+import os
 import queue
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
+
+import ending  # noqa: F401
 import numpy as np
 import tritonclient.grpc as grpc
 import tritonclient.grpc.aio as grpc_aio

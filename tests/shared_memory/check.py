@@ -15,7 +15,9 @@ import threading
 import time
 
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
 
+import ending  # noqa: F401
 import numpy
 import tritonclient.grpc
 import tritonclient.http

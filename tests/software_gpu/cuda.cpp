@@ -17,7 +17,8 @@
 //                            (cuMemHostAlloc), silent (calls of the host), matmul, matmul-fails, no-algorithm (cuBLASLt)
 //   SOFTWARE_GPU_FAULTS_FILE a file with more of them, read and removed whenever it is there
 //   SOFTWARE_GPU_LOG         a file that takes a line for each misuse, leak and failure
-//   SOFTWARE_GPU_TRACE       set, a line for each copy to the host too
+//   SOFTWARE_GPU_TRACE       set, a line for each asynchronous copy (`in`, `out`) and each copy between contexts
+//                            (`across`), with its bytes, for each launch of a kernel and each end of a context
 #include "kernel.h"
 
 namespace {
@@ -34,6 +35,7 @@ void report_leaks(Context& context, const char* when) {
         }
     };
     report(context.memory.size(), "pieces of device memory");
+    report(context.shared.size(), "pieces of memory of other processes");
     report(context.pinned.size(), "pieces of pinned memory");
     report(context.streams.size(), "streams");
     report(context.events.size(), "events");
@@ -297,11 +299,13 @@ EXPORTED CUresult CUDAAPI cuCtxDestroy_v2(CUcontext handle) {
         current_contexts.pop_back();
     }
     const CUresult failure = failure_of(*context);
+    trace("end of a context");
     const std::lock_guard guard(driver.lock);
     driver.contexts.erase(handle);
     {
         const std::lock_guard inner(context->lock);
         context->memory.clear();
+        context->shared.clear();
         context->pinned.clear();
         context->events.clear();
         context->streams.clear();
@@ -456,6 +460,15 @@ EXPORTED CUresult CUDAAPI cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t siz
 EXPORTED CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
     ENTER();
     const std::lock_guard guard(context->lock);
+    if (const auto shared = context->shared.find(pointer); shared != context->shared.end()) {
+        if (base != nullptr) {
+            *base = pointer;
+        }
+        if (size != nullptr) {
+            *size = shared->second->size;
+        }
+        return CUDA_SUCCESS;
+    }
     auto found = context->memory.upper_bound(pointer);
     if (found == context->memory.begin() || pointer - (--found)->first >= found->second->held.size()) {
         return CUDA_ERROR_NOT_FOUND;
@@ -469,16 +482,77 @@ EXPORTED CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* siz
     return CUDA_SUCCESS;
 }
 
-// Memory of other processes is not emulated: a device that cannot share it says so.
-EXPORTED CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr*, CUipcMemHandle, unsigned int) {
+// What another process shares is a file; the handle is its path with zeros behind it. In one context it may be opened
+// again, and lies where it did; another context of the device may not open it.
+EXPORTED CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned int flags) {
     ENTER();
-    return CUDA_ERROR_NOT_SUPPORTED;
+    // LAZY_ENABLE_PEER_ACCESS.
+    if (pointer == nullptr || flags != 1) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::string path(handle.reserved, strnlen(handle.reserved, sizeof handle.reserved));
+    auto memory = std::make_unique<SharedMemory>(path);
+    if (memory->start == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::lock_guard drivers(driver.lock);
+    for (const auto& [_, other] : driver.contexts) {
+        const std::lock_guard guard(other->lock);
+        for (const auto& [_, open] : other->shared) {
+            if (open->path != path || other->device != context->device) {
+                continue;
+            }
+            if (other != context) {
+                misuse("memory of another process is opened in two contexts of a device");
+                return CUDA_ERROR_ALREADY_MAPPED;
+            }
+            open->opens++;
+            *pointer = reinterpret_cast<uint64_t>(open->start) + DEVICE_BASE;
+            return CUDA_SUCCESS;
+        }
+    }
+    *pointer = reinterpret_cast<uint64_t>(memory->start) + DEVICE_BASE;
+    const std::lock_guard guard(context->lock);
+    context->shared[*pointer] = std::move(memory);
+    return CUDA_SUCCESS;
 }
 
-EXPORTED CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr) {
+EXPORTED CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr pointer) {
     ENTER();
-    misuse("memory of another process is closed that was not opened");
-    return CUDA_ERROR_INVALID_VALUE;
+    wait_idle(*context->legacy);
+    const std::lock_guard guard(context->lock);
+    const auto found = context->shared.find(pointer);
+    if (found == context->shared.end()) {
+        misuse("memory of another process is closed that was not opened");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (--found->second->opens == 0) {
+        context->shared.erase(found);
+    }
+    return CUDA_SUCCESS;
+}
+
+// Work of the current context; it does not wait for streams of the others.
+EXPORTED CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                                            CUcontext from_context, size_t size, CUstream handle) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    const auto check = [&](CUcontext owner, CUdeviceptr at) { return software_gpu::resolve(owner, at, size) != nullptr; };
+    if (!check(to_context, to) || !check(from_context, from)) {
+        misuse("a copy between contexts that do not have this memory");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    put(*stream, [=] {
+        void* const target = software_gpu::resolve(to_context, to, size);
+        const void* const source = software_gpu::resolve(from_context, from, size);
+        if (target == nullptr || source == nullptr) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        std::memcpy(target, source, size);
+        trace("across: " + std::to_string(size));
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t size, CUstream handle) {
@@ -501,6 +575,7 @@ EXPORTED CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from,
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
         std::memcpy(at, from, size);
+        trace("in: " + std::to_string(size));
         return CUDA_SUCCESS;
     });
     return CUDA_SUCCESS;
@@ -526,9 +601,7 @@ EXPORTED CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
         std::memcpy(to, at, size);
-        if (std::getenv("SOFTWARE_GPU_TRACE") != nullptr) {
-            write_line("out: " + std::to_string(size));
-        }
+        trace("out: " + std::to_string(size));
         return CUDA_SUCCESS;
     });
     return CUDA_SUCCESS;
@@ -726,6 +799,7 @@ EXPORTED CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned int grid_x,
                 pause();
             }
         }
+        trace("launch: " + launch.name);
         return run(*context, launch);
     });
     return CUDA_SUCCESS;

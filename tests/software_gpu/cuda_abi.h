@@ -15,6 +15,7 @@
     X(CUDA_ERROR_INVALID_DEVICE, 101)                                                                                 \
     X(CUDA_ERROR_INVALID_IMAGE, 200)                                                                                  \
     X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                                                \
+    X(CUDA_ERROR_ALREADY_MAPPED, 208)                                                                                 \
     X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                                                              \
     X(CUDA_ERROR_INVALID_PTX, 218)                                                                                    \
     X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                                                                        \

@@ -6,7 +6,11 @@
 #include "../kernels/guarded.h"
 #include "../kernels/table.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -34,6 +38,38 @@ using Work = std::function<CUresult()>;
 struct Memory {
     Guarded held;
     explicit Memory(size_t size) : held(size, ALIGNMENT) {}
+};
+
+// A file that stands for what another process shares.
+struct SharedMemory {
+    std::string path;
+    unsigned char* start = nullptr;
+    size_t size = 0;
+    unsigned opens = 1;
+
+    explicit SharedMemory(const std::string& name) : path(name) {
+        const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        struct stat status {};
+        if (file < 0) {
+            return;
+        }
+        if (fstat(file, &status) == 0 && status.st_size > 0) {
+            void* const mapped =
+                mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            if (mapped != MAP_FAILED) {
+                start = static_cast<unsigned char*>(mapped);
+                size = static_cast<size_t>(status.st_size);
+            }
+        }
+        close(file);
+    }
+    SharedMemory(const SharedMemory&) = delete;
+    SharedMemory& operator=(const SharedMemory&) = delete;
+    ~SharedMemory() {
+        if (start != nullptr) {
+            munmap(start, size);
+        }
+    }
 };
 
 struct Context;
@@ -74,6 +110,7 @@ struct Context {
     // Of what follows.
     std::mutex lock;
     std::map<uint64_t, std::unique_ptr<Memory>> memory, pinned;
+    std::map<uint64_t, std::unique_ptr<SharedMemory>> shared;
     std::map<CUstream, std::shared_ptr<Stream>> streams;
     std::map<CUevent, std::shared_ptr<Event>> events;
     std::map<CUmodule, std::unique_ptr<Module>> modules;
@@ -257,7 +294,22 @@ unsigned char* place(Context& context, uint64_t address, size_t size) {
             return held.start() + offset;
         }
     }
+    auto found = context.shared.upper_bound(address);
+    if (found != context.shared.begin()) {
+        --found;
+        const uint64_t offset = address - found->first;
+        if (offset <= found->second->size && size <= found->second->size - offset) {
+            return found->second->start + offset;
+        }
+    }
     return nullptr;
+}
+
+// Writes a line where all copies and launches are asked for.
+void trace(const std::string& line) {
+    if (std::getenv("SOFTWARE_GPU_TRACE") != nullptr) {
+        write_line(line);
+    }
 }
 
 bool is_pinned(Context& context, const void* address, size_t size) {

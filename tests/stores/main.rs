@@ -13,9 +13,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bounds;
 mod faults;
 mod kinds;
 mod proxy;
+mod scripted;
 mod stand_in;
 
 use std::fs;

@@ -58,20 +58,26 @@ struct State {
     asked: Mutex<Vec<Asked>>,
 }
 
+/// Serves each connection on a thread of its own, until the process ends; on which port.
+pub fn listen(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> u16 {
+    let (port, serve) = (Ports::free().http, Arc::new(serve));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let serve = Arc::clone(&serve);
+            // A client that goes away ends it.
+            thread::spawn(move || drop(serve(client)));
+        }
+    });
+    port
+}
+
 impl Proxy {
     /// Before this address.
     pub fn before(upstream: SocketAddr) -> Self {
-        let port = Ports::free().http;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         let state = Arc::new(State { upstream, faults: Mutex::default(), asked: Mutex::default() });
         let shared = Arc::clone(&state);
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let state = Arc::clone(&shared);
-                // A client that goes away ends it.
-                thread::spawn(move || drop(state.serve(client)));
-            }
-        });
+        let port = listen(move |client| shared.serve(client));
         Self { port, state }
     }
 
@@ -181,7 +187,7 @@ fn answer_head(head: &str, size: usize) -> String {
     format!("{fields}Content-Length: {size}\r\nConnection: close\r\n\r\n")
 }
 
-fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
+pub fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -15,6 +15,7 @@ pub struct Folder {
 impl Folder {
     /// Makes an empty folder whose name begins with `name`.
     pub fn new(name: &str) -> Self {
+        super::time_limit::watch();
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = target().join("tmp").join(format!("{name}-{}-{number}", process::id()));

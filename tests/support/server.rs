@@ -40,6 +40,7 @@ impl Ports {
     /// Three ports that nobody listens on, nor will before this process ends: the system gives none of
     /// these to anybody, and other tests take others. A server may load for long before it listens.
     pub fn free() -> Self {
+        super::time_limit::watch();
         let [http, grpc, metrics] = std::array::from_fn(|_| free_port());
         Self { http, grpc, metrics }
     }

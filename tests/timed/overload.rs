@@ -7,6 +7,7 @@ use crate::support::folder::Folder;
 use crate::support::grpc::Client;
 use crate::support::http::{self, Connection};
 use crate::support::metrics::{batches_left, metric};
+use crate::support::over::Over;
 use crate::support::protobuf::Message;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
@@ -60,6 +61,7 @@ fn check_best(what: &str, p50_max: Duration, p99_max: Duration, mut round: impl 
 fn while_full(server: &Server, body: impl FnOnce()) {
     let is_over = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut connection = Connection::open(server.http()).unwrap();
@@ -73,11 +75,12 @@ fn while_full(server: &Server, body: impl FnOnce()) {
                 }
             });
         }
+        let start = Instant::now();
         while batches_left(server.metrics(), "slow") == 0 || metric(server.metrics(), WAITING) < 1 {
+            assert!(start.elapsed() < Duration::from_secs(30), "none waits");
             thread::sleep(Duration::from_millis(1));
         }
         body();
-        is_over.store(true, std::sync::atomic::Ordering::SeqCst);
     });
 }
 

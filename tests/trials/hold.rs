@@ -94,9 +94,8 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
             None => trial.check(false, || format!("the {what} ones are not all closed after {patience:?}")),
         }
     }
-    trial.check(!trial.form.is_long || each <= 16 << 10, || {
-        format!("{each} bytes for each that is held, 16384 at most")
-    });
+    // What each costs is measured in the long form.
+    trial.check_bytes("memory for each that is held", each, i64::MAX, 16 << 10);
 }
 
 /// Asks so often for an answer of 4 MB that it does not read: how long the server kept the last, and how many there were.
@@ -134,7 +133,7 @@ pub fn idle_connections(trial: &Trial<'_>) -> Played {
         let each = (subject.resident() - resident) / held.len().max(1) as i64;
         trial.figure(format!("{} idle, {each} bytes each", held.len()));
         trial.check(held.len() == wanted, || format!("{} of {wanted} were answered", held.len()));
-        trial.check(!trial.form.is_long || each <= 4 << 10, || format!("{each} bytes each, 4096 at most"));
+        trial.check_bytes("memory for each", each, i64::MAX, 4 << 10);
     });
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::models::{SLOW, VERSIONED};
 use crate::standard::{STANDARD, around};
 use crate::subject::{OWN, Subject, Wish};
 use crate::support::http::{self, Connection};
+use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::trial::{Played, Trial, ms};
 
@@ -30,6 +31,7 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
     let mut subject = Subject::start(trial, OWN)?;
     let (is_told, is_gone, seen) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(LastAnswers::default()));
     let (ready, ended) = thread::scope(|scope| {
+        let _gone = Over(&is_gone);
         for _ in 0..16 {
             scope.spawn(|| {
                 let mut comes_again = true;
@@ -47,7 +49,6 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
         let ready = asked.and_then(|()| probe.receive()).map(|answer| answer.status);
         // Who only looks does not reap: the server is waited for below.
         subject.waits(Duration::from_secs(40), |it| !it.is_running());
-        is_gone.store(true, Ordering::SeqCst);
         (ready, Instant::now())
     });
     let status = subject.server.as_mut().map(Server::wait);
@@ -139,6 +140,7 @@ pub fn hot_reload(trial: &Trial<'_>) -> Played {
         let failures = Mutex::new(Vec::new());
         let pause = Duration::from_millis(trial.size(20, 8));
         let (loaded, broken) = thread::scope(|scope| {
+            let _over = Over(&is_over);
             for _ in 0..4 {
                 scope.spawn(|| ask_versions(&subject, pause, &is_over, &versions, &failures));
             }
@@ -150,7 +152,6 @@ pub fn hot_reload(trial: &Trial<'_>) -> Played {
                 .expect("the folder is ours");
             let broken = load(&subject);
             thread::sleep(trial.size(Duration::from_millis(300), Duration::from_secs(3)));
-            is_over.store(true, Ordering::SeqCst);
             (loaded, broken)
         });
         let (versions, failures) =
@@ -226,6 +227,7 @@ pub fn killed_and_restarted(trial: &Trial<'_>) -> Played {
     let (is_over, answered, lost) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let address = server.http();
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
@@ -248,7 +250,6 @@ pub fn killed_and_restarted(trial: &Trial<'_>) -> Played {
             server = Server::start(clone(&command), ports);
             ready.push(start.elapsed());
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     command.env_clear();
     let (p50, longest) = (percentile(&ready, 0.5), ready.iter().max().copied().unwrap_or_default());

@@ -9,6 +9,7 @@ use crate::client::{Asker, Code, Dice, INFER, Outcome, message, nonce, percentil
 use crate::models::{ECHO, JOB, QUEUED};
 use crate::standard::{Around, STANDARD, around, metric};
 use crate::subject::{PLAIN, Subject, Wish};
+use crate::support::over::Over;
 use crate::support::{h2, http};
 use crate::trial::{Played, Trial, ms};
 
@@ -143,6 +144,7 @@ pub fn overload(trial: &Trial<'_>) -> Played {
         let time = trial.size(Duration::from_secs(2), Duration::from_secs(15));
         let load = OpenLoop { model: QUEUED, rate: peak * 3.0, time, clients: 160, timeout: Some(DEADLINE) };
         let records = thread::scope(|scope| {
+            let _over = Over(&is_over);
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
                     let waiting = metric(&subject, "nv_inference_pending_request_count{model=\"queued\"");
@@ -150,9 +152,7 @@ pub fn overload(trial: &Trial<'_>) -> Played {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let records = open_loop(&subject, &load);
-            is_over.store(true, Ordering::SeqCst);
-            records
+            open_loop(&subject, &load)
         });
         judge_overload(trial, &records, peak * time.as_secs_f64(), longest.into_inner());
     });
@@ -219,7 +219,8 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
 
 /// Row 4.
 pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
-    let subject = Subject::start(trial, PLAIN)?;
+    // A server that has measured how long the job takes refuses at once what it cannot do in time: its timers are tried here.
+    let subject = Subject::start(trial, Wish { deuteron: &["--admission=none"], ..PLAIN })?;
     let runs = |subject: &Subject| metric(subject, "nv_inference_count{model=\"job\"");
     around(trial, &subject, STANDARD, || {
         let (before, count) = (runs(&subject), trial.size(40, 200));

@@ -13,6 +13,7 @@ use crate::models::{GOOD, VERSIONED};
 use crate::standard::Counts;
 use crate::subject::{Subject, Wish};
 use crate::support::http;
+use crate::support::over::Over;
 use crate::trial::{Trial, mib, ms};
 
 /// The time between two lines.
@@ -51,6 +52,7 @@ pub fn run(form: &Form, time: Duration) -> ExitCode {
     let mut begin = Counts::read(&subject);
     begin.good = begin.good.or(Some(0));
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         scope.spawn(|| mix_into(&subject, time, &mixed, &is_over));
         scope.spawn(|| disturb(&subject, form, start, time));
         let mut asker = Asker::new(&subject, GOOD);
@@ -70,7 +72,6 @@ pub fn run(form: &Form, time: Duration) -> ExitCode {
                 settled = Some(subject.resident());
             }
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     // Connections that were held end by their timers, and free pages go back.
     subject.waits(Duration::from_secs(20), |it| Counts::read(it).in_flight == 0 && it.descriptors() < 60);

@@ -10,6 +10,7 @@ use crate::client::{Asker, Outcome, percentile, sleep_until};
 use crate::models::GOOD;
 use crate::subject::Subject;
 use crate::support::http;
+use crate::support::over::Over;
 use crate::trial::{Trial, mib, ms};
 
 /// The time between two requests of the good client.
@@ -92,8 +93,11 @@ pub fn metric(subject: &Subject, start: &str) -> u64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
 }
 
-/// The good client, until told to stop.
+/// The good client, until told to stop. It goes before the clients of the load, which share its core: what it waits for is
+/// the server. Where this process may not do so, it waits for them too.
 fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
+    // Of this thread alone (setpriority(2), "C library/kernel differences").
+    let _ = rustix::process::setpriority_process(None, -10);
     let (mut asker, mut ledger) = (Asker::new(subject, GOOD), Ledger::default());
     let mut due = Instant::now();
     while !is_over.load(Ordering::SeqCst) {
@@ -122,12 +126,12 @@ pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl F
     let before = Counts::read(subject);
     let start_descriptors = resting_descriptors(subject);
     let is_over = AtomicBool::new(false);
-    let (ledger, loaded_at, resident) = thread::scope(|scope| {
+    let (ledger, quiet_until, loaded_at, resident) = thread::scope(|scope| {
         let good = scope.spawn(|| good_client(subject, &is_over));
-        // The end of the scope waits for it, also where the load panics.
-        let _ends = Ends(&is_over);
+        let over = Over(&is_over);
         thread::sleep(trial.size(Duration::from_millis(300), Duration::from_secs(3)));
-        let mut loaded_at = Instant::now();
+        let quiet_until = Instant::now();
+        let mut loaded_at = quiet_until;
         if trial.form.is_long && !wanted.is_once {
             load();
             settle(subject, subject.resident(), start_descriptors + 2, Duration::from_secs(5));
@@ -137,21 +141,13 @@ pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl F
         let resident = subject.resident();
         load();
         thread::sleep(Duration::from_millis(100));
-        is_over.store(true, Ordering::SeqCst);
-        (good.join().expect("the good client does not panic"), loaded_at, resident)
+        drop(over);
+        (good.join().expect("the good client does not panic"), quiet_until, loaded_at, resident)
     });
     let kept_max = trial.size(KEPT_MAX_SHORT, wanted.kept_max);
     settle(subject, resident + kept_max, start_descriptors, SETTLE_MAX);
-    judge_client(trial, &ledger, loaded_at, wanted);
+    judge_client(trial, &ledger, (quiet_until, loaded_at), wanted);
     judge_server(trial, subject, (before, &ledger), (start_descriptors, resident), kept_max);
-}
-
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 /// The descriptors that are open while nobody asks: the last look at the metrics may hold one for a moment.
@@ -169,12 +165,13 @@ fn settle(subject: &Subject, resident: i64, descriptors: usize, most: Duration) 
     subject.waits(most, |it| is_back(it) && Counts::read(it).in_flight == 0);
 }
 
-fn judge_client(trial: &Trial<'_>, ledger: &Ledger, loaded_at: Instant, wanted: Around) {
-    let part = |is_loaded: bool| -> Vec<Duration> {
-        let times = ledger.latencies.iter().filter(|(at, _)| (*at >= loaded_at) == is_loaded);
-        times.map(|(_, took)| *took).collect()
+fn judge_client(trial: &Trial<'_>, ledger: &Ledger, (quiet_until, loaded_at): (Instant, Instant), wanted: Around) {
+    let p99 = |counts: &dyn Fn(Instant) -> bool| {
+        let times = ledger.latencies.iter().filter(|(at, _)| counts(*at));
+        percentile(&times.map(|(_, took)| *took).collect::<Vec<_>>(), 0.99)
     };
-    let [quiet, loaded] = [false, true].map(|is_loaded| percentile(&part(is_loaded), 0.99));
+    let quiet = p99(&|at| at < quiet_until);
+    let loaded = p99(&|at| at >= loaded_at);
     trial.figure(format!("good {}/{} p99 {} (quiet {})", ledger.answered, ledger.sent, ms(loaded), ms(quiet)));
     trial.check(ledger.answered == ledger.sent, || {
         format!("(a) good client: {} of {} answered: {:.300}", ledger.answered, ledger.sent, ledger.faults.join("; "))

@@ -47,6 +47,12 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// Holds bytes against the row in the long form, and against more in the short form.
+    pub fn check_bytes(&self, what: &str, bytes: i64, short: i64, long: i64) {
+        let most = self.size(short, long);
+        self.check(bytes <= most, || format!("{what} {}, {} at most", mib(bytes), mib(most)));
+    }
+
     /// Holds a time against the row in the long form, and against much more in the short form, whose machine is busy.
     pub fn within(&self, what: &str, took: Duration, long: Duration, short: Duration) {
         let bound = self.size(short, long);

@@ -50,36 +50,20 @@ impl MetricSeries {
 
     /// Changes the value, where the kind allows it.
     pub(in crate::backend) fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
-        match (self.kind, operation) {
-            (MetricKind::Counter, MetricOperation::Increment) if value < 0.0 => Err(Error::invalid(
-                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.",
-            )),
-            (MetricKind::Counter | MetricKind::Gauge, MetricOperation::Increment) => {
-                self.add(value);
-                Ok(())
-            }
-            (MetricKind::Gauge, MetricOperation::Set) => {
-                self.value.store(value.to_bits(), Ordering::Relaxed);
-                Ok(())
-            }
-            (MetricKind::Histogram, MetricOperation::Observe) => {
+        self.kind.check(operation, value)?;
+        match operation {
+            MetricOperation::Increment => self.add(value),
+            MetricOperation::Set => self.value.store(value.to_bits(), Ordering::Relaxed),
+            MetricOperation::Observe => {
                 // The first bucket whose bound is not below the value; NaN is above all.
                 let index = self.buckets.iter().position(|bound| value <= *bound).unwrap_or(self.buckets.len());
                 if let Some(count) = self.counts.get(index) {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
                 self.add(value);
-                Ok(())
             }
-            (kind, operation) => Err(unsupported(
-                kind,
-                match operation {
-                    MetricOperation::Increment => "Increment",
-                    MetricOperation::Observe => "Observe",
-                    MetricOperation::Set => "Set",
-                },
-            )),
         }
+        Ok(())
     }
 
     /// The value of a counter or gauge.
@@ -90,6 +74,29 @@ impl MetricSeries {
     fn add(&self, value: f64) {
         let sum = |bits: u64| Some((f64::from_bits(bits) + value).to_bits());
         let _ = self.value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+    }
+}
+
+impl MetricKind {
+    /// Whether a metric of this kind can be changed so.
+    ///
+    /// # Errors
+    /// `Unsupported`, or `InvalidArgument` for the value, in Triton's words.
+    pub(in crate::backend) fn check(self, operation: MetricOperation, value: f64) -> Result<(), Error> {
+        let name = match (self, operation) {
+            (Self::Counter, MetricOperation::Increment) if value < 0.0 => {
+                return Err(Error::invalid(
+                    "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.",
+                ));
+            }
+            (Self::Counter | Self::Gauge, MetricOperation::Increment)
+            | (Self::Gauge, MetricOperation::Set)
+            | (Self::Histogram, MetricOperation::Observe) => return Ok(()),
+            (_, MetricOperation::Increment) => "Increment",
+            (_, MetricOperation::Observe) => "Observe",
+            (_, MetricOperation::Set) => "Set",
+        };
+        Err(unsupported(self, name))
     }
 }
 

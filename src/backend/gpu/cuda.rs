@@ -21,8 +21,8 @@ use cudarc::driver::{result, sys};
 
 use crate::backend::gpu::blas::{CublasLt, Library};
 use crate::backend::gpu::driver::{
-    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuEvent, GpuFunction, GpuModule,
-    GpuStream, KernelValue, LaunchShape, SharedHandle,
+    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver, GpuEvent, GpuFunction,
+    GpuModule, GpuStream, KernelValue, LaunchShape, SharedHandle,
 };
 use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
@@ -31,7 +31,7 @@ const DRIVER_VERSION_MIN: i32 = 11_040;
 
 /// The functions of the driver that are called here, by the names that cudarc loads them by. `tests/it/software_gpu.rs`
 /// takes away one after another.
-const SYMBOLS: [&str; 37] = [
+const SYMBOLS: [&str; 38] = [
     "cuCtxCreate_v2",
     "cuCtxDestroy_v2",
     "cuCtxSetCurrent",
@@ -64,6 +64,7 @@ const SYMBOLS: [&str; 37] = [
     "cuMemcpyDtoH_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyHtoD_v2",
+    "cuMemcpyPeerAsync",
     "cuModuleGetFunction",
     "cuModuleLoadData",
     "cuStreamCreate",
@@ -449,6 +450,29 @@ impl GpuContext for CudaContext {
         self.enter()?;
         // SAFETY: it returns when the bytes were written; the device's side is checked by the device.
         unsafe { result::memcpy_dtoh_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyDtoH"))
+    }
+
+    fn handle(&self) -> GpuContextHandle {
+        // SAFETY: it is the number of this context.
+        unsafe { GpuContextHandle::from_raw(self.context as usize) }
+    }
+
+    fn copy_across(
+        &self,
+        from: (&dyn GpuContext, DevicePointer),
+        to: (&dyn GpuContext, DevicePointer),
+        size: usize,
+    ) -> Result<(), DriverError> {
+        self.enter()?;
+        let context_of = |context: &dyn GpuContext| context.handle().as_raw() as sys::CUcontext;
+        let (source, target) = (context_of(from.0), context_of(to.0));
+        // The call without a stream would wait for all work of both contexts, batches among it.
+        let stream = result::stream::null();
+        // SAFETY: both contexts are borrowed, so that they are there; the device's side is checked by the device.
+        let outcome = unsafe { sys::cuMemcpyPeerAsync(to.1, target, from.1, source, size, stream) };
+        checked(outcome, "cuMemcpyPeerAsync")?;
+        // SAFETY: the default stream is always there.
+        unsafe { result::stream::synchronize(stream) }.map_err(|error| failed(error, "cuStreamSynchronize"))
     }
 
     fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError> {

@@ -17,6 +17,7 @@ use crate::backend::gpu::driver::{
     DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuFunction, GpuStream, KernelValue,
     LaunchShape,
 };
+use crate::backend::gpu::lease_pool::LeasePool;
 use crate::backend::gpu::memory_budget::MemoryBudget;
 use crate::backend::kernel::{self, BufferRole, KernelArgument, KernelModule, LaunchPlan};
 use crate::limits::GPU_RUN_MAX;
@@ -62,6 +63,7 @@ pub struct OpenDevice {
     /// Ended first, and not at all where it hangs: that would wait for it.
     context: Option<Arc<dyn GpuContext>>,
     kernels: BTreeMap<&'static str, GpuFunction>,
+    leases: LeasePool,
     device_account: Arc<MemoryBudget>,
     pinned_account: Arc<MemoryBudget>,
     state: AtomicU8,
@@ -148,6 +150,11 @@ impl Gpu {
         self.driver.new_context(self.properties.index)
     }
 
+    /// The context that its instances share, where there is one that works.
+    pub fn opened(&self) -> Option<Arc<OpenDevice>> {
+        locked(&self.opened).upgrade().filter(|opened| !opened.is_broken())
+    }
+
     /// The context that its instances share, or a new one where there is none that works.
     pub fn open(&self) -> Result<Arc<OpenDevice>, DriverError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,6 +199,7 @@ impl Gpu {
     ) -> Result<Arc<OpenDevice>, DriverError> {
         Ok(Arc::new(OpenDevice {
             kernels: load_kernels(&*context)?,
+            leases: LeasePool::default(),
             context: Some(context),
             device_account: Arc::clone(&self.device_account),
             pinned_account: Arc::clone(&self.pinned_account),
@@ -239,6 +247,11 @@ impl OpenDevice {
             self.context().launch(stream, self.kernel(entry.name)?, shape, &values)?;
         }
         Ok(())
+    }
+
+    /// Its memory for tensors of requests.
+    pub(super) const fn leases(&self) -> &LeasePool {
+        &self.leases
     }
 
     /// Its device's memory that is taken.
@@ -298,6 +311,10 @@ impl Drop for OpenDevice {
             if let Some(primary) = &mut primary {
                 primary.hangs = true;
             }
+        }
+        // Where it hangs the memory stays counted, as all that is left to the device.
+        if let Some(context) = &self.context {
+            self.leases.end(&**context, &self.device_account);
         }
         // While nobody can take it anew.
         drop(self.context.take());

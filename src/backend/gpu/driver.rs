@@ -74,6 +74,8 @@ macro_rules! handles {
 }
 
 handles! {
+    /// A context, for calls that name two.
+    GpuContextHandle;
     /// Work in order; that of two streams goes side by side.
     GpuStream;
     /// A place in a stream that was, or will be, passed.
@@ -215,6 +217,18 @@ pub trait GpuContext: Send + Sync {
 
     /// Copies from the device and returns when the bytes are here: for memory of clients, never for a batch.
     fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError>;
+
+    /// What a call in another context names it by.
+    fn handle(&self) -> GpuContextHandle;
+
+    /// Copies between memory of two contexts, and returns when the bytes are there: for memory of clients, never for a
+    /// batch. It is work of this context: a failure breaks no other.
+    fn copy_across(
+        &self,
+        from: (&dyn GpuContext, DevicePointer),
+        to: (&dyn GpuContext, DevicePointer),
+        size: usize,
+    ) -> Result<(), DriverError>;
 
     /// Opens memory of the device that another process shares: where it begins, and how large it is.
     fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError>;

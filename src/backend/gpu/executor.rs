@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::batch::{answer_all, check_request};
+use crate::backend::batch::{answer_all, check_request, check_tensors};
 use crate::backend::gpu::answer;
 use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{DriverError, GpuFault};
@@ -85,6 +85,24 @@ impl GpuInstance {
     /// The same, where a batch is done after so long or never.
     pub fn with_run_max(self, run_max: Duration) -> Self {
         Self { run_max, ..self }
+    }
+
+    /// Whether a request is as configured, and its tensors on a device are in this context.
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        let Some(tensors) = request.on_device().filter(|_| !self.sizes.keeps_staged) else {
+            return check_request(&self.spec, request);
+        };
+        if tensors.leases().any(|lease| !Arc::ptr_eq(lease.opened(), &self.opened)) {
+            // It was replaced while the request waited: an address there is another's here.
+            return Err(lost("tensors of the request were in its last context"));
+        }
+        let rows = usize::try_from(request.rows).unwrap_or(usize::MAX);
+        let rows = if self.spec.has_batch_axis() { rows } else { 1 };
+        let size = |index: usize| self.sizes.outputs.get(index).and_then(|row| row.checked_mul(rows));
+        if tensors.outputs.iter().any(|(index, lease)| size(*index) != Some(lease.size())) {
+            return Err(Error::internal("memory for an output is not of its size"));
+        }
+        check_tensors(&self.spec, request)
     }
 
     /// Begins a batch in a free slot, if there is one for it in time.
@@ -179,6 +197,9 @@ impl GpuInstance {
             }
             return;
         }
+        requests.iter().filter_map(Request::on_device).flat_map(|tensors| &tensors.outputs).for_each(|(_, lease)| {
+            lease.set_written();
+        });
         let times = slot.times();
         self.figures.handle_success(&times);
         self.batch_output = Some((u32::try_from(rows).unwrap_or(u32::MAX), now.since(began)));
@@ -223,7 +244,7 @@ impl Instance for GpuInstance {
         let offered = requests.len();
         let mut accepted = Vec::with_capacity(offered);
         for request in requests {
-            match check_request(&self.spec, &request) {
+            match self.check(&request) {
                 Ok(()) => accepted.push(request),
                 Err(error) => request.responder.send(Err(error)),
             }
@@ -253,6 +274,8 @@ impl Instance for GpuInstance {
             has_room: self.apart.is_empty() && self.order.len() < self.slots.len(),
             look_again: (!self.order.is_empty()).then_some(GPU_POLL),
             ended_batch: self.batch_output.take(),
+            // Copies of one overlap with the program of another.
+            was_alone: false,
             is_lost: self.is_lost,
         }
     }

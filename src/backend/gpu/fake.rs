@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::backend::gpu::device::{Gpu, Gpus, MemoryLimits};
 use crate::backend::gpu::driver::{
-    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuEvent, GpuFault, GpuFunction,
-    GpuModule, GpuStream, KernelValue, LaunchShape, MatrixProduct, SharedHandle,
+    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver, GpuEvent, GpuFault,
+    GpuFunction, GpuModule, GpuStream, KernelValue, LaunchShape, MatrixProduct, SharedHandle,
 };
 use crate::backend::gpu::fake_kernels::{self, HostMemory};
 
@@ -23,7 +23,7 @@ use crate::backend::gpu::fake_kernels::{self, HostMemory};
 enum EnqueuedStep {
     CopyIn { from: usize, to: DevicePointer, size: usize },
     CopyOut { from: DevicePointer, to: usize, size: usize },
-    Launch { name: String, values: Vec<KernelValue> },
+    Launch { name: String, grid: [u32; 2], values: Vec<KernelValue> },
     Matmul(MatrixProduct),
     Record(GpuEvent),
     Wake(Arc<Waker>),
@@ -279,7 +279,7 @@ impl FakeState {
                 // SAFETY: as above.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, size) }
             }),
-            EnqueuedStep::Launch { name, values } => fake_kernels::launch(&mut self.memory, &name, &values),
+            EnqueuedStep::Launch { name, grid, values } => fake_kernels::launch(&mut self.memory, &name, grid, &values),
             EnqueuedStep::Matmul(matmul) => fake_kernels::multiply(&mut self.memory, &matmul),
             EnqueuedStep::Record(event) => {
                 self.events[event.as_raw()] = Some(self.now);
@@ -443,6 +443,25 @@ impl GpuContext for FakeContext {
         Ok(found)
     }
 
+    fn handle(&self) -> GpuContextHandle {
+        // SAFETY: it is the place of the context here.
+        unsafe { GpuContextHandle::from_raw(self.index) }
+    }
+
+    fn copy_across(
+        &self,
+        from: (&dyn GpuContext, DevicePointer),
+        to: (&dyn GpuContext, DevicePointer),
+        size: usize,
+    ) -> Result<(), DriverError> {
+        let mut state = self.fake.check(self.index, "copy_across")?;
+        assert!([from.0, to.0].iter().any(|context| context.handle().as_raw() == self.index), "it is one of both");
+        state.timeline.push_str(&format!("across {size}\n"));
+        let bytes = state.memory.read(from.1, size).map(<[u8]>::to_vec);
+        let copied = bytes.and_then(|bytes| state.memory.write(to.1, &bytes));
+        copied.ok_or_else(|| DriverError::from_code(1, "CUDA_ERROR_INVALID_VALUE", "copy_across"))
+    }
+
     fn close_shared(&self, pointer: DevicePointer) {
         let mut state = self.fake.lock();
         let place = state.open.iter().position(|open| *open == pointer).expect("it is closed once");
@@ -458,7 +477,8 @@ impl GpuContext for FakeContext {
     ) -> Result<(), DriverError> {
         assert!(shape.grid.iter().all(|blocks| *blocks > 0) && shape.threads > 0);
         let name = self.fake.lock().functions[function.as_raw()].clone();
-        self.fake.enqueue(self.index, "launch", stream, EnqueuedStep::Launch { name, values: values.to_vec() })
+        let step = EnqueuedStep::Launch { name, grid: shape.grid, values: values.to_vec() };
+        self.fake.enqueue(self.index, "launch", stream, step)
     }
 
     fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError> {

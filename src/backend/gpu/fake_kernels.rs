@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::backend::gpu::driver::{DevicePointer, KernelValue, MatrixProduct};
 use crate::backend::kernel::pointwise::{self, Activation, Binary, PointwiseOperation, Strides};
+use crate::backend::kernel::reshape::{self, BoxPart, CopyPart};
 
 /// Memory by where it begins, which is where it lies on the host: a library that computes there in a
 /// device's place may use it by its address.
@@ -50,6 +51,13 @@ impl HostMemory {
         bytes.get(before + at..before + end)
     }
 
+    /// All bytes from a place on, to the end of the memory that it is in.
+    fn rest(&self, pointer: DevicePointer) -> Option<&[u8]> {
+        let (begin, bytes) = self.buffers.range(..=pointer).next_back()?;
+        let size = (bytes.len() - ALIGNMENT).checked_sub(usize::try_from(pointer - begin).ok()?)?;
+        self.read(pointer, size)
+    }
+
     /// Puts bytes at a place.
     pub fn write(&mut self, pointer: DevicePointer, contents: &[u8]) -> Option<()> {
         let (begin, bytes) = self.buffers.range_mut(..=pointer).next_back()?;
@@ -77,7 +85,7 @@ impl HostMemory {
 }
 
 /// Does what a kernel does.
-pub fn launch(memory: &mut HostMemory, name: &str, values: &[KernelValue]) -> Option<()> {
+pub fn launch(memory: &mut HostMemory, name: &str, grid: [u32; 2], values: &[KernelValue]) -> Option<()> {
     let pointer = |index: usize| match values[index] {
         KernelValue::Pointer(pointer) => pointer,
         other => panic!("argument {index} of {name} is {other:?}"),
@@ -120,12 +128,28 @@ pub fn launch(memory: &mut HostMemory, name: &str, values: &[KernelValue]) -> Op
             assert_eq!(number(9), 1, "the fake does not split rows");
             top(memory, [pointer(0), pointer(1), pointer(2)], [4, 5, 6, 7, 8].map(number))
         }
+        "reshape_copy" => {
+            let parts = memory.read(pointer(2), grid[1] as usize * size_of::<CopyPart>())?;
+            let parts: Vec<CopyPart> = parts.chunks(size_of::<CopyPart>()).map(bytemuck::pod_read_unaligned).collect();
+            parts.iter().try_for_each(|part| {
+                let bytes = memory.read(pointer(0) + part.source, part.size as usize)?.to_vec();
+                memory.write(pointer(1) + part.target, &bytes)
+            })
+        }
+        "reshape_box" => {
+            let parts = memory.read(pointer(2), grid[1] as usize * size_of::<BoxPart>())?;
+            let parts: Vec<BoxPart> = parts.chunks(size_of::<BoxPart>()).map(bytemuck::pod_read_unaligned).collect();
+            let input = memory.rest(pointer(0))?.to_vec();
+            let mut output = memory.rest(pointer(1))?.to_vec();
+            reshape::move_boxes(&input, &mut output, &parts)?;
+            memory.write(pointer(1), &output)
+        }
         _ => panic!("the fake has no kernel '{name}'"),
     }
 }
 
 /// The number of FP32 among a kernel's formats.
-const FP32: u32 = crate::backend::kernel::reshape::ElementFormat::Fp32 as u32;
+const FP32: u32 = pointwise::FloatFormat::Fp32 as u32;
 
 fn activation(number: u32) -> Activation {
     *Activation::ALL.iter().find(|activation| **activation as u32 == number).expect("a kernel's activation")

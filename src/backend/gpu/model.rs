@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backend::gpu::device::{Gpus, OpenDevice};
+use crate::backend::gpu::device::{Gpu, Gpus, OpenDevice};
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::executor::GpuInstance;
 use crate::backend::gpu::figures::GpuInstanceFigures;
@@ -105,6 +105,15 @@ impl LoadedModel for GpuModel {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         Some(Arc::clone(&self.figures))
+    }
+
+    fn tensor_device(&self) -> Option<&Arc<Gpu>> {
+        let mut devices = self.spec.instance_groups.iter().flat_map(|group| &group.gpus);
+        let first = devices.next()?;
+        let is_one = devices.all(|device| device == first) && self.on_cpu.is_none();
+        // A library that takes tensors on the host, in another context.
+        let takes_them = !self.blueprint.is_on_primary() && !self.blueprint.sizes().keeps_staged;
+        if is_one && takes_them { self.gpus.find(*first) } else { None }
     }
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {

@@ -36,6 +36,10 @@ pub trait GpuProgram: Send + Sync {
     /// Enqueues the work of a batch and returns. Takes no memory.
     fn enqueue(&self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError>;
 
+    /// Writes the tables that its kernels read for a batch of so many rows, [`SlotSizes::table`] bytes, which go to
+    /// the device with the inputs.
+    fn write_table(&self, _rows: usize, _table: &mut [u8]) {}
+
     /// What enqueues on one stream in its place, where each needs something of its own. It ends before
     /// the stream.
     fn on_stream(
@@ -69,6 +73,8 @@ pub struct ProgramBatch<'a> {
     pub staged: &'a [&'a [u8]],
     /// Places for the outputs.
     pub outputs: &'a [DevicePointer],
+    /// What [`GpuProgram::write_table`] wrote.
+    pub table: DevicePointer,
     /// Memory to work in.
     pub scratch: DevicePointer,
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use crate::backend::gpu::device::Gpu;
 use crate::backend::gpu::driver::{DevicePointer, DriverError, GpuContext, SharedHandle};
+use crate::backend::gpu::lease::TensorLease;
 
 /// The contexts in which client memory is open: one for each device that has any, by its index.
 #[derive(Default)]
@@ -81,6 +82,28 @@ impl SharedMemory {
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), DriverError> {
         let to = self.address(offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.shared.noting_broken(self.shared.context.upload(bytes, to)) }
+    }
+
+    /// Copies bytes out of it into memory of the models' context, and returns when the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_to(&self, offset: usize, lease: &TensorLease) -> Result<(), DriverError> {
+        let from = self.address(offset, lease.size())?;
+        let (own, theirs) = (&*self.shared.context, lease.opened().context());
+        self.shared.noting_broken(own.copy_across((own, from), (theirs, lease.pointer()), lease.size()))
+    }
+
+    /// Copies bytes out of memory of the models' context into it, and returns when the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn write_from(&self, offset: usize, lease: &TensorLease) -> Result<(), DriverError> {
+        let to = self.address(offset, lease.size())?;
+        let (own, theirs) = (&*self.shared.context, lease.opened().context());
+        self.shared.noting_broken(own.copy_across((theirs, lease.pointer()), (own, to), lease.size()))
     }
 
     fn address(&self, offset: usize, size: usize) -> Result<DevicePointer, DriverError> {

@@ -25,6 +25,7 @@ use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuEvent, GpuStream};
 use crate::backend::gpu::memory::{DeviceBuffer, PinnedBuffer};
 use crate::backend::gpu::program::{GpuProgram, ProgramBatch, StreamProgram};
+use crate::backend::gpu::rows::{DeviceMoves, leased_input};
 use crate::backend::gpu::slot_sizes::{BEST_SIZE, ELEMENT_SIZE, SlotSizes};
 use crate::backend::kernel::topk::{TopK, TopKIndex};
 use crate::backend::kernel::{BUFFER_ALIGNMENT, BufferRole};
@@ -114,6 +115,12 @@ struct SlotMemory {
     best_scratch: DeviceBuffer,
 }
 
+/// Where the tables of a batch lie on the device.
+struct TablePlaces {
+    program: DevicePointer,
+    scattered: DevicePointer,
+}
+
 impl BatchSlot {
     /// Takes what the largest batch needs. `blas` is none where the program multiplies nothing.
     pub fn new(
@@ -124,7 +131,9 @@ impl BatchSlot {
         let context = opened.context();
         let total = |rows: &[usize]| layout(rows, sizes.rows_max).last().copied();
         let too_large = || DriverError::transient("the largest batch has more bytes than can be counted");
-        let (inputs, outputs) = total(&sizes.inputs).zip(total(&sizes.outputs)).ok_or_else(too_large)?;
+        let tables = sizes.table.checked_add(sizes.parts_size_max()).ok_or_else(too_large)?;
+        let inputs = total(&sizes.inputs).and_then(|inputs| inputs.checked_add(tables)).ok_or_else(too_large)?;
+        let outputs = total(&sizes.outputs).ok_or_else(too_large)?;
         let memory = SlotMemory {
             staged: PinnedBuffer::new(opened, inputs)?,
             inputs: DeviceBuffer::new(opened, if sizes.keeps_staged { 0 } else { inputs })?,
@@ -194,18 +203,66 @@ impl BatchSlot {
     }
 
     fn enqueue(&mut self, in_flight: &InFlightBatch, program: &dyn GpuProgram) -> Result<(), DriverError> {
-        let context = self.opened.context();
-        let (stream, marks, rows) = (self.stream, &self.marks, in_flight.rows);
-        let Some(memory) = &mut self.memory else { return Err(DriverError::transient("a slot without memory")) };
+        let rows = in_flight.rows;
         let (inputs, outputs) = (layout(&self.sizes.inputs, rows), layout(&self.sizes.outputs, rows));
-        stage(memory, &inputs, &in_flight.requests);
-        context.record(marks.begun, stream)?;
-        let size = inputs.last().copied().unwrap_or_default();
-        if size > 0 && !self.sizes.keeps_staged {
-            // SAFETY: the staging memory is not touched again until `done` was passed.
-            unsafe { context.copy_in(stream, memory.staged.as_ptr(), memory.inputs.pointer(), size)? };
+        let moves = DeviceMoves::new(&in_flight.requests, [&inputs, &outputs], &self.sizes);
+        let tables = self.enqueue_upload(in_flight, program, &inputs, &moves)?;
+        self.enqueue_program(program, rows, [&inputs, &outputs], tables.program)?;
+        self.opened.context().record(self.marks.computed, self.stream)?;
+        if let Some(memory) = &self.memory {
+            let places = [memory.outputs.pointer(), moves.scattered.far, tables.scattered];
+            moves.scattered.launch(&self.opened, self.stream, places)?;
         }
-        context.record(marks.uploaded, stream)?;
+        self.enqueue_download(in_flight, &outputs)
+    }
+
+    /// Stages what lies on the host, uploads it with the tables in one copy, and gathers what lies on the device.
+    fn enqueue_upload(
+        &mut self,
+        in_flight: &InFlightBatch,
+        program: &dyn GpuProgram,
+        inputs: &[usize],
+        moves: &DeviceMoves,
+    ) -> Result<TablePlaces, DriverError> {
+        let context = self.opened.context();
+        let Some(memory) = &mut self.memory else { return Err(DriverError::transient("a slot without memory")) };
+        // SAFETY: the slot is free, as `begin` has checked: the stream has passed every copy.
+        let staged = unsafe { memory.staged.as_mut_slice() };
+        stage(staged, inputs, &in_flight.requests);
+        let table = inputs.last().copied().unwrap_or_default();
+        let gathered = table + self.sizes.table;
+        if let Some(table) = staged.get_mut(table..gathered) {
+            program.write_table(in_flight.rows, table);
+        }
+        let parts = [&moves.gathered, &moves.scattered].map(|parts| bytemuck::cast_slice::<_, u8>(&parts.parts));
+        let [scattered, size] = [gathered + parts[0].len(), gathered + parts[0].len() + parts[1].len()];
+        let too_many = || DriverError::transient("a batch has more tensors on the device than rows");
+        staged.get_mut(gathered..size).ok_or_else(too_many)?.copy_from_slice(&parts.concat());
+        context.record(self.marks.begun, self.stream)?;
+        let begin = if moves.has_host_inputs { 0 } else { table };
+        let base = memory.inputs.pointer();
+        if size > begin && !self.sizes.keeps_staged {
+            // SAFETY: `begin` is within the staging memory, which is not touched again until `done` was passed.
+            unsafe {
+                let from = memory.staged.as_ptr().add(begin);
+                context.copy_in(self.stream, from, base + begin as u64, size - begin)?;
+            }
+        }
+        let at = |offset: usize| base + offset as u64;
+        // Behind the upload, which leaves anything in the places of these rows.
+        moves.gathered.launch(&self.opened, self.stream, [moves.gathered.far, base, at(gathered)])?;
+        context.record(self.marks.uploaded, self.stream)?;
+        Ok(TablePlaces { program: at(table), scattered: at(scattered) })
+    }
+
+    fn enqueue_program(
+        &mut self,
+        program: &dyn GpuProgram,
+        rows: usize,
+        [inputs, outputs]: [&[usize]; 2],
+        table: DevicePointer,
+    ) -> Result<(), DriverError> {
+        let Some(memory) = &self.memory else { return Err(DriverError::transient("a slot without memory")) };
         let at = |base: DevicePointer, offsets: &[usize]| -> SmallVec<[DevicePointer; 4]> {
             let (_, begins) = offsets.split_last().unwrap_or((&0, &[]));
             begins.iter().map(|offset| base + *offset as u64).collect()
@@ -215,22 +272,29 @@ impl BatchSlot {
         let parts = inputs.iter().zip(&self.sizes.inputs);
         let staged: SmallVec<[&[u8]; 4]> =
             parts.map(|(begin, row)| staged.get(*begin..begin + row * rows).unwrap_or_default()).collect();
-        let on_device = if self.sizes.keeps_staged { SmallVec::new() } else { at(memory.inputs.pointer(), &inputs) };
+        let on_device = if self.sizes.keeps_staged { SmallVec::new() } else { at(memory.inputs.pointer(), inputs) };
         let mut work = ProgramBatch {
             opened: &self.opened,
-            stream,
+            stream: self.stream,
             blas: self.blas.as_deref_mut(),
             rows,
             inputs: &on_device,
             staged: &staged,
-            outputs: &at(memory.outputs.pointer(), &outputs),
+            outputs: &at(memory.outputs.pointer(), outputs),
+            table,
             scratch: memory.scratch.pointer(),
         };
         match &mut self.own {
-            Some(own) => own.enqueue(&mut work)?,
-            None => program.enqueue(&mut work)?,
+            Some(own) => own.enqueue(&mut work),
+            None => program.enqueue(&mut work),
         }
-        context.record(marks.computed, stream)?;
+    }
+
+    /// Enqueues the search for the best where only they come back, and the copies of what does.
+    fn enqueue_download(&self, in_flight: &InFlightBatch, outputs: &[usize]) -> Result<(), DriverError> {
+        let context = self.opened.context();
+        let (stream, rows) = (self.stream, in_flight.rows);
+        let Some(memory) = &self.memory else { return Ok(()) };
         for ((offset, row), wanted) in outputs.iter().zip(&self.sizes.outputs).zip(&in_flight.wanted) {
             let (source, size) = match *wanted {
                 OutputTransfer::Nothing => continue,
@@ -369,13 +433,17 @@ fn best_scratch_size(opened: &OpenDevice, sizes: &SlotSizes) -> usize {
     sizes.outputs.iter().enumerate().filter_map(of_output).max().unwrap_or(0)
 }
 
-/// Puts the rows of all requests behind one another, input by input.
-fn stage(memory: &mut SlotMemory, offsets: &[usize], requests: &[Request]) {
-    // SAFETY: the slot is free, as `begin` has checked: the stream has passed every copy.
-    let staged = unsafe { memory.staged.as_mut_slice() };
+/// Puts the rows of all requests behind one another, input by input, but for those that lie on the device.
+fn stage(staged: &mut [u8], offsets: &[usize], requests: &[Request]) {
     for (index, offset) in offsets.split_last().map_or(&[][..], |(_, begins)| begins).iter().enumerate() {
         let mut at = *offset;
-        for tensor in requests.iter().filter_map(|request| request.inputs.get(index)) {
+        for request in requests {
+            if let Some(lease) = leased_input(request, index) {
+                // It is copied there on the device.
+                at = at.saturating_add(lease.size());
+                continue;
+            }
+            let Some(tensor) = request.inputs.get(index) else { continue };
             let end = at.saturating_add(tensor.contents.len());
             if let Some(place) = staged.get_mut(at..end) {
                 place.copy_from_slice(&tensor.contents);

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::backend::kernel::reshape::CopyPart;
 use crate::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX};
 use crate::tensor::Datatype;
 
@@ -23,12 +24,20 @@ pub struct SlotSizes {
     pub datatypes: SmallVec<[Datatype; 2]>,
     /// Bytes of the program's scratch memory on the device, for the largest batch.
     pub scratch: usize,
+    /// Bytes of the tables that the program's kernels read, behind the inputs of each batch.
+    pub table: usize,
     /// Whether inputs stay in pinned host memory and the program copies them to the device: a library may
     /// need some of them on the host.
     pub keeps_staged: bool,
 }
 
 impl SlotSizes {
+    /// Bytes of the tables of all parts that a batch gathers and scatters on the device: a request has a row at least.
+    pub(super) fn parts_size_max(&self) -> usize {
+        let tensors = if self.keeps_staged { 0 } else { self.inputs.len() + self.outputs.len() };
+        self.rows_max.saturating_mul(tensors * size_of::<CopyPart>())
+    }
+
     /// How many of the best classes of an output's rows are found on the device, where `asked` are asked
     /// for. `None` where it downloads the whole output instead: the output is not FP32, it is too large for
     /// the top-k kernel, or the best classes are more than half as many bytes.

@@ -15,11 +15,38 @@ use crate::limits::{REQUEST_TENSORS_MAX, TENSOR_ALIGNMENT};
 use crate::tensor::Tensor;
 use crate::time::Instant;
 
+/// The library that has an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineLibrary {
+    /// Whose it is.
+    pub kind: EngineKind,
+    /// Its file.
+    pub path: PathBuf,
+    /// A library with operators of the user's that is opened with it; empty for none.
+    pub extension: String,
+}
+
+/// The engines that are libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// ONNX Runtime.
+    Onnxruntime,
+    /// OpenVINO.
+    Openvino,
+    /// PyTorch: the shim that is compiled for it.
+    Pytorch,
+    /// TensorFlow.
+    Tensorflow,
+}
+
+const ENGINE_KINDS: [EngineKind; 4] =
+    [EngineKind::Onnxruntime, EngineKind::Openvino, EngineKind::Pytorch, EngineKind::Tensorflow];
+
 /// What a process is to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOrder {
-    /// The library of ONNX Runtime; none for the embedded engine.
-    pub library: Option<PathBuf>,
+    /// The library of the engine; none for the embedded one.
+    pub library: Option<EngineLibrary>,
     /// Bytes that one run of the embedded engine may take, and the outputs of a batch of any.
     pub run_memory_max: u64,
     /// The effective configuration, an encoded `inference.ModelConfig`.
@@ -33,8 +60,13 @@ pub struct EngineOrder {
 impl EngineOrder {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let library = self.library.as_ref().map(|path| path.as_os_str().as_bytes());
-        put_bytes32(library.unwrap_or_default(), &mut out);
+        // The number of the kind, from one; 0 for the embedded engine.
+        let place = |kind| ENGINE_KINDS.iter().position(|have| *have == kind).map_or(0, |place| place + 1);
+        put_u32(count(self.library.as_ref().map_or(0, |library| place(library.kind))), &mut out);
+        if let Some(EngineLibrary { path, extension, .. }) = &self.library {
+            put_bytes32(path.as_os_str().as_bytes(), &mut out);
+            put_bytes32(extension.as_bytes(), &mut out);
+        }
         put_u64(self.run_memory_max, &mut out);
         put_bytes32(&self.config, &mut out);
         put_u32(count(self.derived.len()), &mut out);
@@ -47,7 +79,14 @@ impl EngineOrder {
         let mut reader = PieceReader::new(bytes);
         let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
         let order = Self {
-            library: Some(reader.bytes32()?).filter(|library| !library.is_empty()).map(path),
+            library: match usize::try_from(reader.u32()?).unwrap_or(usize::MAX).checked_sub(1) {
+                None => None,
+                Some(place) => {
+                    let kind = ENGINE_KINDS.get(place).copied().ok_or(MessageError::Value("an engine"))?;
+                    let (path, extension) = (path(reader.bytes32()?), reader.str32()?.to_owned());
+                    Some(EngineLibrary { kind, path, extension })
+                }
+            },
             run_memory_max: reader.u64()?,
             config: reader.bytes32()?.to_vec(),
             derived: {
@@ -242,7 +281,11 @@ mod tests {
     #[test]
     fn an_order_comes_as_it_was_sent_and_no_part_of_it_is_one() {
         let order = EngineOrder {
-            library: Some("/a b/lib\u{e9}.so".into()),
+            library: Some(EngineLibrary {
+                kind: EngineKind::Tensorflow,
+                path: "/a b/lib\u{e9}.so".into(),
+                extension: "/own.so".to_owned(),
+            }),
             run_memory_max: 1 << 40,
             config: vec![0, 1, 2],
             derived: vec!["y".to_owned(), String::new()],

@@ -1,4 +1,4 @@
-//! ONNX models whose instances run in processes of their own (the parameter `isolation`, `--model-isolation`): what
+//! Models of ONNX, OpenVINO and TensorFlow whose instances run in processes of their own (the parameter `isolation`, `--model-isolation`): what
 //! crashes, hangs or eats memory in an engine costs its batch and its instance. Each process is this program once more,
 //! with the same engine. It is started, ended and read as those of Python models are, and shares regions with the
 //! server as they do; the messages are fewer, because a process does one thing at a time.
@@ -16,7 +16,7 @@ mod shared;
 mod socket;
 pub mod worker;
 
-pub use self::message::EngineOrder;
+pub use self::message::{EngineKind, EngineLibrary, EngineOrder};
 pub use self::model::IsolatedBackend;
 pub use self::shared::{FilesCheck, IsolationOptions};
 pub use self::socket::EngineSocket;

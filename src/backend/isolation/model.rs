@@ -1,11 +1,11 @@
 //! Loads models whose instances are in processes of their own.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::isolation::instance::IsolatedInstance;
-use crate::backend::isolation::message::EngineOrder;
+use crate::backend::isolation::message::{EngineLibrary, EngineOrder};
 use crate::backend::isolation::shared::{FilesCheck, IsolatedShared, IsolationOptions};
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
@@ -17,8 +17,8 @@ pub struct IsolatedBackend {
     pub options: IsolationOptions,
     /// The name of the engine.
     pub name: String,
-    /// The library of ONNX Runtime; none for the embedded engine.
-    pub library: Option<PathBuf>,
+    /// The library of the engine; none for the embedded one.
+    pub library: Option<EngineLibrary>,
     /// Whether the files that a process opens by their paths are still those that were checked.
     pub check_files: FilesCheck,
 }

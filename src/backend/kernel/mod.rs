@@ -29,7 +29,7 @@ pub struct KernelEntry {
 pub enum KernelModule {
     /// Bias, activations, sums and products with broadcasting, softmax.
     Pointwise,
-    /// Gather, scatter, padding, transposition, casts.
+    /// Gather, scatter, transposition.
     Reshape,
     /// Top-k: the largest values of each row.
     Topk,

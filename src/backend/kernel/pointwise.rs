@@ -3,7 +3,6 @@
 //! GPU's in the last bits.
 
 use super::KernelArgument::{Buffer, U32, U64};
-use super::reshape::ElementFormat;
 use super::{BufferRole, KernelEntry, KernelLaunch, KernelModule, KernelParameter, LaunchPlan, refused};
 use crate::error::Error;
 use crate::tensor::Datatype;
@@ -221,8 +220,25 @@ pub fn softmax(values: &mut [f32], columns: usize) {
     }
 }
 
-fn format(datatype: Datatype) -> Result<ElementFormat, Error> {
-    ElementFormat::float(datatype).ok_or_else(|| refused(format!("no arithmetic with {} on the GPU", datatype.name())))
+/// How a float is read and written. `Format` in `kernels/device.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FloatFormat {
+    /// IEEE half.
+    Fp16 = 4,
+    /// Brain float.
+    Bf16 = 5,
+    /// IEEE single.
+    Fp32 = 6,
+}
+
+fn format(datatype: Datatype) -> Result<FloatFormat, Error> {
+    match datatype {
+        Datatype::Fp16 => Ok(FloatFormat::Fp16),
+        Datatype::Bf16 => Ok(FloatFormat::Bf16),
+        Datatype::Fp32 => Ok(FloatFormat::Fp32),
+        _ => Err(refused(format!("no arithmetic with {} on the GPU", datatype.name()))),
+    }
 }
 
 /// The blocks for this many values. Beyond [`BLOCKS_MAX`] the threads loop over more values each.

@@ -17,7 +17,7 @@ use crate::tensor::Datatype;
 /// The `count` largest values of each row of a `[rows, classes]` tensor, largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopK {
-    /// Any numeric datatype.
+    /// FP32, INT32 or UINT32.
     pub datatype: Datatype,
     /// Rows; may be 0.
     pub rows: usize,
@@ -69,7 +69,7 @@ impl TopK {
     ///
     /// Unsupported, where the datatype is not numeric or the sizes are beyond `GPU_TOPK_COUNT_MAX` and its like.
     pub fn plan(&self, multiprocessors: u32) -> Result<LaunchPlan, Error> {
-        let Some((width, order)) = width_and_order(self.datatype) else {
+        let Some(order) = order(self.datatype) else {
             return Err(refused(format!("no top-k of {} on the GPU", self.datatype.name())));
         };
         let count = self.count.min(self.classes);
@@ -84,7 +84,6 @@ impl TopK {
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let values = if self.has_values { Buffer(BufferRole::Output) } else { Nowhere };
         let shape = TopKShape {
-            width,
             rows: narrow(self.rows),
             classes: narrow(self.classes),
             count: narrow(count),
@@ -118,7 +117,6 @@ impl TopK {
 
 /// The parameters of the three kernels, in their types.
 struct TopKShape {
-    width: usize,
     rows: u32,
     classes: u32,
     count: u32,
@@ -129,12 +127,12 @@ struct TopKShape {
 
 impl TopKShape {
     fn warp(&self) -> KernelLaunch {
-        let entry = self.entry(WARP_ROW);
+        let entry = &ENTRIES[0];
         let [input, values, indices] = self.targets;
         let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
         let arguments = [input, values, indices, rows, classes, count, self.order, self.index_size];
         let warps = entry.threads / WARP_LANES;
-        let shared_size = warps * selection_size(self.is_wide(), WARP_CAPACITY);
+        let shared_size = warps * selection_size(WARP_CAPACITY);
         KernelLaunch::new(entry, [self.rows.div_ceil(warps), 1], shared_size, &arguments)
     }
 
@@ -146,8 +144,8 @@ impl TopKShape {
         let capacity = capacity(self.count);
         let arguments =
             [input, values, indices, scratch, classes, count, order, self.index_size, U32(segments), U32(capacity)];
-        let shared_size = selection_size(self.is_wide(), capacity);
-        KernelLaunch::new(self.entry(BLOCK_ROW), [self.rows * segments, 1], shared_size, &arguments)
+        let shared_size = selection_size(capacity);
+        KernelLaunch::new(&ENTRIES[1], [self.rows * segments, 1], shared_size, &arguments)
     }
 
     fn split(&self, segments: u32) -> LaunchPlan {
@@ -162,62 +160,37 @@ impl TopKShape {
             Buffer(BufferRole::Scratch),
             U32(self.classes),
             U32(self.count),
-            U32(1 << self.width),
             self.index_size,
             U32(segments),
             U32(capacity),
         ];
-        let shared_size = selection_size(self.is_wide(), capacity);
-        let [narrow, wide] = [&ENTRIES[MERGE_ROW], &ENTRIES[MERGE_ROW + 1]];
-        let entry = if self.is_wide() { wide } else { narrow };
-        let merge = KernelLaunch::new(entry, [self.rows, 1], shared_size, &arguments);
+        let shared_size = selection_size(capacity);
+        let merge = KernelLaunch::new(&ENTRIES[2], [self.rows, 1], shared_size, &arguments);
         let kept = [self.rows, segments, self.count].into_iter().map(|size| size as usize).product::<usize>();
         LaunchPlan {
             launches: [self.block(segments), merge].into_iter().collect(),
-            scratch_size: kept * candidate_size(self.is_wide()) as usize,
+            scratch_size: kept * CANDIDATE_SIZE as usize,
         }
-    }
-
-    /// The kernel for this width, in the group that begins at an index of [`ENTRIES`].
-    fn entry(&self, row: usize) -> &'static KernelEntry {
-        ENTRIES.get(row + self.width).expect("the table has a row for each width")
-    }
-
-    /// Whether sort keys have 64 bits.
-    const fn is_wide(&self) -> bool {
-        self.width == 3
     }
 }
 
-/// A datatype's width (0 to 3 for 1, 2, 4 and 8 bytes), and how its bits are ordered: 0 unsigned, 1 signed, 2 IEEE
-/// float, 3 BF16.
-const fn width_and_order(datatype: Datatype) -> Option<(usize, u32)> {
+/// How the bits of a datatype of four bytes are ordered: 0 unsigned, 1 signed, 2 IEEE float.
+const fn order(datatype: Datatype) -> Option<u32> {
     match datatype {
-        Datatype::Uint8 => Some((0, 0)),
-        Datatype::Uint16 => Some((1, 0)),
-        Datatype::Uint32 => Some((2, 0)),
-        Datatype::Uint64 => Some((3, 0)),
-        Datatype::Int8 => Some((0, 1)),
-        Datatype::Int16 => Some((1, 1)),
-        Datatype::Int32 => Some((2, 1)),
-        Datatype::Int64 => Some((3, 1)),
-        Datatype::Fp16 => Some((1, 2)),
-        Datatype::Fp32 => Some((2, 2)),
-        Datatype::Fp64 => Some((3, 2)),
-        Datatype::Bf16 => Some((1, 3)),
-        Datatype::Bool | Datatype::Bytes => None,
+        Datatype::Uint32 => Some(0),
+        Datatype::Int32 => Some(1),
+        Datatype::Fp32 => Some(2),
+        _ => None,
     }
 }
 
 /// Bytes of a candidate (sort key and index) in shared and in scratch memory.
-const fn candidate_size(is_wide: bool) -> u32 {
-    if is_wide { 16 } else { 8 }
-}
+const CANDIDATE_SIZE: u32 = 8;
 
 /// Shared memory of a selection in bytes: its candidates, one candidate for each of 32 groups of lanes, and the count
 /// of candidates.
-const fn selection_size(is_wide: bool, capacity: u32) -> u32 {
-    (capacity + WARP_LANES) * candidate_size(is_wide) + 16
+const fn selection_size(capacity: u32) -> u32 {
+    (capacity + WARP_LANES) * CANDIDATE_SIZE + 16
 }
 
 /// The candidates that a block collects before it sorts them and keeps the best `count`. A power of two, at least half
@@ -250,7 +223,7 @@ const SEGMENT_MIN: usize = 8192;
 const SEGMENT_MIN_COUNTS: usize = 16;
 
 const _: () = assert!(
-    selection_size(true, capacity(GPU_TOPK_COUNT_MAX as u32)) <= SHARED_SIZE_MAX,
+    selection_size(capacity(GPU_TOPK_COUNT_MAX as u32)) <= SHARED_SIZE_MAX,
     "the largest selection fits a block"
 );
 
@@ -262,29 +235,15 @@ const fn entry(
     KernelEntry { name, module: KernelModule::Topk, threads, parameters }
 }
 
-const WARP_ROW: usize = 0;
-const BLOCK_ROW: usize = 4;
-const MERGE_ROW: usize = 8;
-
-/// By a warp and by a block, for each width; the merge for each width of sort keys.
-pub static ENTRIES: [KernelEntry; 10] = [
-    entry("topk_warp_8", 128, WARP),
-    entry("topk_warp_16", 128, WARP),
-    entry("topk_warp_32", 128, WARP),
-    entry("topk_warp_64", 128, WARP),
-    entry("topk_block_8", 256, BLOCK),
-    entry("topk_block_16", 256, BLOCK),
-    entry("topk_block_32", 256, BLOCK),
-    entry("topk_block_64", 256, BLOCK),
-    entry("topk_merge_narrow", 256, MERGE),
-    entry("topk_merge_wide", 256, MERGE),
-];
+/// By a warp, by a block, and the merge of what blocks kept.
+pub static ENTRIES: [KernelEntry; 3] =
+    [entry("topk_warp_32", 128, WARP), entry("topk_block_32", 256, BLOCK), entry("topk_merge_narrow", 256, MERGE)];
 
 const WARP: &[(&str, KernelParameter)] = &[INPUT, VALUES, INDICES, number("rows"), CLASSES, COUNT, ORDER, INDEX_SIZE];
 const BLOCK: &[(&str, KernelParameter)] =
     &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, ORDER, INDEX_SIZE, SEGMENTS, CAPACITY];
 const MERGE: &[(&str, KernelParameter)] =
-    &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, number("element_size"), INDEX_SIZE, SEGMENTS, CAPACITY];
+    &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, INDEX_SIZE, SEGMENTS, CAPACITY];
 
 const INPUT: (&str, KernelParameter) = pointer("input");
 const VALUES: (&str, KernelParameter) = pointer("values");
@@ -342,9 +301,9 @@ mod tests {
         assert_eq!(plan.scratch_size, 64 * 33 * 5 * 8);
         let entries: Vec<_> = plan.launches.iter().map(|launch| (launch.entry.name, launch.grid)).collect();
         assert_eq!(entries, [("topk_block_32", [64 * 33, 1]), ("topk_merge_narrow", [64, 1])]);
-        let wide = TopK { datatype: Datatype::Int64, ..request(1, 100_000, 1024) }.plan(4).unwrap();
-        assert_eq!(wide.scratch_size, 6 * 1024 * 16);
-        assert_eq!(wide.launches[0].shared_size, (2048 + 32) * 16 + 16);
+        let many = request(1, 100_000, 1024).plan(4).unwrap();
+        assert_eq!(many.scratch_size, 6 * 1024 * 8);
+        assert_eq!(many.launches[0].shared_size, (2048 + 32) * 8 + 16);
     }
 
     #[test]
@@ -357,7 +316,7 @@ mod tests {
         assert_eq!(refused(request(1, 1_000_001, 1)), "no top-k of 1 of 1000001 classes in 1 rows on the GPU");
         assert_eq!(refused(request(65_537, 2, 1)), "no top-k of 1 of 2 classes in 65537 rows on the GPU");
         let of = |datatype| TopK { datatype, ..request(1, 10, 5) };
-        assert_eq!(refused(of(Datatype::Bool)), "no top-k of BOOL on the GPU");
+        assert_eq!(refused(of(Datatype::Int64)), "no top-k of INT64 on the GPU");
         assert!(request(1, 1000, 1024).plan(132).is_ok(), "all of a row are few enough");
     }
 }

@@ -15,6 +15,8 @@ use crate::backend::gpu::driver::{DriverError, GpuFault, GpuStream};
 use crate::error::Error;
 use crate::model::{Accelerator, ModelSpec};
 
+use super::tensorrt::{self, TensorrtOptions};
+
 /// The accelerator's name in a configuration.
 const NAME: &str = "cuda";
 
@@ -49,18 +51,21 @@ pub(super) enum SessionDevice {
 }
 
 impl SessionDevice {
-    /// The first provider of a session on a GPU; operators that it lacks fall back to the CPU. `None` has
+    /// The first providers of a session on a GPU; operators that they lack fall back to the CPU. `None` has
     /// the library make its own stream.
-    pub(super) fn provider(
+    pub(super) fn providers(
         self,
-        options: &CudaOptions,
+        options: &GpuOptions,
         on: &OpenDevice,
         stream: Option<GpuStream>,
-    ) -> ExecutionProviderDispatch {
+    ) -> Vec<ExecutionProviderDispatch> {
         match self {
-            Self::Cuda => options.provider(on, stream),
+            Self::Cuda => {
+                let tensorrt = options.tensorrt.as_ref().map(|tensorrt| tensorrt.provider(on));
+                tensorrt.into_iter().chain([options.cuda.provider(on, stream)]).collect()
+            }
             #[cfg(test)]
-            Self::Host => ep::CPU::default().build().error_on_failure(),
+            Self::Host => vec![ep::CPU::default().build().error_on_failure()],
         }
     }
 
@@ -82,18 +87,57 @@ impl SessionDevice {
 /// Why no session can be on a GPU: the library was built without the provider, or libraries that the provider
 /// needs are not installed. `None` if one can.
 pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String> {
-    if !ep::CUDA::is_available().unwrap_or(false) {
-        return Some(format!("{name} was built without the CUDA provider (the wheel 'onnxruntime-gpu' has it)"));
+    let (is_built_in, provider) = (ep::CUDA::is_available(), ep::CUDA::default().build());
+    why_no_provider(environment, name, ("CUDA", "CUDA and cuDNN"), is_built_in, provider)
+}
+
+/// The same of the accelerator `tensorrt`.
+pub(super) fn why_no_tensorrt(environment: &Environment, name: &str) -> Option<String> {
+    let (is_built_in, provider) = (ep::TensorRT::is_available(), ep::TensorRT::default().build());
+    why_no_provider(environment, name, ("TensorRT", "TensorRT"), is_built_in, provider)
+}
+
+fn why_no_provider(
+    environment: &Environment,
+    name: &str,
+    (kind, libraries): (&str, &str),
+    is_built_in: ort::Result<bool>,
+    provider: ExecutionProviderDispatch,
+) -> Option<String> {
+    if !is_built_in.unwrap_or(false) {
+        return Some(format!("{name} was built without the {kind} provider (the wheel 'onnxruntime-gpu' has it)"));
     }
     let append = || {
-        let provider = ep::CUDA::default().build().error_on_failure();
-        Session::builder(environment)?.with_execution_providers([provider]).map(drop).map_err(ort::Error::from)
+        let providers = [provider.error_on_failure()];
+        Session::builder(environment)?.with_execution_providers(providers).map(drop).map_err(ort::Error::from)
     };
     append().err().map(|error: ort::Error| {
         let text = brief(error.message());
-        let advice = "LD_LIBRARY_PATH says where the libraries of CUDA and cuDNN are";
-        format!("{name} has the CUDA provider, which cannot be loaded: {text} ({advice})")
+        let advice = format!("LD_LIBRARY_PATH says where the libraries of {libraries} are");
+        format!("{name} has the {kind} provider, which cannot be loaded: {text} ({advice})")
     })
+}
+
+/// The options of sessions on GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GpuOptions {
+    cuda: CudaOptions,
+    /// Where the model has the accelerator `tensorrt`.
+    pub(super) tensorrt: Option<TensorrtOptions>,
+}
+
+impl GpuOptions {
+    /// Reads them from a configuration. Where no instance is on a GPU, its accelerators have no effect, as in Triton.
+    ///
+    /// # Errors
+    ///
+    /// Where it names another accelerator, or a parameter is not known or has a malformed value.
+    pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
+        let accelerators = &spec.optimization.gpu_accelerators;
+        let cuda = CudaOptions::new(spec)?;
+        let named = accelerators.iter().find(|accelerator| accelerator.name == tensorrt::NAME && spec.is_on_gpu());
+        Ok(Self { cuda, tensorrt: named.map(|named| TensorrtOptions::new(spec, named)).transpose()? })
+    }
 }
 
 /// The provider's options in a model's configuration, checked.
@@ -108,7 +152,7 @@ impl CudaOptions {
     /// Where it names another accelerator, sets a reserved option or has a malformed value.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         let mut options = Vec::new();
-        for accelerator in &spec.optimization.gpu_accelerators {
+        for accelerator in spec.optimization.gpu_accelerators.iter().filter(|_| spec.is_on_gpu()) {
             read_accelerator(spec, accelerator, &mut options)?;
         }
         for (key, names) in PARAMETERS {
@@ -162,12 +206,10 @@ fn read_accelerator(
     options: &mut Vec<(String, String)>,
 ) -> Result<(), Error> {
     let of = format!("gpu_execution_accelerator '{}' of model '{}'", accelerator.name, spec.name);
-    if !spec.is_on_gpu() && accelerator.name != NAME {
-        let text = "needs an instance on a GPU, and this model has none; remove it";
-        return Err(Error::unsupported(format!("{of} {text}")));
-    }
-    if accelerator.name != NAME {
-        return Err(Error::unsupported(format!("{of} is not supported; there is '{NAME}'")));
+    match accelerator.name.as_str() {
+        NAME => {}
+        tensorrt::NAME => return Ok(()),
+        _ => return Err(Error::invalid(format!("{of} is not known; there are '{NAME}' and '{}'", tensorrt::NAME))),
     }
     for (key, value) in &accelerator.parameters {
         let is_off = key == "enable_cuda_graph" && matches!(value.as_str(), "0" | "false" | "False");
@@ -277,12 +319,27 @@ mod tests {
         for key in ["device_id", "user_compute_stream", "enable_cuda_graph"] {
             assert_eq!(refusal(&spec(&[("cuda", &[(key, "1")])], &[])), of(key));
         }
-        let tensorrt = "gpu_execution_accelerator 'tensorrt' of model 'm' is not supported; there is 'cuda'";
-        assert_eq!(refusal(&spec(&[("tensorrt", &[])], &[])), tensorrt);
+        let unknown = "gpu_execution_accelerator 'gpu_io' of model 'm' is not known; there are 'cuda' and 'tensorrt'";
+        assert_eq!(refusal(&spec(&[("gpu_io", &[])], &[])), unknown);
         let text = "parameter 'cudnn_conv_algo_search' of model 'm' is '3', expected a number from 0 to 2";
         assert_eq!(refusal(&spec(&[], &[("cudnn_conv_algo_search", "3")])), text);
         let text = "'gpu_mem_limit' of model 'm' is '2 GB', expected a number of bytes";
         assert_eq!(refusal(&spec(&[("cuda", &[("gpu_mem_limit", "2 GB")])], &[])), text);
+    }
+
+    #[test]
+    fn tensorrt_comes_before_cuda_and_has_no_effect_where_no_instance_is_on_a_gpu() {
+        let both: &[(&str, &[(&str, &str)])] =
+            &[("tensorrt", &[("precision_mode", "FP8")]), ("cuda", &[("use_tf32", "0")])];
+        let mut spec = spec(both, &[]);
+        let error = GpuOptions::new(&spec).unwrap_err();
+        assert!(error.text().ends_with("is 'FP8', expected FP32, FP16 or INT8"), "{}", error.text());
+        spec.optimization.gpu_accelerators[0].parameters.insert("precision_mode".to_owned(), "FP16".to_owned());
+        let options = GpuOptions::new(&spec).unwrap();
+        assert_eq!(options.cuda, CudaOptions(vec![("use_tf32".to_owned(), "0".to_owned())]));
+        assert!(options.tensorrt.is_some());
+        spec.instance_groups[0].gpus.clear();
+        assert_eq!(GpuOptions::new(&spec), Ok(GpuOptions::default()));
     }
 
     #[test]

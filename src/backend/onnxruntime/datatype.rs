@@ -11,8 +11,9 @@ use ort::session::{SessionInputValue, SharedSessionInner};
 use ort::value::{DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef};
 
 use crate::backend::batch::InputConversion;
+use crate::backend::bits::bools_to_bits;
 use crate::error::Error;
-use crate::tensor::{AlignedBuffer, Datatype};
+use crate::tensor::Datatype;
 
 use super::{strings, told};
 
@@ -153,14 +154,6 @@ fn shared<T: Element>(value: DynValue, session: &Arc<SharedSessionInner>) -> Res
     Ok(Bytes::from_owner(SessionOutput::<T> { value, _session, _element: std::marker::PhantomData }))
 }
 
-fn bools_to_bits(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {
-    let from = out.len();
-    out.extend_from_slice(contents);
-    let new = out.as_mut_slice().get_mut(from..).unwrap_or_default();
-    new.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,13 +167,5 @@ mod tests {
         }
         assert_eq!(natural(TensorElementType::Complex64), None);
         assert_eq!(natural(TensorElementType::Int4), None);
-    }
-
-    #[test]
-    fn bools_become_one_or_zero_after_what_is_there() {
-        let mut out = AlignedBuffer::default();
-        out.extend_from_slice(&[7]);
-        bools_to_bits(&[0, 1, 2, 255], &mut out).unwrap();
-        assert_eq!(out.as_slice(), [7, 0, 1, 1, 1]);
     }
 }

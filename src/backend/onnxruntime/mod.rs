@@ -9,7 +9,8 @@
 //!
 //! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model. Where all sizes
 //! are known at load, it is a program of the GPU executor, which has a session for each of its streams
-//! (`program`). Each of these sessions has its own copy of the weights.
+//! (`program`). Each of these sessions has its own copy of the weights. With the accelerator `tensorrt` a session has TensorRT's
+//! provider before that of CUDA.
 //!
 //! Why and how: `docs/decisions/0003-onnx-runtime.md`.
 
@@ -23,6 +24,7 @@ mod program;
 mod run_options;
 mod session;
 mod strings;
+mod tensorrt;
 mod weights;
 
 #[cfg(test)]
@@ -66,6 +68,8 @@ pub struct Onnxruntime {
     name_on_gpus: String,
     /// Why none of its sessions can be on a GPU; found out when it is first needed.
     why_no_gpu: OnceLock<Option<String>>,
+    /// The same of TensorRT.
+    why_no_tensorrt: OnceLock<Option<String>>,
 }
 
 /// The backend of models with instances on GPUs, and possibly others on the CPU.
@@ -118,7 +122,14 @@ impl Onnxruntime {
         let name = format!("ONNX Runtime 1.{minor}");
         let name_on_gpus = format!("{name} on GPUs");
         let library = library.to_owned();
-        Ok(Self { environment, library, name, name_on_gpus, why_no_gpu: OnceLock::new() })
+        Ok(Self {
+            environment,
+            library,
+            name,
+            name_on_gpus,
+            why_no_gpu: OnceLock::new(),
+            why_no_tensorrt: OnceLock::new(),
+        })
     }
 
     /// The file that was opened.
@@ -129,6 +140,11 @@ impl Onnxruntime {
     /// Why it can run no model on GPUs; `None` if it can.
     pub fn why_no_gpu(&self) -> Option<&str> {
         self.why_no_gpu.get_or_init(|| cuda::why_absent(&self.environment, &self.name)).as_deref()
+    }
+
+    /// Why none of them can have the accelerator `tensorrt`; `None` if one can.
+    pub fn why_no_tensorrt(&self) -> Option<&str> {
+        self.why_no_tensorrt.get_or_init(|| cuda::why_no_tensorrt(&self.environment, &self.name)).as_deref()
     }
 
     /// The backend of models with instances on some of these devices. `answers_later` says whether an
@@ -197,14 +213,22 @@ impl Backend for OnnxruntimeOnGpus<'_> {
 }
 
 impl OnnxruntimeOnGpus<'_> {
-    /// Loads the model as a program of the executor where its sizes are known and it is small enough for
-    /// a session on each stream, else as plain sessions. Makes an instance on each device and drops it, so
+    /// Loads the model as a program of the executor where its sizes are known, it is small enough for
+    /// a session on each stream and TensorRT is not asked for, which waits for the device; else as plain sessions. Makes an instance on each device and drops it, so
     /// that a device without room fails the load.
     fn load_file(&self, spec: &Arc<ModelSpec>, file: &ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
         let recipe = || self.engine.recipe(spec, file.try_clone()?, self.device);
         let first = recipe()?;
         let is_small = std::fs::metadata(&first.file.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
-        let sizes = program::sizes(spec).filter(|_| self.answers_later && is_small);
+        let has_tensorrt = first.options.gpu.tensorrt.is_some();
+        if has_tensorrt
+            && self.device == SessionDevice::Cuda
+            && let Some(why) = self.engine.why_no_tensorrt()
+        {
+            let name = &spec.name;
+            return Err(Error::unsupported(format!("gpu_execution_accelerator 'tensorrt' of model '{name}': {why}")));
+        }
+        let sizes = program::sizes(spec).filter(|_| self.answers_later && is_small && !has_tensorrt);
         if let Some(sizes) = sizes {
             let on_cpu = Box::new(OnnxruntimeModel::new(share(first, None)?));
             let blueprint = Arc::new(CudaBlueprint::new(&on_cpu.shared, sizes));

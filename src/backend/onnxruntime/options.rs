@@ -17,7 +17,7 @@ use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session};
 use crate::error::Error;
 use crate::model::{Accelerator, ModelSpec};
 
-use super::cuda::CudaOptions;
+use super::cuda::GpuOptions;
 
 /// The options of a model's sessions.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct SessionOptions {
     /// `optimization.execution_accelerators`.
     accelerators: Vec<Accelerator>,
     /// The options of sessions on GPUs.
-    pub(super) cuda: CudaOptions,
+    pub(super) gpu: GpuOptions,
 }
 
 /// How much of the graph is rewritten.
@@ -75,7 +75,7 @@ impl SessionOptions {
             shrinkage: spec.parameters.get("memory.enable_memory_arena_shrinkage").cloned(),
             entries: entries.map(|(key, value)| (key.clone(), value.clone())).collect(),
             accelerators: spec.optimization.cpu_accelerators.clone(),
-            cuda: CudaOptions::new(spec)?,
+            gpu: GpuOptions::new(spec)?,
         })
     }
 
@@ -90,7 +90,7 @@ impl SessionOptions {
     }
 
     /// A builder for a session of an instance whose worker has this many threads. Operators that the
-    /// provider supports run there, the others on the accelerators or the CPU.
+    /// providers support run there, by the first that does; the others on the accelerators or the CPU.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl SessionOptions {
         &self,
         environment: &Environment,
         threads: usize,
-        provider: Option<ExecutionProviderDispatch>,
+        mut providers: Vec<ExecutionProviderDispatch>,
     ) -> ort::Result<SessionBuilder> {
         let level = match self.level {
             // Not `Level3`, which releases before 1.22 do not know.
@@ -120,8 +120,7 @@ impl SessionOptions {
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
         }
-        let mut providers: Vec<_> =
-            provider.into_iter().chain(self.accelerators.iter().filter_map(provider_of)).collect();
+        providers.extend(self.accelerators.iter().filter_map(provider_of));
         providers.push(CPU::default().with_arena_allocator(self.has_arena).build().error_on_failure());
         Ok(builder.with_execution_providers(providers)?)
     }

@@ -50,6 +50,7 @@ pub(super) fn sizes(spec: &ModelSpec) -> Option<SlotSizes> {
         outputs: spec.outputs.iter().map(row).collect::<Option<_>>()?,
         datatypes: spec.outputs.iter().map(|output| output.datatype).collect(),
         scratch: 0,
+        table: 0,
         keeps_staged: true,
     })
 }

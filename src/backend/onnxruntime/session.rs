@@ -67,11 +67,11 @@ impl SessionRecipe {
         let Self { spec, environment, options, weights, file, device, .. } = self;
         let open = || match target {
             SessionTarget::Cpu(threads) => {
-                weights.share(options.builder(environment, threads, None)?)?.commit_from_file(&file.path)
+                weights.share(options.builder(environment, threads, Vec::new())?)?.commit_from_file(&file.path)
             }
             SessionTarget::Gpu(on, threads, stream) => {
-                let provider = device.provider(&options.cuda, on, stream);
-                options.builder(environment, threads, Some(provider))?.commit_from_file(&file.path)
+                let providers = device.providers(&options.gpu, on, stream);
+                options.builder(environment, threads, providers)?.commit_from_file(&file.path)
             }
         };
         let outcome = catch_unwind(AssertUnwindSafe(open));

@@ -361,4 +361,5 @@ fn the_wheel_for_the_cpu_says_that_it_lacks_the_provider() {
     let Some(engine) = engine() else { return };
     let want = format!("{} was built without the CUDA provider (the wheel 'onnxruntime-gpu' has it)", engine.name());
     assert_eq!(engine.why_no_gpu(), Some(want.as_str()));
+    assert_eq!(engine.why_no_tensorrt(), Some(want.replace("CUDA", "TensorRT").as_str()));
 }

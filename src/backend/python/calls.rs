@@ -108,7 +108,9 @@ impl PythonInstance {
     }
 
     fn handle_log(&self, level: LogLevel, file: &str, line: u32, text: &str) {
-        self.model.log(level, &format!("{} ({file}:{line}) {text}", self.name));
+        // A process of this program names the place in the text.
+        let place = if file.is_empty() { String::new() } else { format!("({file}:{line}) ") };
+        self.model.log(level, &format!("{} {place}{text}", self.name));
     }
 
     /// The process has said whether its model is ready.
@@ -207,14 +209,13 @@ impl PythonInstance {
                 let files = files.map(|taken| taken.map(|(contents, path)| (path, contents)));
                 OrderKind::Load { config, files: files.collect::<Result<_, MessageError>>()? }
             }
-            ControlOperation::IsReady { version } if version.is_empty() => OrderKind::Ready(None),
-            ControlOperation::IsReady { version } => match version.parse() {
-                Ok(version) => OrderKind::Ready(Some(version)),
-                Err(_) => {
-                    let text = format!("failed to get model version from specified version string '{version}'");
-                    self.reply(call, Err(Error::invalid(text)));
-                    return Ok(());
-                }
+            ControlOperation::IsDecoupled { version } => match self.asked_version(call, &version) {
+                Some(version) => OrderKind::Decoupled(version),
+                None => return Ok(()),
+            },
+            ControlOperation::IsReady { version } => match self.asked_version(call, &version) {
+                Some(version) => OrderKind::Ready(version),
+                None => return Ok(()),
             },
             ControlOperation::Unload { with_dependents } => OrderKind::Unload { with_dependents },
         };
@@ -229,6 +230,19 @@ impl PythonInstance {
         let reply = Box::new(move |outcome| inbox.push(InboxItem::Control(call, outcome)));
         self.model.gateway().control(NestedOrder { kind, model, details, reply });
         Ok(())
+    }
+
+    /// The version of a question, none in it for any. What is no number is answered here.
+    fn asked_version(&mut self, call: u64, version: &str) -> Option<Option<u64>> {
+        if version.is_empty() {
+            return Some(None);
+        }
+        if let Ok(version) = version.parse() {
+            return Some(Some(version));
+        }
+        let text = format!("failed to get model version from specified version string '{version}'");
+        self.reply(call, Err(Error::invalid(text)));
+        None
     }
 
     /// Hands over what other threads left.

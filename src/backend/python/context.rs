@@ -15,7 +15,9 @@ use crate::backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use crate::backend::gateway::Gateway;
 use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::{Interpreter, refuse_start};
+use crate::backend::python::exit::ExitReason;
 use crate::backend::python::host::LogLine;
+use crate::backend::python::memory::RegionLimit;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::PythonProcess;
 use crate::backend::python::restart::RestartPause;
@@ -47,8 +49,8 @@ pub struct PythonOptions {
     pub clock: Clock,
     /// Bytes of a region at first.
     pub region_size: u64,
-    /// The most bytes of one region (`--python-memory-bytes-max`).
-    pub region_size_max: u64,
+    /// How large a region may be.
+    pub region_limit: RegionLimit,
     /// Where Python-based backends are (`--backend-directory`).
     pub backend_directory: PathBuf,
     /// How long finalize may take when the server ends.
@@ -66,12 +68,42 @@ pub(super) struct PythonModelContext {
     /// Names and datatypes of the outputs.
     pub(super) outputs: Vec<(String, Datatype)>,
     pub(super) is_decoupled: bool,
-    pub(super) execute_timeout: Option<Duration>,
-    pub(super) interpreter: Interpreter,
+    pub(super) program: ModelProgram,
     pub(super) options: Arc<PythonOptions>,
     lost: Mutex<HashMap<String, LostProcess>>,
     /// When the version was unloaded.
     unloaded: OnceLock<Instant>,
+}
+
+/// What the processes of a model run, and what they are held to.
+pub(super) enum ModelProgram {
+    /// A backend that is a shared library, in this program once more.
+    Library {
+        /// How long a load may take.
+        load_timeout: Option<Duration>,
+    },
+    /// `model.py` in an interpreter.
+    Python {
+        /// The interpreter.
+        interpreter: Interpreter,
+        /// How long a batch may take (`execute_timeout_ms`).
+        execute_timeout: Option<Duration>,
+    },
+}
+
+impl ModelProgram {
+    /// What a process of it is called in the log.
+    pub(super) const fn process(&self) -> &'static str {
+        match self {
+            Self::Library { .. } => "process",
+            Self::Python { .. } => "Python process",
+        }
+    }
+
+    /// Whether it is the server's own program, which tells more of its ends.
+    pub(super) const fn is_library(&self) -> bool {
+        matches!(self, Self::Library { .. })
+    }
 }
 
 /// What is known of an instance whose process was lost.
@@ -84,20 +116,14 @@ struct LostProcess {
 
 impl PythonModelContext {
     /// A model without outputs.
-    pub(super) fn new(
-        (name, version): (&str, u64),
-        interpreter: Interpreter,
-        execute_timeout: Option<Duration>,
-        options: &Arc<PythonOptions>,
-    ) -> Self {
+    pub(super) fn new((name, version): (&str, u64), program: ModelProgram, options: &Arc<PythonOptions>) -> Self {
         Self {
             name: name.to_owned(),
             qualified_name: name.into(),
             version,
             outputs: Vec::new(),
             is_decoupled: false,
-            execute_timeout,
-            interpreter,
+            program,
             options: Arc::clone(options),
             lost: Mutex::default(),
             unloaded: OnceLock::new(),
@@ -186,14 +212,55 @@ impl PythonModelContext {
         // It closes its sockets before it ends, and its own reason is worth a moment.
         let own_reason = process.wait_ended(START_END_WAIT / 4);
         process.kill();
-        let Some(reason) = own_reason.or_else(|| process.wait_ended(START_END_WAIT)) else {
-            return unhealthy(instance);
-        };
-        if !has_program {
-            return refuse_start(&self.interpreter, reason, &process.stderr());
+        let reason = own_reason.or_else(|| process.wait_ended(START_END_WAIT));
+        match (&self.program, reason) {
+            (ModelProgram::Library { .. }, reason) => {
+                let reason = reason.unwrap_or(ExitReason::Unknown);
+                self.log_fault(instance, &format!("its process ended ({reason}) while it loaded the model"));
+                Error::internal(format!(
+                    "unable to load model '{}': its process ended ({reason}) while it loaded the model (isolation: process)",
+                    self.name
+                ))
+            }
+            (ModelProgram::Python { .. }, None) => unhealthy(instance),
+            (ModelProgram::Python { interpreter, .. }, Some(reason)) if !has_program => {
+                refuse_start(interpreter, reason, &process.stderr())
+            }
+            (ModelProgram::Python { .. }, Some(reason)) => {
+                let text = format!("its Python process ended while the model was initialized: {reason}");
+                self.log_fault(instance, &text);
+                unhealthy(instance)
+            }
         }
-        self.log_fault(instance, &format!("its Python process ended while the model was initialized: {reason}"));
-        unhealthy(instance)
+    }
+
+    /// The error of a request whose process has ended.
+    pub(super) fn lost(&self, instance: &str, reason: Option<ExitReason>) -> Error {
+        match (&self.program, reason) {
+            (ModelProgram::Python { .. }, _) => unhealthy(instance),
+            (ModelProgram::Library { .. }, reason) => {
+                let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+                let name = &self.name;
+                Error::internal(format!(
+                    "the process of model '{name}' ended{reason} while it had the request; it is started again"
+                ))
+            }
+        }
+    }
+
+    /// Whether a load goes on for too long.
+    ///
+    /// # Errors
+    /// `Internal` where it does: its processes are of no use.
+    pub(super) fn check_load_time(&self, began: Instant) -> Result<(), Error> {
+        let ModelProgram::Library { load_timeout: Some(timeout) } = &self.program else { return Ok(()) };
+        if self.clock()().since(began) < *timeout {
+            return Ok(());
+        }
+        Err(Error::internal(format!(
+            "unable to load model '{}': its process took longer than {timeout:?} (--load-timeout-secs) and was killed",
+            self.name
+        )))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, LostProcess>> {

@@ -12,18 +12,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::custom_metrics::ProcessMetrics;
-use crate::backend::python::context::{PythonModelContext, unhealthy};
+use crate::backend::python::context::{ModelProgram, PythonModelContext};
 use crate::backend::python::inbox::InstanceInbox;
 use crate::backend::python::link::PythonLink;
 use crate::backend::python::memory::{NewRegion, OpenedSpan, RequestMemory, ResponseMemory};
 use crate::backend::python::message::{
     self, Capabilities, ClaimedResponse, ClaimedTensor, ExecuteHead, ExecuteRequest, MainMessage, MessageError,
-    RegionSide, Span, SpanLayout,
+    RegionSide, RequestTimes, Span, SpanLayout,
 };
 use crate::backend::python::open_calls::OpenCalls;
 use crate::backend::python::process::PythonProcess;
 use crate::backend::python::region::TensorPolicy;
-use crate::backend::{Batch, InFlightState, Instance, Request};
+use crate::backend::{Batch, InFlightState, Instance, Request, RunWatch};
 use crate::error::Error;
 use crate::limits::PYTHON_OPEN_REQUESTS_MAX;
 use crate::tensor::{Datatype, Shape, Tensor};
@@ -67,6 +67,9 @@ pub struct PythonInstance {
     is_lost: bool,
     /// Whether it is lost because it was ended, for a reason that is in the log.
     is_ended_by_us: bool,
+    /// The time limit of runs, where a process of this program has one; and whether a run has reached it.
+    watch: Option<Arc<RunWatch>>,
+    overrun: Option<Error>,
     /// Free slots of the process, on their way to it.
     released: Vec<u32>,
     /// Encoded messages, kept for its memory.
@@ -100,6 +103,10 @@ struct BatchInFlight {
 pub(super) struct SentRequest {
     /// The request, whose inputs are kept so that it can be sent again; none once it was answered.
     pub(super) request: Option<Request>,
+    /// When the process began it, as far as the server can tell.
+    began: Instant,
+    /// Whether the process has told when it ran.
+    has_times: bool,
     /// A response without the final flag, of a model that is not decoupled: it is sent with the flag.
     held: Option<Result<Vec<Tensor>, Error>>,
 }
@@ -135,6 +142,8 @@ impl PythonInstance {
             run_time: SEND_AHEAD_RUN_MAX,
             is_lost: false,
             is_ended_by_us: false,
+            watch: None,
+            overrun: None,
             released: Vec::new(),
             out: Vec::new(),
         }
@@ -192,13 +201,14 @@ impl PythonInstance {
             self.inbox.handle_readable();
             self.handle_inbox();
         }
+        let noun = self.model.program.process();
         if let Err(error) = handled {
-            self.end_process(&format!("its Python process broke the protocol and is ended: {error}"));
+            self.end_process(&format!("its {noun} broke the protocol and is ended: {error}"));
         }
         self.is_lost |= events.has_ended;
         self.link.flush();
         if !self.is_lost && self.link.is_stuffed() {
-            self.end_process("its Python process does not read the replies to what it asks, and is ended");
+            self.end_process(&format!("its {noun} does not read the replies to what it asks, and is ended"));
         }
     }
 
@@ -219,6 +229,9 @@ impl PythonInstance {
                 MainMessage::Failed(text) if matches!(self.start, StartState::Pending) => {
                     self.start = StartState::Failed(Error::internal(text));
                 }
+                MainMessage::Refused(error) if matches!(self.start, StartState::Pending) => {
+                    self.start = StartState::Failed(error);
+                }
                 MainMessage::Completed(json) if matches!(self.start, StartState::Pending) => {
                     self.start = StartState::Completed(json);
                 }
@@ -228,8 +241,12 @@ impl PythonInstance {
                 MainMessage::Send { request, is_final, is_closed, span, response } => {
                     self.handle_send(request, (is_final, is_closed), span, response)?;
                 }
+                MainMessage::Times(times) => times.into_iter().for_each(|times| self.handle_times(times)),
                 MainMessage::Finalized => {}
-                MainMessage::Initialized(_) | MainMessage::Failed(_) | MainMessage::Completed(_) => {
+                MainMessage::Initialized(_)
+                | MainMessage::Failed(_)
+                | MainMessage::Refused(_)
+                | MainMessage::Completed(_) => {
                     return Err(MessageError::Value("the order of the messages"));
                 }
             }
@@ -265,7 +282,8 @@ impl PythonInstance {
         self.out.clear();
         if let Err(error) = message::put_execute(&head, encoded, &mut self.out) {
             self.requests.free(span.slot);
-            return Err((requests, Error::invalid(format!("the batch cannot be sent to its Python process: {error}"))));
+            let noun = self.model.program.process();
+            return Err((requests, Error::invalid(format!("the batch cannot be sent to its {noun}: {error}"))));
         }
         self.link.main.send(&self.out);
         self.link.flush();
@@ -333,7 +351,8 @@ impl PythonInstance {
         if let Some(next) = self.flights.front_mut() {
             next.began = now;
         }
-        let BatchInFlight { first, requests, .. } = flight;
+        let BatchInFlight { first, mut requests, began, .. } = flight;
+        requests.iter_mut().for_each(|running| running.began = began);
         match outcome {
             Err(text) => {
                 self.model.log_fault(&self.name, &text);
@@ -422,7 +441,14 @@ impl PythonInstance {
             ClaimedResponse::Outputs { parameters, tensors } => {
                 Some((parameters, Ok(self.outputs(&opened, tensors, policy)?)))
             }
-            ClaimedResponse::Rescheduled { .. } => return Err(MessageError::Value("the order of the messages")),
+            ClaimedResponse::Rescheduled { tensors, .. } => {
+                let outputs = self.outputs(&opened, tensors, policy)?;
+                if let Some(running) = self.find(key) {
+                    running.take().reschedule(outputs);
+                }
+                self.open.remove(&key);
+                return Ok(());
+            }
         };
         let now = self.model.clock()();
         let is_decoupled = self.model.is_decoupled;
@@ -447,6 +473,23 @@ impl PythonInstance {
         Ok(())
     }
 
+    /// The process tells when it ran a request.
+    fn handle_times(&mut self, RequestTimes { request, input_end, infer_end }: RequestTimes) {
+        let now = self.model.clock()();
+        let within =
+            |flight: &&BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&request);
+        let of_batch = self.flights.iter().find(within).map(|flight| flight.began);
+        let Some(running) = self.find(request) else { return };
+        let began = of_batch.unwrap_or(running.began);
+        // A claim, as all else: it lies within the run.
+        let at = |nanos: u64| (began + Duration::from_nanos(nanos)).min(now);
+        if let Some(open) = &mut running.request {
+            open.responder.stamps.input_end = at(input_end);
+            open.responder.stamps.infer_end = at(infer_end).max(at(input_end));
+            running.has_times = true;
+        }
+    }
+
     /// A request that the process has.
     pub(super) fn find(&mut self, key: u64) -> Option<&mut SentRequest> {
         let within =
@@ -466,21 +509,14 @@ impl PythonInstance {
 
     /// Fails requests that were taken out of their batch, because a message about them does not make sense.
     fn fail_all(&self, requests: impl IntoIterator<Item = SentRequest>, why: MessageError) -> MessageError {
-        let error = unhealthy(&self.name);
+        let error = self.model.lost(&self.name, None);
         requests.into_iter().for_each(|running| running.fail(&error));
         why
     }
 
     /// The process is gone: fails what it ran, and leaves what it had not begun for the next one.
     fn handle_lost(&mut self) {
-        let error = match self.model.execute_timeout.filter(|_| self.has_timed_out()) {
-            Some(timeout) => Error::internal(format!(
-                "Python model '{}' did not end a batch within {} ms ('execute_timeout_ms') and its process was ended",
-                self.name,
-                timeout.as_millis()
-            )),
-            None => unhealthy(&self.name),
-        };
+        let error = self.lost_error();
         let begun = self.responses.begun_batch();
         let mut unbegun = Vec::new();
         for flight in self.flights.drain(..) {
@@ -504,6 +540,27 @@ impl PythonInstance {
         self.model.handle_lost(&self.name, unbegun, self.has_answered);
     }
 
+    /// What the requests are told that a process had.
+    fn lost_error(&mut self) -> Error {
+        if let Some(error) = self.overrun.take() {
+            return error;
+        }
+        match &self.model.program {
+            ModelProgram::Python { execute_timeout: Some(timeout), .. } if self.has_timed_out() => {
+                Error::internal(format!(
+                    "Python model '{}' did not end a batch within {} ms ('execute_timeout_ms') and its process was ended",
+                    self.name,
+                    timeout.as_millis()
+                ))
+            }
+            program => {
+                // How it ended is worth a moment to those who wait for a library.
+                let reason = if program.is_library() { self.process.wait_ended(END_REASON_WAIT) } else { None };
+                self.model.lost(&self.name, reason)
+            }
+        }
+    }
+
     /// Says why the process is gone, where that was not said yet. After the answers: it may take a moment.
     fn log_lost(&self) {
         if self.is_ended_by_us {
@@ -511,13 +568,38 @@ impl PythonInstance {
         }
         let reason = self.process.wait_ended(END_REASON_WAIT);
         let text = reason.map_or_else(|| "has closed its sockets".into(), |reason| format!("has ended: {reason}"));
-        self.model.log_fault(&self.name, &format!("its Python process {text}"));
+        self.model.log_fault(&self.name, &format!("its {} {text}", self.model.program.process()));
     }
 
-    /// Whether the batch that runs has run for longer than it may.
+    /// How long a batch may take.
+    fn time_limit(&self) -> Option<Duration> {
+        match self.model.program {
+            ModelProgram::Python { execute_timeout, .. } => execute_timeout,
+            ModelProgram::Library { .. } => self.watch.as_ref().map(|watch| watch.limit()),
+        }
+    }
+
+    /// When the run began that has run for the longest time: the batch that runs, and of a model with one response each
+    /// also what it answers after its run. The stream of a decoupled model may go on for any time.
+    fn oldest_run(&self) -> Option<Instant> {
+        let is_counted = self.model.program.is_library() && !self.model.is_decoupled;
+        let open = self.open.values().filter(|_| is_counted).map(|running| running.began).min();
+        self.flights.front().map(|flight| flight.began).into_iter().chain(open).min()
+    }
+
+    /// Whether something has run for longer than it may.
     fn has_timed_out(&self) -> bool {
-        let (Some(timeout), Some(flight)) = (self.model.execute_timeout, self.flights.front()) else { return false };
-        self.model.clock()().since(flight.began) >= timeout
+        let (Some(timeout), Some(began)) = (self.time_limit(), self.oldest_run()) else { return false };
+        self.model.clock()().since(began) >= timeout
+    }
+
+    /// A run takes too long: the process is ended.
+    fn handle_overrun(&mut self) {
+        let Some(watch) = self.watch.clone().filter(|_| self.model.program.is_library()) else {
+            return self.end_process("a batch takes longer than 'execute_timeout_ms': its Python process is ended");
+        };
+        self.overrun = Some(watch.handle_overrun());
+        self.end_process("a run took too long: its process is killed");
     }
 
     /// How long until something must be looked at without an event.
@@ -525,8 +607,8 @@ impl PythonInstance {
         if self.flights.is_empty() && self.open.is_empty() {
             return None;
         }
-        let timeout = self.model.execute_timeout.zip(self.flights.front());
-        let timeout = timeout.map(|(timeout, flight)| (flight.began + timeout).since(now));
+        let timeout = self.time_limit().zip(self.oldest_run());
+        let timeout = timeout.map(|(timeout, began)| (began + timeout).since(now));
         Some(timeout.map_or(LOOK_PAUSE, |timeout| timeout.min(LOOK_PAUSE)))
     }
 
@@ -537,7 +619,9 @@ impl PythonInstance {
 
     /// Asks the process to finalize and waits for its end, then ends it.
     fn finish(&mut self) {
-        if self.is_lost || !matches!(self.start, StartState::Ready(_)) {
+        // A library that has completed a configuration has a model to finalize.
+        let has_completed = self.model.program.is_library() && matches!(self.start, StartState::Completed(_));
+        if self.is_lost || !(has_completed || matches!(self.start, StartState::Ready(_))) {
             return self.process.kill();
         }
         let mut frame = Vec::new();
@@ -552,7 +636,8 @@ impl PythonInstance {
         }
         self.model.options.finalizing.fetch_sub(1, Ordering::SeqCst);
         if !self.is_lost {
-            self.model.log_fault(&self.name, "finalize takes too long: its Python process is ended");
+            let noun = self.model.program.process();
+            self.model.log_fault(&self.name, &format!("finalize takes too long: its {noun} is ended"));
             self.process.kill();
         }
     }
@@ -566,7 +651,7 @@ impl Instance for PythonInstance {
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         self.look();
         if !self.is_lost && self.has_timed_out() {
-            self.end_process("a batch takes longer than 'execute_timeout_ms': its Python process is ended");
+            self.handle_overrun();
         }
         if self.is_lost {
             self.handle_lost();
@@ -578,12 +663,19 @@ impl Instance for PythonInstance {
             has_room: self.has_room(),
             look_again: self.look_again(clock()),
             ended_batch: self.ended_batch.take(),
+            // The process runs one batch after the other, and a batch begins when the one before it ends.
+            was_alone: self.open.is_empty(),
             is_lost: false,
         }
     }
 
     fn event_source(&self) -> Option<Arc<OwnedFd>> {
         Some(Arc::clone(self.link.event_source()))
+    }
+
+    /// A Python model has a limit of its own.
+    fn set_watch(&mut self, watch: Arc<RunWatch>) {
+        self.watch = Some(watch);
     }
 }
 
@@ -596,7 +688,7 @@ impl Drop for PythonInstance {
 impl SentRequest {
     fn new(mut request: Request, sent: Instant) -> Self {
         request.responder.stamps.input_end = sent;
-        Self { request: Some(request), held: None }
+        Self { request: Some(request), began: sent, has_times: false, held: None }
     }
 
     /// Outputs of a step of an ensemble may go to another engine, which must not see them change while it reads.
@@ -607,8 +699,15 @@ impl SentRequest {
 
     fn stamp(&mut self, infer_end: Instant, output_end: Instant) {
         if let Some(request) = &mut self.request {
-            (request.responder.stamps.infer_end, request.responder.stamps.output_end) = (infer_end, output_end);
+            let stamps = &mut request.responder.stamps;
+            stamps.infer_end = if self.has_times { stamps.infer_end } else { infer_end };
+            stamps.output_end = output_end;
         }
+    }
+
+    /// Takes the request out, to answer it.
+    const fn take(&mut self) -> Self {
+        Self { request: self.request.take(), began: self.began, has_times: self.has_times, held: None }
     }
 
     fn set_parameters(&mut self, parameters: crate::model::parameters::Parameters) {

@@ -19,11 +19,22 @@ use crate::tensor::Tensor;
 
 /// The request regions. New slots come from the newest; an older region goes with its last slot.
 pub struct RequestMemory {
+    limit: RegionLimit,
     regions: Vec<NumberedRegion>,
     slots: HashMap<u32, (u16, Range<u64>)>,
     next_slot: u32,
     next_region: u16,
-    size_max: u64,
+}
+
+/// How large a region may be, and what to say of one that would be larger.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionLimit {
+    /// The most bytes of one region.
+    pub size_max: u64,
+    /// The flag that says so.
+    pub flag: &'static str,
+    /// Whose process shares it.
+    pub process: &'static str,
 }
 
 struct NumberedRegion {
@@ -48,9 +59,9 @@ impl RequestMemory {
     ///
     /// # Errors
     /// Where the system has no memory for it.
-    pub fn new(size: u64, size_max: u64) -> Result<Self, Error> {
-        let mut memory = Self { regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0, size_max };
-        memory.add_region(size.min(size_max))?;
+    pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
+        let mut memory = Self { limit, regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0 };
+        memory.add_region(size.min(limit.size_max))?;
         Ok(memory)
     }
 
@@ -62,8 +73,7 @@ impl RequestMemory {
     /// A slot for so many bytes; none if `size` is 0. A region that is too full gives way to a larger one.
     ///
     /// # Errors
-    /// `Exhausted` where that would be larger than `--python-memory-bytes-max`; `Unavailable` where the system has no
-    /// memory.
+    /// `Exhausted` where that would be larger than the limit; `Unavailable` where the system has no memory.
     pub fn allocate(&mut self, size: u64) -> Result<(Span, Option<NewRegion>), Error> {
         if size == 0 {
             return Ok((Span::default(), None));
@@ -72,7 +82,7 @@ impl RequestMemory {
             return Ok((span, None));
         }
         let newest = self.regions.last().map_or(0, |region| region.region.size() as u64);
-        let wanted = newest.saturating_mul(2).max(size.next_power_of_two()).min(self.size_max);
+        let wanted = newest.saturating_mul(2).max(size.next_power_of_two()).min(self.limit.size_max);
         if size > wanted || wanted <= newest {
             return Err(self.too_large(size));
         }
@@ -83,12 +93,12 @@ impl RequestMemory {
     }
 
     fn too_large(&self, size: u64) -> Error {
+        let RegionLimit { size_max, flag, process } = self.limit;
         Error::new(
             Code::Exhausted,
             format!(
-                "a batch of {size} bytes does not fit into the memory that the server shares with a Python process, at \
-                 most {} bytes (--python-memory-bytes-max)",
-                self.size_max
+                "a batch of {size} bytes does not fit into the memory that the server shares with {process}, at most \
+                 {size_max} bytes ({flag})"
             ),
         )
     }
@@ -108,7 +118,8 @@ impl RequestMemory {
 
     fn add_region(&mut self, size: u64) -> Result<NewRegion, Error> {
         let no_memory = |error: std::io::Error| {
-            Error::unavailable(format!("cannot get {size} bytes to share with a Python process: {error}"))
+            let process = self.limit.process;
+            Error::unavailable(format!("cannot get {size} bytes to share with {process}: {error}"))
         };
         let region = RequestRegion::new(to_size(size)).map_err(no_memory)?;
         let file = region.fd().try_clone_to_owned().map_err(no_memory)?;
@@ -147,7 +158,7 @@ impl RequestMemory {
 pub struct ResponseMemory {
     regions: HashMap<u16, Arc<ResponseRegion>>,
     newest: u16,
-    size_max: u64,
+    limit: RegionLimit,
     released: Arc<ReleasedSlots>,
 }
 
@@ -156,9 +167,9 @@ impl ResponseMemory {
     ///
     /// # Errors
     /// Where the system has no memory for it.
-    pub fn new(size: u64, size_max: u64) -> Result<Self, Error> {
-        let mut memory = Self { regions: HashMap::new(), newest: 0, size_max, released: Arc::default() };
-        memory.insert(0, size.min(size_max))?;
+    pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
+        let mut memory = Self { regions: HashMap::new(), newest: 0, limit, released: Arc::default() };
+        memory.insert(0, size.min(limit.size_max))?;
         Ok(memory)
     }
 
@@ -170,18 +181,17 @@ impl ResponseMemory {
     /// A new region for messages of `size` bytes, larger than the newest.
     ///
     /// # Errors
-    /// `Exhausted` where it would be larger than `--python-memory-bytes-max`; `Unavailable` where the system has no
-    /// memory.
+    /// `Exhausted` where it would be larger than the limit; `Unavailable` where the system has no memory.
     pub fn grow(&mut self, size: u64) -> Result<NewRegion, Error> {
         let newest = self.regions.get(&self.newest).map_or(0, |region| region.size() as u64);
         // The first lines of the first region are the protocol's: room for them is left in each.
         let wanted = size.saturating_add(HEAD_SIZE as u64).checked_next_power_of_two().unwrap_or(u64::MAX);
-        let wanted = newest.saturating_mul(2).max(wanted).min(self.size_max);
+        let RegionLimit { size_max, flag, .. } = self.limit;
+        let wanted = newest.saturating_mul(2).max(wanted).min(size_max);
         if size > wanted || wanted <= newest {
-            let most = self.size_max;
             return Err(Error::new(
                 Code::Exhausted,
-                format!("{size} bytes do not fit into the {most} bytes that --python-memory-bytes-max allows"),
+                format!("{size} bytes do not fit into the {size_max} bytes that {flag} allows"),
             ));
         }
         let index = self.newest.wrapping_add(1);
@@ -192,7 +202,8 @@ impl ResponseMemory {
 
     fn insert(&mut self, index: u16, size: u64) -> Result<OwnedFd, Error> {
         let no_memory = |error: std::io::Error| {
-            Error::unavailable(format!("cannot get {size} bytes to share with a Python process: {error}"))
+            let process = self.limit.process;
+            Error::unavailable(format!("cannot get {size} bytes to share with {process}: {error}"))
         };
         let region = ResponseRegion::new(to_size(size)).map_err(no_memory)?;
         let file = region.fd().try_clone_to_owned().map_err(no_memory)?;

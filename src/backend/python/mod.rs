@@ -12,6 +12,7 @@ pub mod host;
 mod inbox;
 mod instance;
 pub mod json;
+mod library;
 mod line;
 mod link;
 mod memory;
@@ -27,8 +28,10 @@ mod starter;
 mod unpack;
 
 pub use self::context::PythonOptions;
+pub use self::library::{LibraryProcesses, LibraryVersion};
+pub use self::memory::RegionLimit;
 pub use self::model::{PythonBackend, PythonCompletion};
-pub use self::program::{ProcessCommand, ProcessProgram};
+pub use self::program::{LibraryStart, ProcessCommand, ProcessProgram};
 
 /// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
 const BOOT: &str = include_str!("worker/boot.py");
@@ -36,16 +39,19 @@ const BOOT: &str = include_str!("worker/boot.py");
 const MODULES: &[(&str, &str)] = &[
     ("c_python_backend_utils", include_str!("worker/c_python_backend_utils.py")),
     ("deuteron_archive", include_str!("worker/deuteron_archive.py")),
+    ("deuteron_caffe2", include_str!("worker/deuteron_caffe2.py")),
     ("deuteron_call", include_str!("worker/deuteron_call.py")),
     ("deuteron_channel", include_str!("worker/deuteron_channel.py")),
     ("deuteron_config", include_str!("worker/deuteron_config.py")),
     ("deuteron_control", include_str!("worker/deuteron_control.py")),
     ("deuteron_cuda", include_str!("worker/deuteron_cuda.py")),
     ("deuteron_dlpack", include_str!("worker/deuteron_dlpack.py")),
+    ("deuteron_framework", include_str!("worker/deuteron_framework.py")),
     ("deuteron_layout", include_str!("worker/deuteron_layout.py")),
     ("deuteron_loop", include_str!("worker/deuteron_loop.py")),
     ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
     ("deuteron_metric", include_str!("worker/deuteron_metric.py")),
+    ("deuteron_pytorch", include_str!("worker/deuteron_pytorch.py")),
     ("deuteron_request", include_str!("worker/deuteron_request.py")),
     ("deuteron_start", include_str!("worker/deuteron_start.py")),
     ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),

@@ -5,15 +5,15 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::backend::python::context::{PythonModelContext, PythonOptions};
+use crate::backend::python::context::{ModelProgram, PythonModelContext, PythonOptions};
 use crate::backend::python::environment::InterpreterSearch;
 use crate::backend::python::host::PythonHost;
 use crate::backend::python::inbox::{InboxItem, InstanceInbox};
 use crate::backend::python::instance::PythonInstance;
-use crate::backend::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMode};
+use crate::backend::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode};
 use crate::backend::{Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 use crate::model::{ModelSpec, PythonModel, TensorSpec};
@@ -82,19 +82,13 @@ impl PythonBackend {
         let starter = ProcessStarter {
             context: Arc::new(context),
             host: self.host()?,
-            place,
+            message: StartMessage::Python(place),
             inputs: Vec::new(),
             groups: Vec::new(),
             config: config.into(),
             mode: StartMode::Complete,
         };
-        let mut instance = starter.start(name)?;
-        loop {
-            if let Some(completed) = instance.poll_completed()? {
-                return Ok(completed);
-            }
-            instance.link.wait(START_PAUSE);
-        }
+        starter.complete(name)
     }
 
     /// Whether the process of any instance finalizes now.
@@ -136,7 +130,8 @@ impl PythonBackend {
             variable: &variable,
             archives: &self.options.archives,
         };
-        Ok(PythonModelContext::new(named, search.find()?, python.execute_timeout, &self.options))
+        let program = ModelProgram::Python { interpreter: search.find()?, execute_timeout: python.execute_timeout };
+        Ok(PythonModelContext::new(named, program, &self.options))
     }
 }
 
@@ -159,20 +154,46 @@ impl Backend for PythonBackend {
         let starter = ProcessStarter {
             context: Arc::new(context),
             host: self.host()?,
-            place,
+            message: StartMessage::Python(place),
             inputs: tensors(&spec.inputs),
             groups: spec.instance_groups.clone(),
             config: Arc::clone(&spec.config_json),
             mode: StartMode::Serve,
         };
-        let (started, capabilities) = starter.start_all()?;
+        starter.load()
+    }
+}
+
+impl ProcessStarter {
+    /// Starts one process, and returns what it made of the configuration.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub(super) fn complete(&self, name: &str) -> Result<String, Error> {
+        let mut instance = self.start(name)?;
+        let began = self.context.clock()();
+        loop {
+            if let Some(completed) = instance.poll_completed()? {
+                return Ok(completed);
+            }
+            self.context.check_load_time(began)?;
+            instance.link.wait(START_PAUSE);
+        }
+    }
+
+    /// Starts the processes of all instances.
+    ///
+    /// # Errors
+    /// The first error of any of them.
+    pub(super) fn load(self) -> Result<Box<dyn LoadedModel>, Error> {
+        let (started, capabilities) = self.start_all()?;
         let process_size = started.iter().map(|instance| instance.process.memory()).sum();
         let mut pool = InstancePool::default();
         for instance in started {
             pool.inboxes.push(Arc::downgrade(&instance.inbox));
             pool.ready_made.insert(instance.name.to_string(), instance);
         }
-        let has_opinion = AtomicBool::new(capabilities.has_is_ready);
+        let (starter, has_opinion) = (self, AtomicBool::new(capabilities.has_is_ready));
         Ok(Box::new(LoadedPythonModel { starter, has_opinion, process_size, instances: Arc::new(Mutex::new(pool)) }))
     }
 }
@@ -203,12 +224,25 @@ impl LoadedModel for LoadedPythonModel {
             std::hint::spin_loop();
             self.instances.try_lock().ok()
         });
-        let inbox = pool.and_then(|pool| pool.inboxes.iter().find_map(Weak::upgrade));
-        match inbox {
-            Some(inbox) => inbox.push(InboxItem::AskReady(reply)),
+        let mut inboxes: Vec<_> = pool.iter().flat_map(|pool| pool.inboxes.iter().filter_map(Weak::upgrade)).collect();
+        if !self.starter.context.program.is_library() {
+            // The instances of a Python model are alike; a backend is asked for each.
+            inboxes.truncate(1);
+        }
+        match inboxes.pop() {
+            Some(last) if inboxes.is_empty() => last.push(InboxItem::AskReady(reply)),
+            Some(last) => ask_all(inboxes.into_iter().chain([last]).collect(), reply),
             None => reply(false),
         }
         None
+    }
+
+    fn why_not_inline(&self) -> &str {
+        if self.starter.context.program.is_library() {
+            "its backend is in a process of its own"
+        } else {
+            "it sleeps or waits"
+        }
     }
 
     fn handle_unload(&self) {
@@ -221,6 +255,31 @@ impl LoadedModel for LoadedPythonModel {
 
     fn refuses_while_lost(&self) -> bool {
         true
+    }
+}
+
+/// Asks several instances: ready is the model whose instances all are.
+fn ask_all(inboxes: Vec<Arc<InstanceInbox>>, reply: ReadyReply) {
+    let shared = Arc::new(SharedReadyReply { left: AtomicUsize::new(inboxes.len()), reply: Mutex::new(Some(reply)) });
+    for inbox in inboxes {
+        let shared = Arc::clone(&shared);
+        inbox.push(InboxItem::AskReady(Box::new(move |is_ready| shared.handle(is_ready))));
+    }
+}
+
+/// The reply to one question that several instances answer: the first no, or the last yes.
+struct SharedReadyReply {
+    left: AtomicUsize,
+    reply: Mutex<Option<ReadyReply>>,
+}
+
+impl SharedReadyReply {
+    fn handle(&self, is_ready: bool) {
+        let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last || !is_ready {
+            let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+            reply.into_iter().for_each(|reply| reply(is_ready));
+        }
     }
 }
 

@@ -36,6 +36,15 @@ pub enum ProcessProgram {
     },
 }
 
+/// What a process of a shared library is started with.
+pub trait LibraryStart: Send + Sync {
+    /// The command of this program that it runs.
+    fn command(&self) -> &'static str;
+
+    /// The body of INIT for an instance: what to open and to load.
+    fn order(&self, instance: &str) -> Vec<u8>;
+}
+
 impl ProcessProgram {
     /// What starts it. `variables` are those of the server.
     pub(super) fn command(&self, variables: &[(OsString, OsString)]) -> Command {

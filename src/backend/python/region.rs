@@ -275,6 +275,14 @@ pub struct SlotLease {
     released: Arc<ReleasedSlots>,
 }
 
+impl SlotLease {
+    /// Takes the lease back where nothing else has it: then nobody is told that the slot is free. Otherwise whoever has
+    /// it tells that at its end.
+    pub fn take_back(lease: Arc<Self>) -> bool {
+        Arc::into_inner(lease).map(|mut own| own.slot = None).is_some()
+    }
+}
+
 impl Drop for SlotLease {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::python::context::{PythonModelContext, PythonOptions, unhealthy};
+use crate::backend::python::context::{ModelProgram, PythonModelContext, PythonOptions};
 use crate::backend::python::host::PythonHost;
 use crate::backend::python::inbox::InstanceInbox;
 use crate::backend::python::instance::PythonInstance;
@@ -14,6 +14,7 @@ use crate::backend::python::json::JsonItem;
 use crate::backend::python::link::PythonLink;
 use crate::backend::python::memory::{RequestMemory, ResponseMemory};
 use crate::backend::python::message::{self, Capabilities, MessageError};
+use crate::backend::python::program::LibraryStart;
 use crate::backend::python::{BOOT, MODULES, ProcessCommand, ProcessProgram};
 use crate::error::Error;
 use crate::model::InstanceGroup;
@@ -28,13 +29,21 @@ const STARTS_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct ProcessStarter {
     pub(super) context: Arc<PythonModelContext>,
     pub(super) host: Arc<PythonHost>,
-    pub(super) place: ModelPlace,
+    pub(super) message: StartMessage,
     /// Names and datatypes of the inputs.
     pub(super) inputs: Vec<(String, Datatype)>,
     pub(super) groups: Vec<InstanceGroup>,
     /// The configuration, in JSON.
     pub(super) config: Arc<str>,
     pub(super) mode: StartMode,
+}
+
+/// What INIT tells a process.
+pub(super) enum StartMessage {
+    /// The library that it opens, and the model.
+    Library(Arc<dyn LibraryStart>),
+    /// Where the files of a Python model are.
+    Python(ModelPlace),
 }
 
 /// Where a model's files are.
@@ -82,7 +91,7 @@ impl ProcessStarter {
             }
             Err(error) => {
                 let requests = unbegun.into_iter().flatten();
-                requests.for_each(|request| request.responder.send(Err(unhealthy(name))));
+                requests.for_each(|request| request.responder.send(Err(self.context.lost(name, None))));
                 Err(error)
             }
         }
@@ -108,29 +117,27 @@ impl ProcessStarter {
     /// Starts the process of an instance and sends it what it needs; it initializes meanwhile.
     pub(super) fn start(&self, name: &str) -> Result<PythonInstance, Error> {
         let inbox = Arc::new(InstanceInbox::new()?);
-        let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a Python process: {error}"));
+        let noun = self.context.program.process();
+        let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a {noun}: {error}"));
         let (link, ends) = PythonLink::open(inbox.file()).map_err(cannot)?;
-        let PythonOptions { region_size, region_size_max, .. } = *self.context.options;
-        let requests = RequestMemory::new(region_size, region_size_max)?;
-        let responses = ResponseMemory::new(region_size, region_size_max)?;
+        let PythonOptions { region_size, region_limit, .. } = *self.context.options;
+        let requests = RequestMemory::new(region_size, region_limit)?;
+        let responses = ResponseMemory::new(region_size, region_limit)?;
         let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
             return Err(Error::internal("a process has two regions"));
         };
         let cores = available_cores();
         let instances: u64 = self.groups.iter().map(InstanceGroup::instance_count).sum();
         let threads = cores.len() / usize::try_from(instances.max(1)).unwrap_or(usize::MAX);
-        let too_large = |error| Error::internal(format!("a message to a Python process cannot be written: {error}"));
+        let too_large = |error| Error::internal(format!("a message to a {noun} cannot be written: {error}"));
+        let modules = if self.context.program.is_library() { &[] } else { MODULES };
         let mut start = Vec::new();
-        message::put_start(MODULES, &mut start).map_err(too_large)?;
+        message::put_start(modules, &mut start).map_err(too_large)?;
         let files = [ends.aux.as_fd(), request_region.fd(), response_region.fd()];
         let sent = link.main.send_start(&start, &files).map_err(cannot)?;
         let process = self.host.spawn(ProcessCommand {
             name: name.to_owned(),
-            program: ProcessProgram::Python {
-                interpreter: self.context.interpreter.clone(),
-                boot: BOOT,
-                threads: threads.max(1),
-            },
+            program: self.program(threads.max(1)),
             main: ends.main,
             cores,
         })?;
@@ -140,14 +147,34 @@ impl ProcessStarter {
         let mut instance = PythonInstance::new(context, name, (link, process), memory, inbox);
         instance.link.main.send(start.get(sent..).unwrap_or_default());
         let mut frame = Vec::new();
-        self.put_init(name, sizes, &mut frame).map_err(too_large)?;
+        match &self.message {
+            StartMessage::Library(start) => message::put_init_bytes(&start.order(name), &mut frame),
+            StartMessage::Python(place) => self.put_init(place, name, sizes, &mut frame),
+        }
+        .map_err(too_large)?;
         instance.link.main.send(&frame);
         instance.link.flush();
         Ok(instance)
     }
 
+    fn program(&self, threads: usize) -> ProcessProgram {
+        match (&self.context.program, &self.message) {
+            (ModelProgram::Python { interpreter, .. }, _) => {
+                ProcessProgram::Python { interpreter: interpreter.clone(), boot: BOOT, threads }
+            }
+            (ModelProgram::Library { .. }, StartMessage::Library(start)) => ProcessProgram::Own(start.command()),
+            (ModelProgram::Library { .. }, StartMessage::Python(_)) => ProcessProgram::Own(""),
+        }
+    }
+
     /// Appends INIT.
-    fn put_init(&self, name: &str, sizes: [usize; 2], out: &mut Vec<u8>) -> Result<(), MessageError> {
+    fn put_init(
+        &self,
+        place: &ModelPlace,
+        name: &str,
+        sizes: [usize; 2],
+        out: &mut Vec<u8>,
+    ) -> Result<(), MessageError> {
         use JsonItem::{Array, Bool, Integer, Null, Object, Raw, Text};
         let instance = self.instances().find(|(_, have, _)| have == name);
         let kind = instance.as_ref().map_or("CPU", |(group, ..)| group.kind.as_str());
@@ -155,8 +182,8 @@ impl ProcessStarter {
         let version = self.context.version.to_string();
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let [model, of_version, file] =
-            [&self.place.model_directory, &self.place.version_directory, &self.place.file].map(|each| path(each));
-        let backend = self.place.backend_directory.as_deref().map(path);
+            [&place.model_directory, &place.version_directory, &place.file].map(|each| path(each));
+        let backend = place.backend_directory.as_deref().map(path);
         let args = Object(vec![
             ("model_config", Text(&self.config)),
             ("model_instance_kind", Text(kind)),
@@ -173,7 +200,7 @@ impl ProcessStarter {
             ("model_file", Text(&file)),
             ("model_directory", Text(&model)),
             ("version_directory", Text(&of_version)),
-            ("module_name", Text(&self.place.module)),
+            ("module_name", Text(&place.module)),
             ("backend_directory", backend.as_deref().map_or(Null, Text)),
             ("config", Raw(&self.config)),
             ("inputs", Array(self.inputs.iter().map(tensor_item).collect())),
@@ -191,6 +218,7 @@ impl ProcessStarter {
 /// call the server from `initialize`.
 fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
     let pause = if starting.len() > 1 { STARTS_PAUSE } else { START_PAUSE };
+    let began = starting.first().map(|instance| instance.model.clock()());
     loop {
         let (mut pending, mut capabilities) = (None, Capabilities::default());
         for instance in &mut *starting {
@@ -202,6 +230,7 @@ fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
         match pending {
             Some(instance) => {
                 instance.model.check_wanted()?;
+                instance.model.check_load_time(began.unwrap_or_default())?;
                 instance.link.wait(pause);
             }
             None => return Ok(capabilities),

@@ -146,7 +146,8 @@ impl LoadedModel for RtenModel {
 /// result, and this engine has one level.
 fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
     let optimization = &spec.optimization;
-    match optimization.cpu_accelerators.iter().chain(&optimization.gpu_accelerators).next() {
+    // Those of GPUs have no effect on the CPU.
+    match optimization.cpu_accelerators.first() {
         None => Ok(()),
         Some(accelerator) => Err(Error::unsupported(format!(
             "execution accelerator '{}' of model '{}' is not in the embedded engine; {ALTERNATIVE}",

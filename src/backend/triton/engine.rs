@@ -25,7 +25,7 @@ use crate::backend::triton::services::{self, HostOptions, HostServices};
 use crate::backend::{Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
 use crate::error::Error;
 use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
-use crate::model::{InstanceGroup, ModelSpec};
+use crate::model::{InstanceKind, ModelSpec};
 use crate::time::Clock;
 
 /// The longest time between two polls while requests are open.
@@ -161,6 +161,32 @@ impl Backend for TritonHost {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let places = spec.instance_groups.iter().flat_map(InstancePlace::of_group).collect();
+        self.load_places(spec, directory, places).map(|loaded| Box::new(loaded) as Box<dyn LoadedModel>)
+    }
+}
+
+impl TritonHost {
+    /// Loads a version with one instance, which [`LoadedModel::new_instance`] returns: what another process has of a
+    /// model.
+    ///
+    /// # Errors
+    /// The backend's, or where there is no such library.
+    pub fn load_instance(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        place: InstancePlace,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        self.load_places(spec, directory, vec![place]).map(|loaded| Box::new(loaded) as Box<dyn LoadedModel>)
+    }
+
+    fn load_places(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        places: Vec<InstancePlace>,
+    ) -> Result<LoadedHostedModel, Error> {
         let Some(library) = &spec.library else { return Err(Error::internal("the model has no backend to host")) };
         // Versions are directories with their number as the name.
         let version = directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
@@ -180,16 +206,19 @@ impl Backend for TritonHost {
         let model = Arc::new(model);
         let shared = self.options.backend_directory.join(&spec.backend);
         let batcher = HostedBatcher::find(spec, &model, (directory, &shared), &abi::symbols())?.map(Arc::new);
-        let loaded = LoadedHostedModel { model, groups: spec.instance_groups.clone(), batcher, pool: Arc::default() };
+        if places.iter().any(|place| place.kind != InstanceKind::Cpu) {
+            model.backend().object.memory.handle_device();
+        }
+        let loaded = LoadedHostedModel { model, places, batcher, pool: Arc::default() };
         loaded.make_all()?;
-        Ok(Box::new(loaded))
+        Ok(loaded)
     }
 }
 
 /// A loaded version.
 struct LoadedHostedModel {
     model: Arc<LibraryModel>,
-    groups: Vec<InstanceGroup>,
+    places: Vec<InstancePlace>,
     batcher: Option<Arc<HostedBatcher>>,
     pool: Arc<HostedPool>,
 }
@@ -209,7 +238,7 @@ impl LoadedHostedModel {
         if self.model.backend().library.has_ready() {
             self.model.caller.start();
         }
-        let places: Vec<InstancePlace> = self.groups.iter().flat_map(places).collect();
+        let places = &self.places;
         let made: Vec<_> = if self.model.backend().is_parallel {
             thread::scope(|scope| {
                 let started: Vec<_> = places.iter().map(|place| scope.spawn(|| self.make(place))).collect();
@@ -257,9 +286,9 @@ impl LoadedModel for LoadedHostedModel {
         if let Some(instance) = lock(&self.pool.ready_made).remove(&identity.name) {
             return Ok(Box::new(instance));
         }
-        let place = self.groups.iter().flat_map(places).find(|place| place.name == identity.name);
+        let place = self.places.iter().find(|place| place.name == identity.name);
         let place = place.ok_or_else(|| Error::internal("an instance is not in any instance group"))?;
-        Ok(Box::new(self.make(&place)?))
+        Ok(Box::new(self.make(place)?))
     }
 
     /// A backend may block, and is foreign code.
@@ -286,18 +315,6 @@ impl LoadedModel for LoadedHostedModel {
         }));
         None
     }
-}
-
-/// Where the instances of a group are.
-fn places(group: &InstanceGroup) -> impl Iterator<Item = InstancePlace> {
-    group.instances().map(|(name, gpu)| InstancePlace {
-        name,
-        kind: group.kind,
-        gpu,
-        host_policy: group.host_policy.clone(),
-        is_passive: group.is_passive,
-        profiles: group.profiles.clone(),
-    })
 }
 
 /// An instance of a hosted backend.

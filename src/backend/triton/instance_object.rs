@@ -14,7 +14,7 @@ use crate::backend::triton::model_object::LibraryModel;
 use crate::backend::triton::object::{Handle, Owned, hosted_object};
 use crate::backend::triton::services::{FinalizeMark, log_error};
 use crate::error::Error;
-use crate::model::InstanceKind;
+use crate::model::{InstanceGroup, InstanceKind};
 
 /// A `TRITONBACKEND_ModelInstance`.
 pub(super) struct InstanceObject {
@@ -33,13 +33,33 @@ hosted_object!(InstanceObject, "model instance", 9);
 
 /// Where an instance is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InstancePlace {
-    pub(super) name: String,
-    pub(super) kind: InstanceKind,
-    pub(super) gpu: Option<u32>,
-    pub(super) host_policy: String,
-    pub(super) is_passive: bool,
-    pub(super) profiles: Vec<String>,
+pub struct InstancePlace {
+    /// Its name.
+    pub name: String,
+    /// The kind of its group.
+    pub kind: InstanceKind,
+    /// Its GPU.
+    pub gpu: Option<u32>,
+    /// The name of its host policy.
+    pub host_policy: String,
+    /// Whether it gets no requests.
+    pub is_passive: bool,
+    /// Its optimization profiles.
+    pub profiles: Vec<String>,
+}
+
+impl InstancePlace {
+    /// Where the instances of a group are.
+    pub fn of_group(group: &InstanceGroup) -> impl Iterator<Item = Self> {
+        group.instances().map(|(name, gpu)| Self {
+            name,
+            kind: group.kind,
+            gpu,
+            host_policy: group.host_policy.clone(),
+            is_passive: group.is_passive,
+            profiles: group.profiles.clone(),
+        })
+    }
 }
 
 /// An instance that we own. Dropped, it is finalized.

@@ -8,12 +8,13 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
 use crate::backend::triton::object::hosted_object;
-use crate::backend::triton::types::{MEMORY_CPU, MEMORY_GPU};
+use crate::backend::triton::types::{MEMORY_CPU, MEMORY_CPU_PINNED, MEMORY_GPU};
 use crate::error::Error;
 use crate::limits::TENSOR_ALIGNMENT;
 
@@ -124,6 +125,8 @@ pub(super) fn write_bytes(pointer: *mut c_void, bytes: &[u8]) -> Result<(), Erro
 /// A `TRITONBACKEND_MemoryManager`: host memory on demand.
 #[derive(Default)]
 pub(super) struct MemoryManagerObject {
+    /// Whether a model of the backend has an instance that may use a GPU.
+    has_device: AtomicBool,
     /// What is allocated, by address.
     buffers: Mutex<HashMap<usize, HostBuffer>>,
 }
@@ -131,12 +134,20 @@ pub(super) struct MemoryManagerObject {
 hosted_object!(MemoryManagerObject, "memory manager", 4);
 
 impl MemoryManagerObject {
+    /// A model of the backend has an instance that may use a GPU.
+    pub(super) fn handle_device(&self) {
+        self.has_device.store(true, Ordering::Release);
+    }
+
     /// Memory of a kind.
     ///
     /// # Errors
-    /// `Unsupported` for memory that is not the host's: backends fall back to that.
+    /// `Unsupported` for memory that is not the host's: backends fall back to that. Pinned memory is that of the host
+    /// where there is no device that it would be pinned for; a device that was told it is pinned could fault on it.
     pub(super) fn allocate(&self, kind: u32, size: u64) -> Result<*mut c_void, Error> {
-        check_kind(kind)?;
+        if kind != MEMORY_CPU_PINNED || self.has_device.load(Ordering::Acquire) {
+            check_kind(kind)?;
+        }
         let buffer = HostBuffer::new(size)?;
         let pointer = buffer.pointer();
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner).insert(pointer as usize, buffer);
@@ -148,7 +159,9 @@ impl MemoryManagerObject {
     /// # Errors
     /// `InvalidArgument` for a pointer that was not allocated here, or was freed.
     pub(super) fn free(&self, pointer: *mut c_void, kind: u32) -> Result<(), Error> {
-        check_kind(kind)?;
+        if kind != MEMORY_CPU_PINNED {
+            check_kind(kind)?;
+        }
         let found = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).remove(&(pointer as usize));
         found.map(drop).ok_or_else(|| Error::invalid("the memory was not allocated here, or was freed already"))
     }
@@ -157,8 +170,11 @@ impl MemoryManagerObject {
 fn check_kind(kind: u32) -> Result<(), Error> {
     match kind {
         MEMORY_CPU => Ok(()),
-        kind if kind <= MEMORY_GPU => Err(Error::unsupported(
-            "this host allocates memory of the CPU, neither pinned memory nor memory of GPUs: allocate that in the backend",
+        MEMORY_CPU_PINNED => Err(Error::unsupported(
+            "this host allocates no pinned memory for models on GPUs: allocate memory of the CPU, or pin it in the backend",
+        )),
+        MEMORY_GPU => Err(Error::unsupported(
+            "this host allocates memory of the CPU and not of GPUs: allocate that in the backend",
         )),
         kind => Err(Error::invalid(format!("{kind} is no TRITONSERVER_MemoryType"))),
     }
@@ -230,8 +246,12 @@ mod tests {
     fn memory_is_freed_once_and_only_where_it_was_allocated() {
         let manager = MemoryManagerObject::default();
         let pointer = manager.allocate(MEMORY_CPU, 10).unwrap();
-        assert!(manager.allocate(1, 10).is_err() && manager.allocate(MEMORY_GPU, 10).is_err());
+        assert!(manager.allocate(MEMORY_GPU, 10).unwrap_err().text().contains("not of GPUs"));
         assert_eq!(manager.free(pointer, MEMORY_CPU), Ok(()));
+        let pinned = manager.allocate(MEMORY_CPU_PINNED, 10).unwrap();
+        manager.handle_device();
+        assert!(manager.allocate(MEMORY_CPU_PINNED, 10).unwrap_err().text().contains("no pinned memory"));
+        assert_eq!(manager.free(pinned, MEMORY_CPU_PINNED), Ok(()), "it was allocated before");
         let error = manager.free(pointer, MEMORY_CPU).unwrap_err();
         assert_eq!(error.text(), "the memory was not allocated here, or was freed already");
         assert!(manager.free(null_mut(), 9).unwrap_err().text().starts_with("9 is no"));

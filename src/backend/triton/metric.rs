@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::backend::custom_metrics::{MetricKind, MetricOperation, ProcessMetrics};
+use crate::backend::custom_metrics::{MetricKind, MetricOperation};
 use crate::backend::triton::object::hosted_object;
-use crate::backend::triton::services;
+use crate::backend::triton::services::{self, BackendMetrics};
 use crate::error::Error;
 
 /// A `TRITONSERVER_MetricFamily`.
@@ -30,7 +30,7 @@ hosted_object!(MetricArgsObject, "metric arguments", 20);
 
 /// A family, which its metrics outlive in pieces only: they are invalid without it, as in Triton.
 struct HostedFamily {
-    metrics: ProcessMetrics,
+    metrics: Box<dyn BackendMetrics>,
     id: u32,
     kind: MetricKind,
 }
@@ -47,7 +47,7 @@ impl MetricFamilyObject {
             2 => MetricKind::Histogram,
             kind => return Err(Error::invalid(format!("{kind} is no TRITONSERVER_MetricKind"))),
         };
-        let metrics = services::get()?.metrics.for_process();
+        let metrics = services::get()?.metrics.metrics();
         let id = metrics.new_family(kind, name, description)?;
         Ok(Self(Arc::new(HostedFamily { metrics, id, kind })))
     }
@@ -74,6 +74,8 @@ impl Drop for MetricFamilyObject {
 
 impl HostedMetric {
     pub(super) fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
+        // Here as well as in the registry, which may be in another process and does not answer then.
+        self.family.kind.check(operation, value)?;
         self.family.metrics.update(self.id, operation, value)
     }
 

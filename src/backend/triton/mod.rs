@@ -36,7 +36,8 @@ mod types;
 
 pub use self::backend_object::PreferredGroup;
 pub use self::engine::{HostedChanges, HostedDraft, TritonHost};
-pub use self::services::{BackendSetting, HostOptions, HostServices};
+pub use self::instance_object::InstancePlace;
+pub use self::services::{BackendMetrics, BackendSetting, HostOptions, HostServices, MetricSource};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::backend::custom_metrics::CustomMetrics;
+use crate::backend::custom_metrics::{CustomMetrics, MetricKind, MetricOperation, ProcessMetrics};
 use crate::backend::gateway::Gateway;
 use crate::backend::python::host::LogLine;
 use crate::backend::python::message::LogLevel;
@@ -24,13 +24,84 @@ pub struct HostServices {
     /// The clock of the server.
     pub clock: Clock,
     /// Where backends register metrics of their own.
-    pub metrics: Arc<CustomMetrics>,
+    pub metrics: Arc<dyn MetricSource>,
     /// Calls of other models.
     pub gateway: Arc<dyn Gateway>,
 }
 
+/// Makes metrics for backends: in the server its registry, in another process the way to it.
+pub trait MetricSource: Send + Sync {
+    /// Metrics that are named by their own ids, none yet. Dropped, they drop what was made.
+    fn metrics(&self) -> Box<dyn BackendMetrics>;
+}
+
+/// The metrics that a backend has made. Errors are the registry's.
+pub trait BackendMetrics: Send + Sync {
+    /// A family; its id.
+    ///
+    /// # Errors
+    /// Where there cannot be such a family.
+    fn new_family(&self, kind: MetricKind, name: &str, description: &str) -> Result<u32, Error>;
+
+    /// A metric of a family; its id.
+    ///
+    /// # Errors
+    /// Where there cannot be such a metric.
+    fn new_metric(&self, family: u32, labels: Vec<(String, String)>, buckets: &[f64]) -> Result<u32, Error>;
+
+    /// Changes a metric.
+    ///
+    /// # Errors
+    /// Where it cannot be changed so. In another process the log has it instead.
+    fn update(&self, metric: u32, operation: MetricOperation, value: f64) -> Result<(), Error>;
+
+    /// The value of a metric.
+    ///
+    /// # Errors
+    /// Where it has none.
+    fn value(&self, metric: u32) -> Result<f64, Error>;
+
+    /// A metric is gone.
+    fn drop_metric(&self, metric: u32);
+
+    /// A family is gone.
+    fn drop_family(&self, family: u32);
+}
+
+impl MetricSource for Arc<CustomMetrics> {
+    fn metrics(&self) -> Box<dyn BackendMetrics> {
+        Box::new(self.for_process())
+    }
+}
+
+impl BackendMetrics for ProcessMetrics {
+    fn new_family(&self, kind: MetricKind, name: &str, description: &str) -> Result<u32, Error> {
+        Self::new_family(self, kind, name, description)
+    }
+
+    fn new_metric(&self, family: u32, labels: Vec<(String, String)>, buckets: &[f64]) -> Result<u32, Error> {
+        Self::new_metric(self, family, labels, buckets)
+    }
+
+    fn update(&self, metric: u32, operation: MetricOperation, value: f64) -> Result<(), Error> {
+        Self::update(self, metric, operation, value)
+    }
+
+    fn value(&self, metric: u32) -> Result<f64, Error> {
+        Self::value(self, metric)
+    }
+
+    fn drop_metric(&self, metric: u32) {
+        Self::drop_metric(self, metric);
+    }
+
+    fn drop_family(&self, family: u32) {
+        Self::drop_family(self, family);
+    }
+}
+
 /// What a loader knows of backends.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostOptions {
     /// `--backend-directory`.
     pub backend_directory: PathBuf,

@@ -17,6 +17,7 @@ use crate::backend::triton::engine::{HostedDraft, TritonHost};
 use crate::backend::triton::services::{BackendSetting, HostOptions, HostServices};
 use crate::backend::{Answer, AnswerPart, Backend, Instance, LoadedModel, RequestDetails, run_to_end, threads};
 use crate::error::{Code, Error};
+use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
 use crate::model::ModelSpec as Spec;
 use crate::model::config::{CompletionRules, ConfigDraft, ConfigSurroundings};
 use crate::model::parameters::{ParameterValue, Parameters};
@@ -75,7 +76,7 @@ impl Trial {
             log: log_line,
             is_verbose: false,
             clock: no_clock,
-            metrics: CustomMetrics::new(Vec::new()),
+            metrics: Arc::new(CustomMetrics::new(Vec::new())),
             gateway: Arc::new(EchoGateway),
         };
         let setting = BackendSetting { backend: backend.to_owned(), key: "a".to_owned(), value: "b".to_owned() };
@@ -365,6 +366,33 @@ fn a_library_is_found_beside_the_model_first_and_not_through_a_link_out_of_the_r
     std::fs::write(&beside, "no library").unwrap();
     let error = trial.load("identity", IDENTITY).map(drop).unwrap_err();
     assert_eq!(error.text(), "backend 'identity': 'libtriton_identity.so' is no ELF file of 64 bits");
+}
+
+#[test]
+fn an_instance_with_as_many_open_requests_as_it_may_have_gets_no_other_batch() {
+    const HOLD: i32 = 109;
+    const RELEASE: i32 = 110;
+    const ROWS: u32 = 64;
+    let config = "max_batch_size: 64 input { name: 'IN' data_type: TYPE_INT32 dims: 1 } \
+                  output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
+    let trial = Trial::new("unruly");
+    let (_, loaded) = trial.load("unruly", config).unwrap();
+    let mut instance = instance(&*loaded);
+    let requests = |value: i32, count: u32| (0..count).map(|_| (vec![tensor(&[1, 1], &[value])], 1)).collect();
+    let (mut held, released) = (Vec::new(), TrialAnswers::default());
+    let limit = u32::try_from(HOSTED_OPEN_REQUESTS_MAX).unwrap();
+    for open in (0..limit).step_by(ROWS as usize) {
+        let flight = instance.poll_flight(no_clock);
+        assert!(flight.has_room && flight.batches == usize::from(open > 0), "{open}");
+        let answers = TrialAnswers::default();
+        instance.run(answers.batch(requests(HOLD, ROWS)));
+        held.push(answers);
+    }
+    assert!(!instance.poll_flight(no_clock).has_room, "{limit} requests are open");
+    // Nothing is answered yet; what frees them runs as any request.
+    run_to_end(&mut *instance, released.batch(requests(RELEASE, 1)));
+    assert!(instance.poll_flight(no_clock).has_room && released.outputs(1)[0].is_ok());
+    assert!(held.iter().all(|answers| answers.outputs(ROWS).iter().all(Result::is_ok)));
 }
 
 #[test]

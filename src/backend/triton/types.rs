@@ -29,6 +29,8 @@ pub(super) const INSTANCE_KINDS: [&CStr; 4] = [c"AUTO", c"CPU", c"GPU", c"MODEL"
 
 /// `TRITONSERVER_MEMORY_CPU`.
 pub(super) const MEMORY_CPU: u32 = 0;
+/// `TRITONSERVER_MEMORY_CPU_PINNED`.
+pub(super) const MEMORY_CPU_PINNED: u32 = 1;
 /// `TRITONSERVER_MEMORY_GPU`, the last of them.
 pub(super) const MEMORY_GPU: u32 = 2;
 

@@ -74,6 +74,9 @@ pub struct StoreMirror {
     /// The directory of this store in the cache.
     root: PathBuf,
     bytes_max: u64,
+    /// `STORE_TURN_MAX` and `STORE_SWAP_MAX`, but in tests.
+    turn_max: Duration,
+    swap_max: Duration,
     cells: Arc<StoreCells>,
 }
 
@@ -94,7 +97,8 @@ impl StoreMirror {
         cells: Arc<StoreCells>,
     ) -> Result<Self, Error> {
         let root = settings.cache_of(url.kind).join(directory_name(&url.text));
-        let mirror = Self { url, source, root, bytes_max: settings.bytes_max, cells };
+        let (turn_max, swap_max) = (STORE_TURN_MAX, STORE_SWAP_MAX);
+        let mirror = Self { url, source, root, bytes_max: settings.bytes_max, turn_max, swap_max, cells };
         mirror.make().map_err(|error| StoreFault::of_disk(&error).error(&mirror.url, ""))?;
         Ok(mirror)
     }
@@ -176,7 +180,7 @@ impl StoreMirror {
     /// # Errors
     /// `Internal` where the cache cannot be written.
     pub fn lease(&self, name: &str) -> Result<StoreLease, Error> {
-        let lock = self.lock("load", name, FlockOperation::NonBlockingLockShared, STORE_SWAP_MAX);
+        let lock = self.lock("load", name, FlockOperation::NonBlockingLockShared, self.swap_max);
         let lock = lock.map_err(|error| StoreFault::of_disk(&error).error(&self.url, name))?;
         let late = || Error::unavailable(format!("model '{name}': its files are being exchanged by another server"));
         lock.map(|lock| StoreLease { _lock: lock }).ok_or_else(late)
@@ -248,7 +252,7 @@ impl StoreMirror {
     /// Puts a model's new directory in the place of the old one, with what it keeps of it.
     fn exchange(&self, name: &str, new: &Path, plan: &GroupPlan) -> Result<(), Error> {
         let disk = |error: io::Error| StoreFault::of_disk(&error).error(&self.url, name);
-        let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, STORE_SWAP_MAX).map_err(disk)?;
+        let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, self.swap_max).map_err(disk)?;
         let busy = || {
             Error::unavailable(format!("model '{name}': what is new of it waits for a load that reads the old files"))
         };
@@ -282,7 +286,7 @@ impl StoreMirror {
             return Ok(());
         }
         let old = self.staging(name);
-        let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, STORE_SWAP_MAX).map_err(disk)?;
+        let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, self.swap_max).map_err(disk)?;
         let busy =
             || Error::unavailable(format!("model '{name}': a load reads its files, which the store has no more"));
         let _lock = lock.ok_or_else(busy)?;
@@ -306,11 +310,11 @@ impl StoreMirror {
                 return Ok(turn);
             }
             log::info(&format!("waits for another server or load that fetches '{name}' into the same cache"));
-            lock(STORE_TURN_MAX)
+            lock(self.turn_max)
         });
         let turn = turn.map_err(|error| StoreFault::of_disk(&error).error(&self.url, name))?;
         let late = || {
-            let waited = STORE_TURN_MAX.as_secs();
+            let waited = self.turn_max.as_secs();
             Error::unavailable(format!(
                 "model '{name}': another server has fetched it for {waited} s into the same cache"
             ))
@@ -346,7 +350,7 @@ impl StoreMirror {
 
     /// Changes the index, which several threads and servers may do.
     fn change_index(&self, change: impl FnOnce(&mut StoreIndex)) -> io::Result<()> {
-        let lock = self.lock("index", "", FlockOperation::NonBlockingLockExclusive, STORE_SWAP_MAX)?;
+        let lock = self.lock("index", "", FlockOperation::NonBlockingLockExclusive, self.swap_max)?;
         let _lock = lock.ok_or_else(|| io::Error::other("another server has locked the index"))?;
         let mut index = self.index();
         change(&mut index);

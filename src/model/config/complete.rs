@@ -5,6 +5,8 @@
 use crate::error::Error;
 use crate::model::config::GpuSupport;
 use crate::model::config::Notation;
+use crate::model::config::frameworks;
+use crate::model::config::pytorch;
 use crate::model::config::sequence_batching;
 use crate::model::config::trees;
 use crate::model::config::write;
@@ -17,6 +19,9 @@ use crate::model::platform::ONNX_FILENAME;
 use crate::model::platform::ONNX_PLATFORM;
 use crate::model::platform::PYTHON_BACKEND;
 use crate::model::platform::PYTHON_FILENAME;
+use crate::model::platform::PYTORCH_BACKEND;
+use crate::model::platform::PYTORCH_FILENAME;
+use crate::model::platform::TORCH_AOTI_FILENAME;
 use crate::model::platform::backend_of;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -39,8 +44,8 @@ const FILES: [(&str, &str); 8] = [
     ("model.plan", "tensorrt"),
     (ONNX_FILENAME, ONNX_BACKEND),
     ("model.xml", "openvino"),
-    ("model.pt", "pytorch"),
-    ("model.pt2", "torch_aoti"),
+    (PYTORCH_FILENAME, PYTORCH_BACKEND),
+    (TORCH_AOTI_FILENAME, PYTORCH_BACKEND),
     (PYTHON_FILENAME, PYTHON_BACKEND),
 ];
 
@@ -74,7 +79,9 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
             ONNX_FILENAME.clone_into(&mut config.default_model_filename);
         }
     }
+    pytorch::fill(config, files);
     trees::fill_filename(config, files);
+    frameworks::fill_filename(config, files);
     if config.backend == PYTHON_BACKEND && config.default_model_filename.is_empty() {
         PYTHON_FILENAME.clone_into(&mut config.default_model_filename);
     }
@@ -106,7 +113,10 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
         filename => filename == name,
     };
     let found = FILES.iter().find(|(name, _)| is_there(name)).map(|(_, backend)| *backend);
-    found.or_else(|| trees::is_there(&config.name, is_there).then_some(FIL_BACKEND))
+    let has_module = || config.platform.is_empty() && pytorch::is_filename(&config.default_model_filename);
+    found
+        .or_else(|| trees::is_there(&config.name, is_there).then_some(FIL_BACKEND))
+        .or_else(|| has_module().then_some(PYTORCH_BACKEND))
 }
 
 /// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. An explicit

@@ -6,9 +6,11 @@
 mod agents;
 mod batch_io;
 pub(in crate::model) mod complete;
+mod frameworks;
 mod hosted;
 mod metrics;
 mod python;
+mod pytorch;
 mod sequence_batching;
 mod tensors;
 mod trees;
@@ -39,6 +41,7 @@ use crate::model::onnx::OnnxSignature;
 use crate::model::parse::text::{ConfigText, Notation, TextError};
 use crate::model::parse::{json, supported};
 use crate::model::platform::{ONNX_BACKEND, PYTHON_FILENAME};
+use crate::model::signature::ModelSignature;
 use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules,
     TensorSpec, VersionPolicy,
@@ -76,6 +79,8 @@ pub struct ConfigDraft {
     gpus: GpuSupport,
     /// The file of the shared library that runs it, where the server has no backend of its own for it.
     library: Option<String>,
+    /// Whether its outputs were filled in from the model's signature.
+    are_outputs_filled: bool,
 }
 
 /// The GPUs of the machine that a configuration may use.
@@ -181,7 +186,7 @@ impl ConfigDraft {
         check_filenames(&config)?;
         agents::checksums(&config)?;
         let gpus = GpuSupport { is_for_library: library.is_some(), ..GpuSupport::default() };
-        let draft = Self { config, notes, states: BTreeMap::new(), gpus, library };
+        let draft = Self { config, notes, states: BTreeMap::new(), gpus, library, are_outputs_filled: false };
         if draft.config.name == directory {
             return Ok(draft);
         }
@@ -256,6 +261,11 @@ impl ConfigDraft {
         &self.config.name
     }
 
+    /// The value of a parameter.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.config.parameters.get(name).map(|parameter| parameter.string_value.as_str())
+    }
+
     /// The name of its backend.
     pub fn backend(&self) -> &str {
         &self.config.backend
@@ -297,6 +307,12 @@ impl ConfigDraft {
         is_trees.then_some(self.config.default_model_filename.as_str())
     }
 
+    /// The name of the file of a PyTorch model in a version's directory, where the server runs it; none for any other model.
+    pub fn pytorch_filename(&self) -> Option<&str> {
+        let is_pytorch = pytorch::is_module(&self.config) && self.library.is_none();
+        is_pytorch.then_some(self.config.default_model_filename.as_str())
+    }
+
     /// The same where inputs or outputs are left to it.
     pub fn tree_filename_to_complete(&self) -> Option<&str> {
         self.tree_filename().filter(|_| trees::is_incomplete(&self.config))
@@ -308,6 +324,35 @@ impl ConfigDraft {
             trees::fill(&mut self.config, model, rules.rows_max_default);
         }
         self
+    }
+
+    /// The name of the file or directory of a model of OpenVINO's or TensorFlow's in a version's directory; none for any
+    /// other model.
+    pub fn framework_filename(&self) -> Option<&str> {
+        let is_own = self.library.is_none() && !python::is_python(&self.config);
+        let is_framework = is_own && frameworks::is_framework(&self.config);
+        is_framework.then_some(self.config.default_model_filename.as_str())
+    }
+
+    /// The same where inputs or outputs are left to it.
+    pub fn framework_filename_to_complete(&self) -> Option<&str> {
+        self.framework_filename().filter(|_| frameworks::is_incomplete(&self.config))
+    }
+
+    /// The platform that it names, or that was found.
+    pub fn platform(&self) -> &str {
+        &self.config.platform
+    }
+
+    /// Fills in inputs and outputs from what the model's file has.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the file cannot say what is missing.
+    pub fn with_signature(mut self, signature: &ModelSignature, rules: CompletionRules) -> Result<Self, Error> {
+        if rules.is_on {
+            self.are_outputs_filled = frameworks::fill(&mut self.config, signature, rules)?;
+        }
+        Ok(self)
     }
 
     /// The label files to read from the model's directory, each once.
@@ -380,7 +425,7 @@ impl ConfigDraft {
     ) -> Result<ModelSpec, Error> {
         let is_filled = match onnx.filter(|_| completion.is_on) {
             Some(onnx) => complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?,
-            None => false,
+            None => self.are_outputs_filled,
         };
         // Parts of a `batch_output` are cut by configured shapes, and states keep theirs.
         let is_filled = is_filled && self.config.batch_output.is_empty();
@@ -697,6 +742,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         states: BTreeMap::new(),
         gpus: GpuSupport::default(),
         library: None,
+        are_outputs_filled: false,
     };
     let again = again.complete(None, &labels, CompletionRules::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");

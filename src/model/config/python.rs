@@ -7,7 +7,11 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::model::PythonModel;
 use crate::model::name::is_plain_name;
-use crate::model::platform::{BUILT_IN_BACKENDS, ONNX_BACKEND, PYTHON_BACKEND, PYTHON_FILENAME};
+use crate::model::platform::{
+    BUILT_IN_BACKENDS, CAFFE2_BACKEND, FRAMEWORK_BACKENDS, ONNX_BACKEND, PYTHON_BACKEND, PYTHON_FILENAME,
+    PYTORCH_BACKEND,
+};
+use crate::model::spec::python::{CAFFE2_MODULE, PYTORCH_MODULE};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 
@@ -33,7 +37,8 @@ pub(super) fn is_python(config: &ModelConfig) -> bool {
 /// Whether the model's backend is Python-based: [`fill_runtime`] wrote that down, or the user did.
 pub(super) fn is_backend(config: &ModelConfig) -> bool {
     let is_ours = config.backend == ONNX_BACKEND || BUILT_IN_BACKENDS.contains(&config.backend.as_str());
-    config.runtime == PYTHON_FILENAME && !config.backend.is_empty() && !is_ours
+    // PyTorch has such a runtime of its own, which is the server's, and Caffe2 has no other.
+    (config.runtime == PYTHON_FILENAME || config.backend == CAFFE2_BACKEND) && !config.backend.is_empty() && !is_ours
 }
 
 /// Sets `runtime` of a model whose backend is only there in Python, as Triton does. A library comes first, which this
@@ -41,7 +46,8 @@ pub(super) fn is_backend(config: &ModelConfig) -> bool {
 pub(super) fn fill_runtime(config: &mut ModelConfig, has_backend_file: AnyBackendFile<'_>) {
     let backend = config.backend.as_str();
     let is_open = config.runtime.is_empty() && is_plain_name(backend) && backend != PYTHON_BACKEND;
-    if !is_open || backend == ONNX_BACKEND || BUILT_IN_BACKENDS.contains(&backend) {
+    let is_ours = BUILT_IN_BACKENDS.contains(&backend) || FRAMEWORK_BACKENDS.contains(&backend);
+    if !is_open || backend == ONNX_BACKEND || is_ours {
         return;
     }
     let has_library = has_backend_file(backend, &format!("libtriton_{backend}.so"));
@@ -54,7 +60,9 @@ pub(super) fn fill_runtime(config: &mut ModelConfig, has_backend_file: AnyBacken
 pub(super) fn check_backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<(), Error> {
     let ModelConfig { name, backend, .. } = config;
     // A name that is no name of a directory must not be looked for.
-    if is_plain_name(backend) && has_backend_file(backend, PYTHON_FILENAME) {
+    if FRAMEWORK_BACKENDS.contains(&backend.as_str())
+        || (is_plain_name(backend) && has_backend_file(backend, PYTHON_FILENAME))
+    {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -79,7 +87,12 @@ pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> 
         return Ok(None);
     }
     let is_backend = is_backend(config);
-    let file = if is_backend { PYTHON_FILENAME } else { &config.default_model_filename };
+    let file = match is_backend {
+        true if config.backend == CAFFE2_BACKEND => CAFFE2_MODULE,
+        true if config.backend == PYTORCH_BACKEND => PYTORCH_MODULE,
+        true => PYTHON_FILENAME,
+        false => &config.default_model_filename,
+    };
     if !file.ends_with(".py") {
         let file = file.escape_debug();
         return Err(Error::invalid(format!("Model name must end with '.py'. Model name is \"{file}\".")));

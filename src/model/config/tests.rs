@@ -243,23 +243,16 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     let missing = |subject: &str, way_out: &str| {
         let backend = subject.rsplit('\'').nth(1).unwrap();
         format!(
-            "model 'm': {subject}, which this server does not have (it has 'fil', 'identity', 'onnxruntime' and 'python'; \
+            "model 'm': {subject}, which this server does not have (it has 'fil', 'identity', 'onnxruntime', 'openvino', \
+             'python', 'pytorch' and 'tensorflow'; \
              'libtriton_{backend}.so' is neither in the version's directory, nor in the model's, nor in '{backend}' \
              beneath --backend-directory); copy the backend there, or {way_out}"
         )
     };
     let export = "export the model to ONNX, and give platform: \"onnxruntime_onnx\", or run it in a model.py, and give \
                   backend: \"python\"";
-    for (platform, backend) in [
-        ("tensorrt_plan", "tensorrt"),
-        ("tensorflow_graphdef", "tensorflow"),
-        ("tensorflow_savedmodel", "tensorflow"),
-        ("caffe2_netdef", "caffe2"),
-        ("pytorch_libtorch", "pytorch"),
-    ] {
-        let want = missing(&format!("platform '{platform}' needs backend '{backend}'"), export);
-        check(&format!("platform: '{platform}'"), MODEL, &want);
-    }
+    let want = missing("platform 'tensorrt_plan' needs backend 'tensorrt'", export);
+    check("platform: 'tensorrt_plan'", MODEL, &want);
     let custom = "name a built-in backend, as in backend: \"identity\", or export the model to ONNX";
     check("platform: 'custom'", MODEL, &missing("platform 'custom' needs backend 'custom'", custom));
     check(
@@ -273,7 +266,6 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
         MODEL,
         "unexpected 'platform' and 'backend' pair, got:tensorrt_plan, python",
     );
-    check("default_model_filename: 'model.pt'", MODEL, &missing("backend 'pytorch'", export));
 }
 
 #[test]
@@ -523,10 +515,12 @@ fn the_backend_is_derived_from_files_and_names() {
     check("m", "model.onnx", "onnxruntime");
     check("m", "model.onnx model.pt", "onnxruntime");
     check("m", "model.plan model.onnx", "model 'm': backend 'tensorrt'");
-    check("m", "model.savedmodel", "model 'm': backend 'tensorflow'");
-    check("m", "model.graphdef", "model 'm': backend 'tensorflow'");
-    check("m", "model.xml", "model 'm': backend 'openvino'");
-    check("m", "model.pt2", "model 'm': backend 'torch_aoti'");
+    check("m", "model.savedmodel", "tensorflow");
+    check("m", "model.graphdef", "tensorflow");
+    check("m", "model.xml", "openvino");
+    check("m", "model.pt", "pytorch");
+    let packed = ConfigDraft::new("m", None, &["model.pt2".to_owned()]).unwrap_err();
+    assert!(packed.text().starts_with("model 'm': platform 'torch_aoti'"), "{packed}");
     check("m", "model.py", "python");
     check("m", "helper.py model.onnx model.py", "onnxruntime");
     check("m.identity", "", "identity");

@@ -10,12 +10,15 @@ use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::config::GpuSupport;
 use crate::model::config::python::{self, AnyBackendFile};
 use crate::model::config::tensors::TensorIo;
-use crate::model::config::{batch_io, hosted, metrics, sequence_batching, tensors};
+use crate::model::config::{batch_io, hosted, metrics, pytorch, sequence_batching, tensors};
 use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::platform::{self, ENSEMBLE_PLATFORM, FIL_BACKEND};
-use crate::model::platform::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM, PYTHON_BACKEND};
+use crate::model::platform::{
+    BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM, OPENVINO_BACKEND, PYTHON_BACKEND,
+    PYTORCH_BACKEND, TENSORFLOW_BACKEND,
+};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -35,8 +38,9 @@ pub fn backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Re
     match config.backend.as_str() {
         "" => Ok(()),
         _ if python::is_backend(config) => python::check_backend(config, has_backend_file),
-        ONNX_BACKEND | PYTHON_BACKEND => Ok(()),
+        ONNX_BACKEND | OPENVINO_BACKEND | PYTHON_BACKEND | TENSORFLOW_BACKEND => Ok(()),
         built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
+        PYTORCH_BACKEND => pytorch::check(config),
         _ => Err(missing_backend(config)),
     }
 }
@@ -78,7 +82,8 @@ fn missing_backend(config: &ModelConfig) -> Error {
     };
     Error::unsupported(format!(
         "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{FIL_BACKEND}', \
-         '{IDENTITY_BACKEND}', '{ONNX_BACKEND}' and '{PYTHON_BACKEND}'; {}); copy the backend there, or {advice}",
+         '{IDENTITY_BACKEND}', '{ONNX_BACKEND}', '{OPENVINO_BACKEND}', '{PYTHON_BACKEND}', '{PYTORCH_BACKEND}' and \
+         '{TENSORFLOW_BACKEND}'; {}); copy the backend there, or {advice}",
         hosted::places(config)
     ))
 }
@@ -108,6 +113,9 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     metric_tags(config)?;
     metrics::check(config)?;
     response_cache(config)?;
+    if !gpus.is_for_library {
+        pytorch::check_tensors(config)?;
+    }
     tensors::check(config)?;
     batch_io::check(config)
 }
@@ -267,8 +275,8 @@ pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
 
 fn accelerators(config: &ModelConfig) -> Result<(), Error> {
     let lists = config.optimization.as_ref().and_then(|policy| policy.execution_accelerators.as_ref());
-    let named =
-        lists.and_then(|lists| lists.cpu_execution_accelerator.iter().chain(&lists.gpu_execution_accelerator).next());
+    // Those of GPUs have no effect where instances are on the CPU, as all are of a backend that has none on GPUs.
+    let named = lists.and_then(|lists| lists.cpu_execution_accelerator.first());
     match named {
         Some(accelerator) if config.backend != ONNX_BACKEND => Err(Error::unsupported(format!(
             "model '{}': backend '{}' has no execution accelerator '{}'; remove it",
@@ -330,7 +338,10 @@ fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport
         });
     }
     if config.backend != ONNX_BACKEND && !python::is_python(config) && !gpus.is_for_library {
-        return Err(format!("has kind KIND_GPU but backend '{}' runs on the CPU alone", config.backend));
+        let backend = &config.backend;
+        return Err(format!(
+            "has kind KIND_GPU but backend '{backend}' runs on the CPU alone: give it KIND_CPU; --gpu=off serves it on the CPU"
+        ));
     }
     let is_there = |gpu: &i32| u32::try_from(*gpu).is_ok_and(|gpu| devices.contains(&gpu));
     let mut seen = BTreeSet::new();

@@ -10,9 +10,12 @@ use std::hash::{Hash, Hasher};
 use crate::error::Error;
 use crate::limits::VERSIONS_MAX;
 use crate::model::name;
-use crate::model::parse::text::Notation;
-use crate::model::platform::{FIL_BACKEND, ONNX_BACKEND, ONNX_FILENAME, PYTHON_FILENAME, TREE_FILES, is_tree_filename};
+use crate::model::parse::text::{ConfigText, Notation};
+use crate::model::platform::{
+    ONNX_FILENAME, OPENVINO_FILENAME, PYTHON_FILENAME, PYTORCH_FILENAME, SAVEDMODEL_FILENAME, TREE_FILES,
+};
 use crate::model::spec::VersionPolicy;
+use crate::model::tensorflow::SAVED_MODEL_FILE;
 
 /// A directory tree as listed: a repository, its model directories, their version directories.
 ///
@@ -132,23 +135,34 @@ impl Listing {
 }
 
 impl Listing {
-    /// Whether this is the directory of a single model and not a repository: it has `model.onnx` or the file of a tree
+    /// Whether this is the directory of a single model and not a repository: it has `model.onnx`, `model.xml`, `model.savedmodel` or the file of a tree
     /// model, a version directory with such a file or `model.py`, or a version directory and a configuration.
     pub fn is_model(&self) -> bool {
         let is_trees = |name: &str| TREE_FILES.iter().any(|(file, _)| name == *file);
         // In a repository, a file with a name as usual as model.json says nothing.
         let tells_trees = |name: &str| is_trees(name) && !name.starts_with("model.");
-        let is_file =
-            |entry: &ListingEntry| !entry.is_directory && (entry.name == ONNX_FILENAME || tells_trees(&entry.name));
+        let is_usual = |name: &str| [ONNX_FILENAME, OPENVINO_FILENAME].contains(&name);
+        let is_file = |entry: &ListingEntry| {
+            let is_saved_model = entry.is_directory && entry.name == SAVEDMODEL_FILENAME;
+            is_saved_model || (!entry.is_directory && (is_usual(&entry.name) || tells_trees(&entry.name)))
+        };
         let is_python = |entry: &ListingEntry| !entry.is_directory && entry.name == PYTHON_FILENAME;
         let is_version = |entry: &&ListingEntry| entry.is_directory && version(&entry.name).is_some();
         let mut versions = self.entries.iter().filter(is_version);
         let has_config = !configs(&self.entries).is_empty();
-        self.entries.iter().any(is_file)
+        // Without a configuration nobody can serve it.
+        let has_module = has_config && self.entries.iter().any(|file| file.name == PYTORCH_FILENAME);
+        has_module
+            || self.entries.iter().any(is_file)
             || versions.any(|version| {
                 has_config
                     || version.children.iter().any(|file| is_file(file) || is_python(file) || is_trees(&file.name))
             })
+    }
+
+    /// Whether this is the directory of a SavedModel.
+    pub fn is_saved_model(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.is_directory && entry.name == SAVED_MODEL_FILE)
     }
 
     /// The only ONNX file of a directory that is no repository either: without directories and configurations. Exporters
@@ -228,18 +242,34 @@ impl ModelDirectory {
         Ok(model)
     }
 
-    /// A model that is one file, ONNX or trees. `stamp` changes when the file does.
+    /// A model that is one file or directory, of this backend: its name and a stamp that changes when the file does. `config`
+    /// is the configuration beside it, which TorchScript needs.
     ///
     /// # Errors
     /// `InvalidArgument` if `name` is not valid for a model.
-    pub fn of_file(name: String, filename: &str, stamp: u64) -> Result<Self, Error> {
+    pub fn of_file(
+        name: String,
+        backend: &str,
+        (filename, stamp): (&str, u64),
+        config: Option<&str>,
+    ) -> Result<Self, Error> {
         name::check_model_name(&name)
             .map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
         // Every byte is escaped: the file name may have quotes or any other character.
-        let backend = if is_tree_filename(filename) { FIL_BACKEND } else { ONNX_BACKEND };
-        let mut generated = format!("backend: \"{backend}\" default_model_filename: \"");
-        filename.bytes().for_each(|byte| generated.push_str(&format!("\\x{byte:02x}")));
-        generated.push('"');
+        let config = config.unwrap_or_default();
+        // One that cannot be read is refused later, with the place.
+        let read = ConfigText::decode(Notation::Text, config.as_bytes()).ok();
+        let says = |field: &str| read.as_ref().is_none_or(|read| read.message.has_field_by_name(field));
+        let mut generated = String::new();
+        if !says("backend") && !says("platform") {
+            generated.push_str(&format!("backend: \"{backend}\" "));
+        }
+        if !says("default_model_filename") {
+            generated.push_str("default_model_filename: \"");
+            filename.bytes().for_each(|byte| generated.push_str(&format!("\\x{byte:02x}")));
+            generated.push_str("\" ");
+        }
+        generated.push_str(config);
         let files = vec![filename.to_owned()];
         let path = ".".to_owned();
         let given = Some((Notation::Text, generated));
@@ -601,13 +631,21 @@ mod tests {
 
     #[test]
     fn a_file_has_any_name_in_its_configuration() {
-        let model = ModelDirectory::of_file("m".to_owned(), "a \"b\".onnx", 7).unwrap();
+        let model = ModelDirectory::of_file("m".to_owned(), "onnxruntime", ("a \"b\".onnx", 7), None).unwrap();
         assert_eq!(model.mark, ChangeMark { shared: 0, versions: vec![(1, 7)] });
         let given = model.given.as_ref().map(|(_, text)| text.as_bytes());
         let draft = crate::model::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.onnx_filename(), Some("a \"b\".onnx"));
+        // A module of PyTorch has its configuration beside it.
+        let config = "max_batch_size: 4 platform: 'pytorch_libtorch'";
+        let module = ModelDirectory::of_file("m".to_owned(), "pytorch", ("net.pt", 7), Some(config)).unwrap();
+        let given = module.given.as_ref().map(|(_, text)| text.as_bytes());
+        let draft = crate::model::config::ConfigDraft::new("m", given, &[]).unwrap();
+        assert_eq!(draft.pytorch_filename(), Some("net.pt"));
+        let broken = ModelDirectory::of_file("m".to_owned(), "pytorch", ("net.pt", 7), Some("x {")).unwrap();
+        assert_eq!(broken.given.unwrap().1, "x {");
         assert!(
-            ModelDirectory::of_file("a\"b".to_owned(), "a\"b.onnx", 0)
+            ModelDirectory::of_file("a\"b".to_owned(), "onnxruntime", ("a\"b.onnx", 0), None)
                 .unwrap_err()
                 .text()
                 .ends_with("give one with --model-name")

@@ -17,7 +17,17 @@ pub struct PythonModel {
     pub execute_timeout: Option<Duration>,
 }
 
+/// The file of the server's own that runs PyTorch models in Python; a process gets it with the program.
+pub const PYTORCH_MODULE: &str = "deuteron_pytorch.py";
+/// The same for Caffe2 models.
+pub const CAFFE2_MODULE: &str = "deuteron_caffe2.py";
+
 impl PythonModel {
+    /// Whether its file is one of the server's own, and not on the disk.
+    pub fn is_own(&self) -> bool {
+        self.is_backend && [CAFFE2_MODULE, PYTORCH_MODULE].contains(&self.file.as_str())
+    }
+
     /// The name under which the file is imported. As in Triton a version is a namespace package, so that a model may
     /// import files beside it relatively.
     ///

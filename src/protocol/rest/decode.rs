@@ -66,6 +66,9 @@ impl HeaderLength {
     }
 }
 
+/// Elements of a list in a request that are looked at: those of inputs and outputs, which are longer than shapes.
+const ELEMENTS_MAX: usize = REQUEST_TENSORS_MAX + 1;
+
 const FIELD: &str = "Inference-Header-Content-Length";
 
 /// The request's parameters: those that the server acts on, and the client's own.
@@ -102,7 +105,8 @@ pub fn decode(
         return decode_raw(spec, body, memory);
     }
     let json = body.get(..size).unwrap_or_default();
-    let document = Document::parse(json, &["data"]).map_err(json_error)?;
+    // One input more than there may be is one too many: the rest of a longer list takes no memory.
+    let document = Document::parse_some(json, &["data"], ELEMENTS_MAX).map_err(json_error)?;
     decode_document(spec, &document, body.slice(size..), regions, memory).map_err(|error| {
         // Triton parses the whole JSON first: a syntax fault in a `data` array not read yet takes precedence.
         document.validate().map_or_else(json_error, |()| error)

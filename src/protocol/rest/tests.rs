@@ -228,6 +228,15 @@ fn mistakes_in_an_input_have_tritons_words() {
 }
 
 #[test]
+fn too_many_inputs_are_refused_however_many_they_are() {
+    for count in [1_025, 10_000] {
+        let inputs = vec![format!("{{{GOOD}}}"); count].join(",");
+        let body = format!("{{\"inputs\":[{inputs}]}}");
+        assert_eq!(refusal(json(&model(), &body)), "400 request has more than the maximum of 1024 inputs", "{count}");
+    }
+}
+
+#[test]
 fn data_that_does_not_fit_is_refused() {
     let check = |datatype: &str, data: &str, want: &str| {
         let model = any(Datatype::from_name(datatype).unwrap());

@@ -101,6 +101,13 @@ impl Batcher {
         }
     }
 
+    /// The same of a run with nothing else at the same time on its instance.
+    pub(super) fn handle_lone_run(&mut self, rows: u32, took: Duration) {
+        if let Self::Queue(scheduler) = self {
+            scheduler.handle_lone_run(rows, took);
+        }
+    }
+
     /// A request of an iterative sequence is to run again (`again`), or had its last run. Returned with an error where
     /// it should run again and its sequence has ended meanwhile.
     pub(super) fn handle_released(

@@ -1,4 +1,4 @@
-//! What metrics show of a model queue: batches by release reason and by size. No protocol rests on these numbers, so
+//! What metrics show of a model queue: batches by release reason and by size, and what rows cost. No protocol rests on these numbers, so
 //! they are relaxed and may be read a moment too late.
 
 use std::sync::Arc;
@@ -6,17 +6,27 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::backend::{AnswerOfBatch, ExecutionCounter};
 use crate::limits::BATCH_SIZES_MAX;
-use crate::metrics::BatchCells;
-use crate::scheduler::ReleaseReason;
+use crate::metrics::{BatchCells, RowCostCells};
+use crate::scheduler::{ReleaseReason, RowCosts};
 
 pub(super) struct QueueCounters {
     releases: [AtomicUsize; ReleaseReason::ALL.len()],
     batches: Arc<BatchCells>,
+    pub(super) row_costs: RowCostCells,
 }
 
 impl QueueCounters {
     pub(super) fn new(rows_max: u32) -> Self {
-        Self { releases: Default::default(), batches: Arc::new(BatchCells::new(batch_sizes(rows_max))) }
+        let batches = Arc::new(BatchCells::new(batch_sizes(rows_max)));
+        Self { releases: Default::default(), batches, row_costs: RowCostCells::default() }
+    }
+
+    /// The batcher has learned what rows cost, or that it cannot be said.
+    pub(super) fn handle_row_costs(&self, costs: Option<&RowCosts>) {
+        match costs {
+            Some(costs) => self.row_costs.set(costs.rows_chosen(), costs.costs()),
+            None => self.row_costs.clear(),
+        }
     }
 
     /// A batch left the queue.

@@ -115,8 +115,64 @@ impl ModelQueue {
         let ran = parking.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
         let Some((rows, took)) = flight.ended_batch.or(ran) else { return };
         batcher.handle_run(instance_index, rows, took, now);
+        let was_alone = flight.ended_batch.is_none() || flight.was_alone;
+        if was_alone {
+            batcher.handle_lone_run(rows, took);
+        }
         if let Batcher::Queue(scheduler) = &*batcher {
+            if was_alone {
+                self.counters.handle_row_costs(scheduler.row_costs());
+            }
             self.admission.handle_times(scheduler);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::RowCostFigures;
+    use crate::queue::completions::Completions;
+    use crate::queue::queued_request::QueuedRequest;
+    use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
+    use crate::shard::request_slots::RequestSlots;
+
+    static MICROS: AtomicU64 = AtomicU64::new(0);
+
+    fn clock() -> Instant {
+        Instant::from_micros(MICROS.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn runs_of_an_instance_become_what_a_row_costs_unless_they_overlap() {
+        let policy = Policy { rows_max: 4, is_batched: true, ..Policy::default() };
+        let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 1000 }, 1, 1);
+        let request_slots = RequestSlots::new(Arc::new(Completions::new()));
+        let mut run = |took: u64, flight: InFlightState| {
+            let token = QueuedRequest::plain(request_slots.open().unwrap(), Arc::clone(request_slots.completions()));
+            let (shape_key, timeout, queued_at) = (ShapeKey::new(), Duration::ZERO, clock());
+            let entry = Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout, deadline: None };
+            producers[0].submit(entry).ok().unwrap();
+            let PollOutcome::Batch(_) = model_queue.poll(0, clock, &flight) else { panic!("one waits") };
+            MICROS.fetch_add(took, Ordering::Relaxed);
+        };
+        let overlapping =
+            InFlightState { ended_batch: Some((1, Duration::from_micros(900))), ..InFlightState::default() };
+        (0..10).for_each(|_| run(900, overlapping));
+        assert_eq!(model_queue.row_costs(), None);
+        (0..7).for_each(|_| run(300, InFlightState::default()));
+        let figures = |micros: u64| {
+            let costs = vec![(1, Duration::from_micros(micros))];
+            Some(RowCostFigures { chosen: 4, costs })
+        };
+        assert_eq!(model_queue.row_costs(), figures(300));
+        // A process that runs one after the other.
+        let in_turn = InFlightState { was_alone: true, ..overlapping };
+        (0..20).for_each(|_| run(10, in_turn));
+        assert_eq!(model_queue.row_costs(), figures(900));
     }
 }

@@ -12,7 +12,7 @@ use crate::policy::AdmissionRule;
 use crate::queue::completions::Completions;
 use crate::queue::model_queue::poll::PollOutcome;
 use crate::queue::queued_request::{deadline_exceeded, timeout_expired};
-use crate::runtime::clock::now;
+use crate::runtime::clock::{hold_at, now};
 use crate::scheduler::{QueuePolicy, ShapeKey};
 use crate::shard::request_slots::RequestSlots;
 use crate::tensor::Tensor;
@@ -162,6 +162,14 @@ fn a_withdrawn_request_never_runs_and_leaves_its_room() {
     assert_eq!(batch.requests.len(), 1);
 }
 
+/// Runs what waits for 20 ms; the clock is held from then on.
+fn run_for_20_ms(model_queue: &ModelQueue) {
+    hold_at(now());
+    let batch = model_queue.next_batch(0, now).unwrap();
+    hold_at(now() + Duration::from_millis(20));
+    drop(batch);
+}
+
 #[test]
 fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is_not() {
     let policy = Policy { admission: AdmissionRule::Deadline, ..Policy::default() };
@@ -172,10 +180,7 @@ fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is
         Entry { deadline: Some(entry.queued_at + after), ..entry }
     };
     submit(&mut producers[0], due(Duration::from_millis(1))).unwrap();
-    // A run of 20 ms or a little more.
-    let batch = model_queue.next_batch(0, now).unwrap();
-    std::thread::park_timeout(Duration::from_millis(20));
-    drop(batch);
+    run_for_20_ms(&model_queue);
     assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
     assert!(matches!(submit(&mut producers[0], due(Duration::from_millis(15))), Err(QueueRefusal::Late(_))));
     submit(&mut producers[0], due(Duration::from_secs(1))).unwrap();
@@ -209,10 +214,7 @@ fn a_request_that_would_still_wait_at_its_timeout_is_refused_at_once_and_never_w
     };
     let mut outcome = |entry| submit(&mut producers[0], entry).map(|_| ());
     outcome(at(1, 0)).unwrap();
-    // A run of 20 ms or a little more.
-    let batch = model_queue.next_batch(0, now).unwrap();
-    std::thread::park_timeout(Duration::from_millis(20));
-    drop(batch);
+    run_for_20_ms(&model_queue);
     assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
     // Shorter than a run: taken at once where nothing waits.
     outcome(at(1, 1)).unwrap();
@@ -479,19 +481,22 @@ fn a_rest_does_not_wait_for_the_instance_that_took_the_batch_before_it() {
     let policy =
         Policy { rows_max: 8, is_batched: true, queue_delay_max: Duration::from_micros(100), ..Policy::default() };
     let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 1000 }, 1, 2);
-    let (taken, round) = (AtomicUsize::new(0), AtomicUsize::new(1));
+    let (taken, running, round) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(1));
     std::thread::scope(|scope| {
         for instance in 0..2 {
-            let (model_queue, taken, round) = (&model_queue, &taken, &round);
+            let (model_queue, taken, running, round) = (&model_queue, &taken, &running, &round);
             scope.spawn(move || {
                 while let Some(batch) = model_queue.next_batch(instance, now) {
                     let all = round.load(Ordering::SeqCst) * TOGETHER;
                     let mut count = taken.fetch_add(batch.requests.len(), Ordering::SeqCst) + batch.requests.len();
-                    // It runs until the rest of the round is taken too.
-                    while count < all && !model_queue.is_stopped() {
+                    running.fetch_add(1, Ordering::SeqCst);
+                    // It runs until the rest of the round is taken too, or nobody is left to take it: where the
+                    // producer is held up there are three batches.
+                    while count < all && running.load(Ordering::SeqCst) < 2 && !model_queue.is_stopped() {
                         std::thread::yield_now();
                         count = taken.load(Ordering::SeqCst);
                     }
+                    running.fetch_sub(1, Ordering::SeqCst);
                 }
             });
         }
@@ -505,6 +510,9 @@ fn a_rest_does_not_wait_for_the_instance_that_took_the_batch_before_it() {
                 waiting.push(request_slots.pending(entry.token.ticket, || ()));
                 submit(&mut producers[0], entry).ok().unwrap();
                 (0..(number * TOGETHER + index) % 61).for_each(|_| std::hint::spin_loop());
+                if number % 100 == 99 && index % 3 == 2 {
+                    std::thread::park_timeout(Duration::from_micros(500));
+                }
             }
             while taken.load(Ordering::SeqCst) < (number + 1) * TOGETHER {
                 assert!(now().since(began) < Duration::from_secs(20), "round {number}: the rest waits for the run");

@@ -62,7 +62,7 @@ impl IoDriver {
     pub fn stop_accept(&mut self, key: &OperationKey) {
         match self {
             Self::Epoll(driver) => driver.stop_accept(key),
-            Self::Uring(driver) => driver.stop_accept(key),
+            Self::Uring(driver) => driver.stop(key),
         }
     }
 
@@ -71,6 +71,38 @@ impl IoDriver {
         match self {
             Self::Epoll(driver) => driver.receive(socket),
             Self::Uring(driver) => driver.receive(socket),
+        }
+    }
+
+    /// Receives into the driver's buffers until it is stopped; none where a receive of its own for each is as cheap.
+    pub fn receive_many(&mut self, socket: &Rc<OwnedFd>) -> Option<OperationKey> {
+        match self {
+            Self::Epoll(_) => None,
+            Self::Uring(driver) => Some(driver.receive_many(socket)),
+        }
+    }
+
+    /// Ends a receive of many; its last outcome is an error.
+    pub fn stop_receive(&mut self, key: &OperationKey) {
+        match self {
+            Self::Epoll(_) => {}
+            Self::Uring(driver) => driver.stop(key),
+        }
+    }
+
+    /// Whether there is an outcome of an operation to take.
+    pub fn has_outcomes(&self, key: &OperationKey) -> bool {
+        match self {
+            Self::Epoll(_) => false,
+            Self::Uring(driver) => driver.has_outcomes(key),
+        }
+    }
+
+    /// Whether a receive has found that the socket failed.
+    pub fn has_failed(&self, key: &OperationKey) -> bool {
+        match self {
+            Self::Epoll(driver) => driver.has_failed(key),
+            Self::Uring(driver) => driver.has_failed(key),
         }
     }
 
@@ -128,6 +160,25 @@ impl IoDriver {
         match self {
             Self::Epoll(driver) => driver.take_wakers(),
             Self::Uring(driver) => driver.take_wakers(),
+        }
+    }
+
+    /// Collects what has completed, for a thread that has submitted everything and looks for work without sleeping.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn look(&mut self) -> io::Result<()> {
+        match self {
+            Self::Epoll(driver) => driver.turn(Some(Duration::ZERO)),
+            Self::Uring(driver) => driver.look(),
+        }
+    }
+
+    /// Whether there may be more to collect than the last call has.
+    pub fn has_pending(&mut self) -> bool {
+        match self {
+            Self::Epoll(driver) => driver.has_pending(),
+            Self::Uring(driver) => driver.has_pending(),
         }
     }
 

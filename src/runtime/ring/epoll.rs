@@ -18,7 +18,8 @@ use rustix::time::Timespec;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use crate::runtime::ring::operation::{BUFFER_SIZE, FilledBuffer, OperationKey, OperationOutcome};
+use crate::runtime::ring;
+use crate::runtime::ring::operation::{BUFFER_SIZE, FilledBuffer, OperationKey, OperationOutcome, own};
 
 /// Events taken from the kernel in one call.
 const EVENTS_MAX: usize = 256;
@@ -196,7 +197,7 @@ impl Epoll {
             if let Some(filled) = outcome.filled {
                 self.give_back(filled);
             } else if let (EpollKind::Accept, Ok(descriptor)) = (kind, outcome.result) {
-                drop(crate::runtime::ring::operation::own(descriptor));
+                drop(own(descriptor));
             }
         }
         if kind == EpollKind::Send && self.begun.contains(&key.0) {
@@ -208,6 +209,12 @@ impl Epoll {
             socket.writing.take_if(|waiting| *waiting == key.0);
         });
         self.finish(key.0);
+    }
+
+    /// Whether a receive has found that the socket failed, and nobody has seen it yet.
+    pub fn has_failed(&self, key: &OperationKey) -> bool {
+        let outcomes = self.operations.get(key.0).map(|operation| &operation.outcomes);
+        outcomes.into_iter().flatten().any(OperationOutcome::is_failure)
     }
 
     /// Takes the wakers of all operations, which then wake no task any more.
@@ -263,6 +270,11 @@ impl Epoll {
         Ok(())
     }
 
+    /// Whether there may be more events than were collected.
+    pub fn has_pending(&self) -> bool {
+        self.events.len() >= EVENTS_MAX
+    }
+
     fn handle_event(&mut self, event: &Event) {
         let (data, flags) = (event.data.u64(), event.flags);
         let (number, generation) = (data & u64::from(u32::MAX), data >> 32);
@@ -307,8 +319,9 @@ impl Epoll {
         let Some(operation) = self.operations.get_mut(key).filter(|operation| !operation.outcomes.is_empty()) else {
             return false;
         };
+        let is_end = operation.kind == EpollKind::Receive && operation.outcomes.iter().any(OperationOutcome::is_end);
         if let Some(waker) = operation.waker.take() {
-            waker.wake();
+            ring::wake(waker, is_end);
         }
         true
     }
@@ -464,10 +477,7 @@ impl Epoll {
 
     fn finish(&mut self, key: usize) {
         let mut bytes = self.operations.remove(key).bytes;
-        if bytes.capacity() > 0
-            && bytes.capacity() <= crate::runtime::ring::SPARE_SIZE_MAX
-            && self.spares.len() < SPARES_MAX
-        {
+        if bytes.capacity() > 0 && bytes.capacity() <= ring::SPARE_SIZE_MAX && self.spares.len() < SPARES_MAX {
             bytes.clear();
             self.spares.push(bytes);
         }

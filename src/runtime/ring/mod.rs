@@ -1,19 +1,21 @@
 //! Our own executor for a shard's thread, on one io_uring (or epoll): tasks, timers and I/O operations, in turns. Each
 //! turn runs the tasks that were ready at its beginning, then enters the kernel once, which submits every operation
 //! that the tasks started and collects every completion. If no task is ready the thread sleeps in that call until an
-//! operation completes, a timer expires, or another thread wakes a task. glommio's executor needs three rings and a
+//! operation completes, a timer expires, or another thread wakes a task. What would hold up the others stands aside
+//! (`turns`). glommio's executor needs three rings and a
 //! system call for each read and write; `docs/decisions/` has the figures.
 
 mod buffers;
 mod driver;
 mod epoll;
 mod operation;
+pub mod spin;
 mod stream;
 pub(super) mod timers;
+mod turns;
 mod uring;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,10 +23,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use async_task::{Runnable, Task};
+use async_task::Builder;
 use crossbeam_queue::SegQueue;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -32,7 +34,9 @@ use crate::runtime::clock;
 use crate::time::Instant;
 
 use crate::runtime::ring::driver::IoDriver;
+use crate::runtime::ring::spin::{Spin, SpinPolicy};
 use crate::runtime::ring::timers::{TimerKey, TimerQueue};
+use crate::runtime::ring::turns::{ReadyTasks, TaskId, TurnPolicy};
 
 pub use crate::runtime::ring::driver::DriverKind;
 pub use crate::runtime::ring::stream::{RingAcceptor, RingStream};
@@ -44,20 +48,38 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
 }
 
+/// A handle on a task; dropping it cancels the task.
+pub type RingTask<T> = async_task::Task<T, TaskId>;
+/// A task that is ready to run.
+pub(super) type Runnable = async_task::Runnable<TaskId>;
+
 /// The executor of one thread. Stays on its shard.
 pub struct Ring {
     driver: RefCell<IoDriver>,
     timers: RefCell<TimerQueue>,
     /// Tasks that this thread woke.
-    ready: RefCell<VecDeque<Runnable>>,
+    ready: RefCell<ReadyTasks<Runnable>>,
+    turns: RefCell<TurnPolicy>,
+    /// Since when the patient wait, where some do.
+    patient_since: Cell<Option<Instant>>,
+    /// Tasks ever spawned.
+    spawned: Cell<TaskId>,
+    /// Whether what is woken now has only its end to do.
+    is_ending: Cell<bool>,
     remote: Arc<RemoteQueue>,
     /// The eventfd of `remote`, by a second descriptor that operations can own. Duplicated when the ring is created: a
     /// shard that has run out of descriptors later could not hear other threads.
     event: Rc<OwnedFd>,
     /// Why reading the eventfd failed. Other threads cannot wake this one any more, so it ends.
     failure: Cell<Option<io::Error>>,
-    /// How long it polls for work before it sleeps.
-    spin: Duration,
+    /// How long it looks for work before it sleeps.
+    spin: Cell<SpinPolicy>,
+    /// Tasks that the last turn ran.
+    tasks: Cell<usize>,
+    /// Since when it waits for work, and whether it has slept without a look.
+    waiting: Cell<Option<(Instant, bool)>>,
+    /// How long it has waited in all.
+    idle: Cell<Duration>,
 }
 
 /// The part of a ring that other threads use.
@@ -75,7 +97,7 @@ impl Ring {
     ///
     /// # Errors
     /// Where the kernel's io_uring is too old or forbidden, or there are no descriptors left.
-    pub fn new(kind: DriverKind, spin: Duration) -> io::Result<Self> {
+    pub fn new(kind: DriverKind, spin: Spin) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let own = Rc::new(event.try_clone()?);
         let remote = RemoteQueue { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
@@ -83,11 +105,23 @@ impl Ring {
             driver: RefCell::new(IoDriver::new(kind)?),
             timers: RefCell::default(),
             ready: RefCell::default(),
+            turns: RefCell::default(),
+            patient_since: Cell::new(None),
+            spawned: Cell::new(0),
+            is_ending: Cell::new(false),
             remote: Arc::new(remote),
             event: own,
             failure: Cell::new(None),
-            spin,
+            spin: Cell::new(SpinPolicy::new(spin)),
+            tasks: Cell::new(0),
+            waiting: Cell::new(None),
+            idle: Cell::new(Duration::ZERO),
         })
+    }
+
+    /// How long it has waited for work, asleep or not.
+    pub fn idle_time(&self) -> Duration {
+        self.idle.get()
     }
 
     /// The kind of its I/O driver.
@@ -119,29 +153,97 @@ impl Ring {
         }
     }
 
-    /// Runs each task that is ready now once. Tasks that become ready meanwhile run in the next turn, so that a task
-    /// that wakes itself cannot keep the thread from its I/O.
+    /// Runs each task that is ready now once, of the patient only some. Tasks that become ready meanwhile run in the next
+    /// turn, so that a task that wakes itself cannot keep the thread from its I/O.
     fn run_ready(&self) {
         let now = clock::begin_turn();
+        if let Some((since, has_slept)) = self.waiting.take() {
+            self.end_wait(now.since(since), has_slept);
+        }
         loop {
             let due = self.timers.borrow_mut().poll_due(now);
             let Some(waker) = due else { break };
             waker.wake();
         }
         while let Some(task) = self.remote.woken.pop() {
-            self.ready.borrow_mut().push_back(task);
+            self.ready.borrow_mut().prompt.push_back(task);
         }
-        let count = self.ready.borrow().len();
-        for _ in 0..count {
-            let task = self.ready.borrow_mut().pop_front();
-            let Some(task) = task else { return };
-            task.run();
+        let count = self.ready.borrow().prompt.len();
+        self.tasks.set(count);
+        if self.turns.borrow().is_measuring() {
+            self.run_measured(count, now);
+        } else {
+            for _ in 0..count {
+                let task = self.ready.borrow_mut().prompt.pop_front();
+                let Some(task) = task else { break };
+                task.run();
+            }
+        }
+        if count > 1 || !self.ready.borrow().patient.is_empty() {
+            self.run_patient(now);
         }
     }
 
+    /// Runs so many tasks, but for those that are heavy.
+    fn run_measured(&self, count: usize, mut at: Instant) {
+        for _ in 0..count {
+            let task = self.ready.borrow_mut().prompt.pop_front();
+            let Some(task) = task else { return };
+            if self.turns.borrow().is_heavy(*task.metadata()) {
+                self.ready.borrow_mut().patient.push_back(task);
+            } else {
+                at = self.run_one(task, at);
+            }
+        }
+    }
+
+    /// Runs a task that may be heavy, from an instant on; returns when it has run.
+    fn run_one(&self, task: Runnable, at: Instant) -> Instant {
+        let id = *task.metadata();
+        task.run();
+        let now = clock::now();
+        self.turns.borrow_mut().handle_run(id, now.since(at));
+        now
+    }
+
+    /// Runs tasks that stood aside in a turn that began at an instant, and ends the turn.
+    fn run_patient(&self, began: Instant) {
+        // Those that wake themselves are in the next turn again.
+        let count = self.ready.borrow().patient.len();
+        let (start, has_pending) = (clock::now(), count > 0 && self.driver.borrow_mut().has_pending());
+        let since = self.patient_since.get().unwrap_or(began);
+        let (time, mut now) = (TurnPolicy::patient_time(start.since(since), has_pending), start);
+        for _ in 0..time.map_or(0, |_| count) {
+            let task = self.ready.borrow_mut().patient.pop_front();
+            let Some(task) = task else { break };
+            self.tasks.set(self.tasks.get() + 1);
+            now = self.run_one(task, now);
+            if time.is_some_and(|time| now.since(start) >= time) {
+                break;
+            }
+        }
+        let has_left = !self.ready.borrow().patient.is_empty();
+        self.patient_since.set(has_left.then_some(if time.is_some() { now } else { since }));
+        self.turns.borrow_mut().handle_turn(now.since(began), has_left);
+    }
+
+    /// Wakes whoever waits for a connection that has ended. There is no hurry, and where many end at once those that go
+    /// on come first.
+    fn wake_for_end(&self, waker: Waker) {
+        self.is_ending.set(true);
+        waker.wake();
+        self.is_ending.set(false);
+    }
+
     fn enter(&self) -> io::Result<()> {
-        if self.has_ready() || self.spin_for_work()? {
+        if self.has_ready() {
             return self.driver.borrow_mut().turn(Some(Duration::ZERO));
+        }
+        let began = clock::now();
+        let look = self.spin.get().poll_look(self.tasks.get());
+        self.waiting.set(Some((began, look.is_zero())));
+        if !look.is_zero() && self.look_for_work(began, look)? {
+            return Ok(());
         }
         // Dekker's handshake with `RemoteQueue::wake`: it pushes a task, then reads the flag; we set the flag, then
         // check for tasks. With a fence between the two steps on both sides, either we see its task or it sees us
@@ -152,28 +254,43 @@ impl Ring {
             Some(Duration::ZERO)
         } else {
             let timeout = self.timers.borrow().poll_timeout();
-            timeout.map(|at| at.since(clock::now()))
+            let now = if look.is_zero() { began } else { clock::now() };
+            timeout.map(|at| at.since(now))
         };
         let outcome = self.driver.borrow_mut().turn(wait);
         self.remote.is_parked.store(false, Ordering::SeqCst);
         outcome
     }
 
-    /// Polls for work for as long as the flag says, and returns whether there is some.
-    fn spin_for_work(&self) -> io::Result<bool> {
-        if self.spin.is_zero() {
-            return Ok(false);
-        }
-        let until = clock::now() + self.spin;
-        loop {
-            self.driver.borrow_mut().turn(Some(Duration::ZERO))?;
-            let now = clock::now();
+    /// Looks for work without sleeping, and returns whether there is some.
+    fn look_for_work(&self, began: Instant, look: Duration) -> io::Result<bool> {
+        // Submits what was started.
+        self.driver.borrow_mut().turn(Some(Duration::ZERO))?;
+        let mut policy = self.spin.get();
+        let mut now = began;
+        let is_found = loop {
             if self.has_ready() || self.timers.borrow().poll_timeout().is_some_and(|at| at <= now) {
-                return Ok(true);
+                policy.handle_found();
+                break true;
             }
-            if now >= until {
-                return Ok(false);
+            now = clock::now();
+            if now.since(began) >= look {
+                policy.handle_vain(now.since(began));
+                break false;
             }
+            self.driver.borrow_mut().look()?;
+        };
+        self.spin.set(policy);
+        Ok(is_found)
+    }
+
+    /// A wait of this length has ended; it may have been one without a look.
+    fn end_wait(&self, waited: Duration, has_slept: bool) {
+        self.idle.set(self.idle.get() + waited);
+        if has_slept {
+            let mut policy = self.spin.get();
+            policy.handle_slept(waited, self.tasks.get());
+            self.spin.set(policy);
         }
     }
 
@@ -183,7 +300,8 @@ impl Ring {
         loop {
             let mut wakers = self.driver.borrow_mut().take_wakers();
             wakers.extend(self.timers.borrow_mut().take_wakers());
-            let mut tasks = Vec::from(self.ready.take());
+            let ReadyTasks { prompt, patient } = self.ready.take();
+            let mut tasks: Vec<_> = prompt.into_iter().chain(patient).collect();
             // A task that loses its last waker is scheduled once more, to be dropped.
             tasks.extend(std::iter::from_fn(|| self.remote.woken.pop()));
             if wakers.is_empty() && tasks.is_empty() {
@@ -247,16 +365,26 @@ impl Drop for RingGuard {
     }
 }
 
+/// Wakes the task of an operation. Where it has found the end of its connection that has no hurry.
+fn wake(waker: Waker, is_end: bool) {
+    match is_end.then(current).flatten() {
+        Some(ring) => ring.wake_for_end(waker),
+        None => waker.wake(),
+    }
+}
+
 /// The ring of this thread, if it has one.
 pub fn current() -> Option<Rc<Ring>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
 /// Starts a task on this thread's ring.
-pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
+pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> RingTask<T> {
     let ring = current().expect("tasks are spawned inside `Ring::run`");
     let remote = Arc::clone(&ring.remote);
-    let (task, handle) = async_task::spawn_local(future, move |task| schedule(&remote, task));
+    let id = ring.spawned.get();
+    ring.spawned.set(id + 1);
+    let (task, handle) = Builder::new().metadata(id).spawn_local(move |_| future, move |task| schedule(&remote, task));
     task.schedule();
     handle
 }
@@ -265,7 +393,9 @@ fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
     // `try_with` fails in a thread that is ending. The task is dropped then: the ring it belonged to has ended as well.
     let elsewhere = CURRENT.try_with(|current| match current.borrow().as_ref() {
         Some(ring) if Arc::ptr_eq(&ring.remote, remote) => {
-            ring.ready.borrow_mut().push_back(task);
+            let mut ready = ring.ready.borrow_mut();
+            let queue = if ring.is_ending.get() { &mut ready.patient } else { &mut ready.prompt };
+            queue.push_back(task);
             None
         }
         _ => Some(task),

@@ -33,6 +33,19 @@ pub struct OperationOutcome {
     pub is_last: bool,
 }
 
+impl OperationOutcome {
+    /// Whether a receive or send has found the end of its connection.
+    pub fn is_end(&self) -> bool {
+        matches!(self.result, Ok(0)) || self.is_failure()
+    }
+
+    /// Whether the socket has failed: it is not only that the operation has ended or found no buffer.
+    pub fn is_failure(&self) -> bool {
+        let code = self.result.as_ref().err().map(io::Error::raw_os_error);
+        code.is_some_and(|code| !matches!(code, Some(libc::ECANCELED | libc::ENOBUFS)))
+    }
+}
+
 /// Takes ownership of a descriptor that an accept returned.
 pub fn own(descriptor: u32) -> OwnedFd {
     let descriptor = i32::try_from(descriptor).expect("a descriptor is no error");

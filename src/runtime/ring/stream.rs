@@ -8,13 +8,17 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use rustix::fs::OFlags;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
 use crate::limits::READ_SIZE;
 use crate::runtime::ring::Ring;
 use crate::runtime::ring::driver::DriverKind;
-use crate::runtime::ring::operation::{FilledBuffer, OperationKey, own};
+use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutcome, own};
 
+/// Receives of a connection that left nothing in the socket, in a row, after which the kernel receives whenever bytes
+/// come: it is one of small requests that stays.
+const SMALL_RECEIVES_MIN: u8 = 2;
 /// Largest reply, in bytes, that the ring sends while its connection continues.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
 
@@ -87,7 +91,9 @@ impl Drop for RingAcceptor {
 pub struct RingStream {
     ring: Rc<Ring>,
     descriptor: Rc<OwnedFd>,
-    reading: ReadState,
+    pub(super) reading: ReadState,
+    /// Receives in a row that left nothing in the socket.
+    small_receives: u8,
     /// The buffer received last, and how many of its bytes were read.
     received: Option<(FilledBuffer, usize)>,
     /// Whether to try a read before waiting, because there may be more input.
@@ -96,8 +102,11 @@ pub struct RingStream {
 }
 
 /// What a connection waits for before it can read.
-enum ReadState {
+pub(super) enum ReadState {
     Nothing,
+    /// For bytes in the driver's buffers, whenever they come. The kernel takes them from the socket only while the ring is
+    /// in the kernel, so that what it has brought is before all that a read finds afterwards.
+    Many(OperationKey),
     /// For bytes in one of the driver's buffers.
     Received(OperationKey),
     /// For readability.
@@ -115,14 +124,55 @@ enum WriteState {
 
 impl RingStream {
     fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
+        Self::with(ring, Rc::new(descriptor))
+    }
+
+    const fn with(ring: Rc<Ring>, descriptor: Rc<OwnedFd>) -> Self {
         Self {
             ring,
-            descriptor: Rc::new(descriptor),
+            descriptor,
             reading: ReadState::Nothing,
+            small_receives: 0,
             received: None,
             has_more_input: false,
             writing: WriteState::Nothing,
         }
+    }
+
+    /// A connection that another thread has accepted, perhaps with the other driver.
+    ///
+    /// # Errors
+    /// Where the socket cannot be told how to block.
+    pub fn from_descriptor(ring: Rc<Ring>, descriptor: OwnedFd) -> io::Result<Self> {
+        // io_uring fails an operation on a socket that does not block instead of waiting; epoll needs one.
+        let blocks = ring.kind() == DriverKind::Uring;
+        let flags = rustix::fs::fcntl_getfl(&descriptor)?;
+        if blocks == flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(&descriptor, flags ^ OFlags::NONBLOCK)?;
+        }
+        Ok(Self::new(ring, descriptor))
+    }
+
+    /// The descriptor of a connection that nothing was read from or written to.
+    ///
+    /// # Errors
+    /// The connection, where an operation is in flight.
+    pub fn into_descriptor(self) -> Result<OwnedFd, Self> {
+        let ring = Rc::clone(&self.ring);
+        let descriptor = Rc::clone(&self.descriptor);
+        drop(self);
+        Rc::try_unwrap(descriptor).map_err(|descriptor| Self::with(ring, descriptor))
+    }
+
+    /// Whether the peer has reset the connection, and the kernel has told the ring instead of the socket.
+    pub fn has_failed(&self) -> bool {
+        let (ReadState::Many(key) | ReadState::Received(key)) = &self.reading else { return false };
+        self.ring.driver.borrow().has_failed(key)
+    }
+
+    /// Whether the ring has brought something that was not read yet.
+    fn has_outcomes(&self) -> bool {
+        matches!(&self.reading, ReadState::Many(key) if self.ring.driver.borrow().has_outcomes(key))
     }
 
     /// The descriptor.
@@ -136,7 +186,8 @@ impl RingStream {
             if let Some(count) = self.take_received(space) {
                 return Poll::Ready(Ok(count));
             }
-            if std::mem::take(&mut self.has_more_input) {
+            // What the ring has brought comes first.
+            if std::mem::take(&mut self.has_more_input) && !self.has_outcomes() {
                 match self.receive_now(space) {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     outcome => return Poll::Ready(outcome),
@@ -148,22 +199,35 @@ impl RingStream {
                 ReadState::Nothing if space.len() > READ_SIZE => {
                     self.reading = ReadState::Ready(driver.readable(&self.descriptor));
                 }
-                ReadState::Nothing => self.reading = ReadState::Received(driver.receive(&self.descriptor)),
+                ReadState::Nothing => {
+                    let is_steady = self.small_receives >= SMALL_RECEIVES_MIN;
+                    let many = if is_steady { driver.receive_many(&self.descriptor) } else { None };
+                    self.reading = match many {
+                        Some(key) => ReadState::Many(key),
+                        None => ReadState::Received(driver.receive(&self.descriptor)),
+                    };
+                }
+                ReadState::Many(key) => {
+                    drop(driver);
+                    match self.poll_many(key, context, space.len()) {
+                        Poll::Ready(None) => {}
+                        Poll::Ready(Some(end)) => return Poll::Ready(end),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
                 ReadState::Received(key) => {
                     let Poll::Ready(outcome) = driver.poll(&key, context) else {
                         self.reading = ReadState::Received(key);
                         return Poll::Pending;
                     };
-                    self.has_more_input = outcome.has_more_input;
-                    self.received = outcome.filled.map(|filled| (filled, 0));
-                    match outcome.result {
-                        Ok(0) => return Poll::Ready(Ok(0)),
-                        // All buffers are taken: wait for readability, then read with a system call.
-                        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                            self.reading = ReadState::Ready(driver.readable(&self.descriptor));
-                        }
-                        Err(error) => return Poll::Ready(Err(error)),
-                        Ok(_) => {}
+                    // All buffers are taken: wait for readability, then read with a system call.
+                    if outcome.result.is_err() && !outcome.is_failure() {
+                        self.reading = ReadState::Ready(driver.readable(&self.descriptor));
+                        continue;
+                    }
+                    drop(driver);
+                    if let Some(end) = self.handle_received(outcome) {
+                        return Poll::Ready(end);
                     }
                 }
                 ReadState::Ready(key) => {
@@ -252,6 +316,46 @@ impl RingStream {
         }
     }
 
+    /// Takes what the kernel has received by itself. Ready with the result of the read, or none where it goes on.
+    fn poll_many(
+        &mut self,
+        key: OperationKey,
+        context: &Context<'_>,
+        space_size: usize,
+    ) -> Poll<Option<io::Result<usize>>> {
+        let mut driver = self.ring.driver.borrow_mut();
+        // A large body, as in `poll_read`: what comes from now on is to be read into its place.
+        if space_size > READ_SIZE {
+            driver.stop_receive(&key);
+        }
+        let Poll::Ready(outcome) = driver.poll(&key, context) else {
+            self.reading = ReadState::Many(key);
+            return Poll::Pending;
+        };
+        if !outcome.is_last {
+            self.reading = ReadState::Many(key);
+        } else if outcome.result.is_err() && !outcome.is_failure() {
+            // It was stopped, or found no buffer.
+            self.small_receives = 0;
+            self.reading = ReadState::Ready(driver.readable(&self.descriptor));
+            return Poll::Ready(None);
+        }
+        drop(driver);
+        Poll::Ready(self.handle_received(outcome))
+    }
+
+    /// Bytes have come, which are copied next; or the result of the read, where the input has ended or failed.
+    fn handle_received(&mut self, outcome: OperationOutcome) -> Option<io::Result<usize>> {
+        self.has_more_input = outcome.has_more_input;
+        self.small_receives = if outcome.has_more_input { 0 } else { self.small_receives.saturating_add(1) };
+        self.received = outcome.filled.map(|filled| (filled, 0));
+        match outcome.result {
+            Ok(0) => Some(Ok(0)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
     /// Copies received bytes; `None` if there are none left.
     fn take_received(&mut self, space: &mut [u8]) -> Option<usize> {
         let (filled, start) = self.received.take()?;
@@ -282,7 +386,7 @@ impl Drop for RingStream {
         if let Some((filled, _)) = self.received.take() {
             driver.give_back(filled);
         }
-        if let ReadState::Received(key) | ReadState::Ready(key) =
+        if let ReadState::Many(key) | ReadState::Received(key) | ReadState::Ready(key) =
             std::mem::replace(&mut self.reading, ReadState::Nothing)
         {
             driver.abandon(key);

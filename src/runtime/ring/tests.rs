@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::AnswerSink as _;
 
 /// The rings that this kernel has, one by io_uring and one by epoll.
-fn rings(spin: Duration) -> Vec<Ring> {
+fn rings(spin: Spin) -> Vec<Ring> {
     let uring = Ring::new(DriverKind::Uring, spin);
     if let Err(error) = &uring {
         eprintln!("skipped: this kernel has no io_uring for us: {error}");
@@ -18,7 +18,7 @@ fn rings(spin: Duration) -> Vec<Ring> {
 
 /// Runs a test on a ring of each kind.
 fn run<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
-    for ring in rings(Duration::ZERO) {
+    for ring in rings(Spin::Off) {
         ring.run(test()).unwrap();
     }
 }
@@ -179,6 +179,118 @@ fn a_connection_without_a_buffer_reads_all_the_same() {
     });
 }
 
+/// Numbers that look random, the same in every run.
+fn numbers(mut seed: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 40).ok()
+    })
+}
+
+/// Exchanges small messages until the kernel receives by itself.
+async fn make_steady(stream: &mut RingStream, client: &mut TcpStream) {
+    for _ in 0..8 {
+        client.write_all(b"ping").unwrap();
+        assert_eq!(read(stream, 16).await.unwrap(), b"ping");
+    }
+    // The next receive is started, and nothing has come for it.
+    assert!(futures_lite::future::poll_once(read(stream, 16)).await.is_none());
+    turns(2).await;
+}
+
+#[test]
+fn what_the_kernel_receives_by_itself_and_what_is_read_beside_it_come_in_order() {
+    const SIZE: usize = 3_000_000;
+    for seed in 0..8 {
+        run(|| async move {
+            let (mut acceptor, address) = listen_on_loopback();
+            let mut client = TcpStream::connect(address).unwrap();
+            let mut stream = accept(&mut acceptor).await;
+            make_steady(&mut stream, &mut client).await;
+            let sender = thread::spawn(move || {
+                let bytes = pattern(SIZE);
+                let (mut rest, mut sizes) = (&bytes[..], numbers(seed));
+                while !rest.is_empty() {
+                    let size = sizes.next().unwrap() % [100, 5_000, 70_000][sizes.next().unwrap() % 3] + 1;
+                    let (now, later) = rest.split_at(size.min(rest.len()));
+                    client.write_all(now).unwrap();
+                    rest = later;
+                    if sizes.next().unwrap() % 8 == 0 {
+                        thread::park_timeout(Duration::from_micros(100));
+                    }
+                }
+                client
+            });
+            let (mut came, mut sizes) = (Vec::new(), numbers(seed + 100));
+            while came.len() < SIZE {
+                let step = [16, 4_096, 16_384, 16_385, 1 << 20][sizes.next().unwrap() % 5];
+                let now = read(&mut stream, step).await.unwrap();
+                assert!(!now.is_empty());
+                came.extend(now);
+                if sizes.next().unwrap() % 4 == 0 {
+                    turns(2).await;
+                }
+            }
+            assert!(came == pattern(SIZE), "seed {seed}");
+            drop(sender.join().unwrap());
+            assert!(read(&mut stream, 10).await.unwrap().is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_client_that_sends_ahead_does_not_take_the_buffers_of_the_others() {
+    const SIZE: usize = 1_000_000;
+    run(|| async {
+        let (mut acceptor, address) = listen_on_loopback();
+        let mut pairs = Vec::new();
+        for _ in 0..4 {
+            let mut client = TcpStream::connect(address).unwrap();
+            let mut stream = accept(&mut acceptor).await;
+            make_steady(&mut stream, &mut client).await;
+            pairs.push((client, stream));
+        }
+        let (mut client, mut stream) = pairs.pop().unwrap();
+        let sender = thread::spawn(move || client.write_all(&pattern(SIZE)).map(|()| client));
+        // Nobody reads it meanwhile.
+        for _ in 0..200 {
+            turns(1).await;
+            thread::park_timeout(Duration::from_micros(100));
+            for (client, stream) in &mut pairs {
+                client.write_all(b"ping").unwrap();
+                assert_eq!(read(stream, 16).await.unwrap(), b"ping");
+            }
+        }
+        assert!(waiting(&stream) <= crate::limits::RECEIVES_AHEAD_MAX + 33, "{}", waiting(&stream));
+        assert!(read_all(&mut stream, SIZE, 16_384).await == pattern(SIZE));
+        drop(sender.join().unwrap().unwrap());
+        assert!(read(&mut stream, 10).await.unwrap().is_empty());
+    });
+}
+
+/// Pieces that the ring has received for a stream and nobody has read.
+fn waiting(stream: &RingStream) -> usize {
+    match (&stream.reading, &*current().unwrap().driver.borrow()) {
+        (stream::ReadState::Many(key), IoDriver::Uring(driver)) => driver.waiting(key),
+        _ => 0,
+    }
+}
+
+#[test]
+fn a_reset_that_the_kernel_has_told_the_ring_is_seen_by_who_does_not_read() {
+    run(|| async {
+        let (mut acceptor, address) = listen_on_loopback();
+        let mut client = TcpStream::connect(address).unwrap();
+        let mut stream = accept(&mut acceptor).await;
+        make_steady(&mut stream, &mut client).await;
+        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        turns(3).await;
+        assert!(stream.has_failed());
+        assert!(read(&mut stream, 16).await.is_err());
+    });
+}
+
 #[test]
 fn sleepers_wake_when_it_is_time_and_not_before() {
     run(|| async {
@@ -208,8 +320,25 @@ fn sleepers_wake_when_it_is_time_and_not_before() {
 }
 
 #[test]
+fn a_ring_tells_how_long_it_has_waited() {
+    run(|| async {
+        let ring = current().unwrap();
+        let (began, before) = (clock::now(), ring.idle_time());
+        SleepFuture::until(Rc::clone(&ring), began + Duration::from_millis(20)).await;
+        let slept = ring.idle_time() - before;
+        assert!(slept >= Duration::from_millis(15) && slept <= clock::now().since(began), "{slept:?}");
+        let (began, before) = (clock::now(), ring.idle_time());
+        while clock::now().since(began) < Duration::from_millis(5) {
+            std::hint::spin_loop();
+        }
+        turns(1).await;
+        assert!(ring.idle_time() - before < Duration::from_millis(5), "it worked");
+    });
+}
+
+#[test]
 fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
-    for ring in [Duration::ZERO, Duration::from_micros(50)].into_iter().flat_map(rings) {
+    for ring in [Spin::Off, Spin::Fixed(Duration::from_micros(50)), Spin::Auto].into_iter().flat_map(rings) {
         ring.run(async {
             const ROUNDS: usize = 20_000;
             let completions = Arc::new(crate::queue::completions::Completions::new());
@@ -305,7 +434,7 @@ fn a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left() {
         let output = alone.args(["--exact", name, "--nocapture"]).output().unwrap();
         return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    for ring in rings(Duration::ZERO) {
+    for ring in rings(Spin::Off) {
         let (done, is_done) = std::sync::mpsc::channel();
         let watchdog = thread::spawn(move || {
             if is_done.recv_timeout(Duration::from_secs(5)).is_err() {
@@ -351,6 +480,39 @@ fn the_kernel_is_done_with_all_that_was_under_way_when_a_driver_ends() {
     }
 }
 
+#[test]
+fn of_connections_that_end_at_once_each_turn_sees_a_few_and_in_the_end_all() {
+    const COUNT: usize = 40;
+    run(|| async {
+        // Only these tasks take time, whatever the machine does.
+        clock::hold_at(Instant::ZERO);
+        let (mut acceptor, address) = listen_on_loopback();
+        let ended = Rc::new(Cell::new(0));
+        let mut clients = Vec::new();
+        for _ in 0..COUNT {
+            clients.push(TcpStream::connect(address).unwrap());
+            let (mut stream, ended) = (accept(&mut acceptor).await, Rc::clone(&ended));
+            spawn(async move {
+                assert!(read(&mut stream, 10).await.unwrap().is_empty());
+                clock::hold_at(clock::now() + Duration::from_micros(200));
+                ended.set(ended.get() + 1);
+            })
+            .detach();
+        }
+        turns(3).await;
+        assert_eq!(ended.get(), 0);
+        drop(clients);
+        let mut seen = Vec::new();
+        while ended.get() < COUNT {
+            let before = ended.get();
+            turns(1).await;
+            seen.extend(Some(ended.get() - before).filter(|count| *count > 0));
+        }
+        // The second of 200 µs ends the 250 of a turn.
+        assert_eq!(seen, [2; COUNT / 2]);
+    });
+}
+
 /// What a task holds, and whether it was dropped.
 struct Held(Arc<AtomicBool>);
 
@@ -362,7 +524,7 @@ impl Drop for Held {
 
 #[test]
 fn a_ring_that_ends_lets_go_of_its_tasks_and_they_of_their_sockets() {
-    for ring in rings(Duration::ZERO) {
+    for ring in rings(Spin::Off) {
         let is_dropped = Arc::new(AtomicBool::new(false));
         let held = Held(Arc::clone(&is_dropped));
         let remote = Arc::downgrade(&ring.remote);

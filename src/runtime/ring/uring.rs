@@ -17,8 +17,8 @@ use io_uring::{IoUring, cqueue, opcode};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use crate::limits::RING_DRAIN_MAX;
-use crate::runtime::clock;
+use crate::limits::{RECEIVES_AHEAD_MAX, RING_DRAIN_MAX};
+use crate::runtime::{clock, ring};
 use crate::time::Instant;
 
 use crate::runtime::ring::buffers::{GROUP, ProvidedBuffers};
@@ -53,6 +53,8 @@ struct UringOperation {
     outcomes: SmallVec<[OperationOutcome; 1]>,
     /// No future waits for it any more: its outcomes are discarded.
     is_abandoned: bool,
+    /// It was told to end, and will.
+    is_stopping: bool,
     /// Keeps the descriptor open until the operation has completed.
     _descriptor: Rc<OwnedFd>,
     bytes: Vec<u8>,
@@ -64,6 +66,8 @@ enum UringKind {
     Accept,
     /// Its result is a count, or events.
     Other,
+    /// Its results are counts of bytes in provided buffers.
+    Receive,
 }
 
 impl Uring {
@@ -75,7 +79,12 @@ impl Uring {
         let mut builder = IoUring::builder();
         // One thread submits, and takes completions only when it asks for them: the kernel then runs completion work in
         // that call instead of interrupting the thread.
-        builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all().setup_cqsize(COMPLETIONS);
+        builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_cqsize(COMPLETIONS);
         let ring: IoUring = builder.build(SUBMISSIONS)?;
         // Timeouts as an argument of the call that waits, and no lost completions.
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -92,11 +101,12 @@ impl Uring {
         self.start(entry, UringKind::Accept, listener, Vec::new())
     }
 
-    /// Ends an accept after the connections that it has accepted already: the kernel completes it with an error behind
-    /// them.
-    pub fn stop_accept(&mut self, key: &OperationKey) {
-        if let Err(error) = self.try_push(&cancel_of(key.0)) {
-            panic_on(&error);
+    /// Ends an accept, or a receive of many, after what it has brought already: the kernel completes it with an error
+    /// behind that.
+    pub fn stop(&mut self, key: &OperationKey) {
+        let Some(operation) = self.operations.get_mut(key.0) else { return };
+        if !std::mem::replace(&mut operation.is_stopping, true) {
+            self.push(&cancel_of(key.0));
         }
     }
 
@@ -104,6 +114,24 @@ impl Uring {
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         let entry = opcode::Recv::new(fd(socket), std::ptr::null_mut(), 0).ioprio(POLL_FIRST).buf_group(GROUP).build();
         self.start(entry.flags(io_uring::squeue::Flags::BUFFER_SELECT), UringKind::Other, socket, Vec::new())
+    }
+
+    /// Receives into provided buffers, whenever bytes arrive, until it is stopped or fails: the socket is polled once and
+    /// not for each receive. Ends by itself where more than [`RECEIVES_AHEAD_MAX`] wait to be taken.
+    pub fn receive_many(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
+        let entry = opcode::RecvMulti::new(fd(socket), GROUP).build();
+        self.start(entry, UringKind::Receive, socket, Vec::new())
+    }
+
+    /// Whether there is an outcome of an operation to take.
+    pub fn has_outcomes(&self, key: &OperationKey) -> bool {
+        self.operations.get(key.0).is_some_and(|operation| !operation.outcomes.is_empty())
+    }
+
+    /// Whether a receive has found that the socket failed, and nobody has seen it yet.
+    pub fn has_failed(&self, key: &OperationKey) -> bool {
+        let outcomes = self.operations.get(key.0).map(|operation| &operation.outcomes);
+        outcomes.into_iter().flatten().any(OperationOutcome::is_failure)
     }
 
     /// Sends all of `bytes`.
@@ -132,8 +160,8 @@ impl Uring {
         let operation = self.operations.get_mut(key.0).expect("a key is given up with the last outcome");
         if operation.outcomes.is_empty() {
             match &mut operation.waker {
-                Some(waker) => waker.clone_from(context.waker()),
-                None => operation.waker = Some(context.waker().clone()),
+                Some(waker) if waker.will_wake(context.waker()) => {}
+                waker => *waker = Some(context.waker().clone()),
             }
             return Poll::Pending;
         }
@@ -172,6 +200,12 @@ impl Uring {
         self.spares.pop().unwrap_or_default()
     }
 
+    /// Outcomes of an operation that nobody has taken.
+    #[cfg(test)]
+    pub fn waiting(&self, key: &OperationKey) -> usize {
+        self.operations.get(key.0).map_or(0, |operation| operation.outcomes.len())
+    }
+
     /// Operations in flight.
     #[cfg(test)]
     pub fn count(&self) -> usize {
@@ -199,6 +233,24 @@ impl Uring {
         Ok(())
     }
 
+    /// Collects what has completed. Enters the kernel only where it says that it has work for this thread, so that looking
+    /// over and over holds nobody up.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn look(&mut self) -> io::Result<()> {
+        if self.has_pending() {
+            return self.turn(Some(Duration::ZERO));
+        }
+        std::hint::spin_loop();
+        Ok(())
+    }
+
+    /// Whether the kernel says that there is more to collect: it does the work of some twenty operations in a call.
+    pub fn has_pending(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
     fn enter(&self) -> io::Result<usize> {
         // `IORING_ENTER_GETEVENTS`, without which the kernel would not run deferred completion work. The crate's
         // `submit` does not set it where there is nothing to wait for.
@@ -219,6 +271,7 @@ impl Uring {
             waker: None,
             outcomes: SmallVec::new(),
             is_abandoned: false,
+            is_stopping: false,
             _descriptor: Rc::clone(descriptor),
             bytes,
         });
@@ -309,9 +362,20 @@ impl Uring {
             }
             return;
         }
+        let (is_last, is_end) = (outcome.is_last, operation.kind != UringKind::Accept && outcome.is_end());
         operation.outcomes.push(outcome);
-        if let Some(waker) = operation.waker.take() {
-            waker.wake();
+        match &operation.waker {
+            // It goes on, and so does whoever waits for it.
+            Some(waker) if !is_last => waker.wake_by_ref(),
+            _ => {
+                if let Some(waker) = operation.waker.take() {
+                    ring::wake(waker, is_end);
+                }
+            }
+        }
+        // Buffers are few and belong to all connections: one that does not read is not received from.
+        if operation.kind == UringKind::Receive && !is_last && operation.outcomes.len() > RECEIVES_AHEAD_MAX {
+            self.stop(&OperationKey(key));
         }
     }
 
@@ -327,10 +391,7 @@ impl Uring {
 
     fn finish(&mut self, key: usize) {
         let mut bytes = self.operations.remove(key).bytes;
-        if bytes.capacity() > 0
-            && bytes.capacity() <= crate::runtime::ring::SPARE_SIZE_MAX
-            && self.spares.len() < SPARES_MAX
-        {
+        if bytes.capacity() > 0 && bytes.capacity() <= ring::SPARE_SIZE_MAX && self.spares.len() < SPARES_MAX {
             bytes.clear();
             self.spares.push(bytes);
         }

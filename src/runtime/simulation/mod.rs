@@ -21,10 +21,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use async_task::{Runnable, Task};
+use async_task::Builder;
 
 use crate::loadgen::random::Random;
 use crate::runtime::ring::timers::{TimerKey, TimerQueue};
+use crate::runtime::ring::{RingTask, Runnable};
 use crate::runtime::simulation::listener::Port;
 use crate::runtime::simulation::timeline::Timeline;
 use crate::time::Instant;
@@ -192,8 +193,8 @@ pub fn percent(percent: u64) -> bool {
 }
 
 /// Starts a task.
-pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
-    let (task, handle) = async_task::spawn_local(future, schedule);
+pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> RingTask<T> {
+    let (task, handle) = Builder::new().metadata(0).spawn_local(move |_| future, schedule);
     task.schedule();
     handle
 }

@@ -140,7 +140,15 @@ impl TrialServer {
             let started = started.clone();
             std::thread::spawn(move || {
                 let (overview, sockets) = (Arc::new(RepositoryOverview::default()), ListeningSockets::default());
-                let parts = ShardParts { index, core: None, server_context, models, overview, sockets };
+                let parts = ShardParts {
+                    index,
+                    core: None,
+                    spin: Default::default(),
+                    server_context,
+                    models,
+                    overview,
+                    sockets,
+                };
                 threads::enter(1, move |threads| {
                     thread::run(parts, threads, move |outcome| drop(started.send(outcome.map(drop)))).unwrap();
                 });
@@ -211,7 +219,7 @@ fn start_model(model: TrialModel) -> (Arc<ServedModel>, Vec<Option<QueueProducer
 fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
     let mut context = server_context(SHARDS, Arc::clone(control));
     context.service.is_controlled = is_controlled;
-    context.runtime = RuntimeOptions { io: IoPath::Epoll, exit_timeout: PATIENCE, ..context.runtime };
+    context.runtime = RuntimeOptions { io: IoPath::Epoll, exit_timeout: PATIENCE };
     context
 }
 

@@ -101,6 +101,7 @@ impl Instance for FlightInstance {
             has_room: self.flights.len() < FLIGHTS_MAX,
             look_again: next.map(|at| at.since(now)),
             ended_batch,
+            was_alone: false,
             is_lost: false,
         }
     }

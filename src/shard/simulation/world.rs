@@ -152,7 +152,15 @@ impl World {
             simulation::open_port(descriptor.as_raw_fd(), self.plan.accept_failures);
             self.ports.push(descriptor.as_raw_fd());
             let (server_context, overview) = (Arc::clone(&self.context), Arc::new(RepositoryOverview::default()));
-            let parts = ShardParts { index, core: None, server_context, models, overview, sockets: Default::default() };
+            let parts = ShardParts {
+                index,
+                core: None,
+                spin: Default::default(),
+                server_context,
+                models,
+                overview,
+                sockets: Default::default(),
+            };
             let shard = Rc::new(Shard::new(parts, &self.threads).expect("its models have instances"));
             self.shards.push(Rc::clone(&shard));
             let socket = ListeningSocket { descriptor, is_lent: false, group: Arc::from([]) };
@@ -257,6 +265,9 @@ impl World {
             expect("open connections", index, shard.connections.len() as u64, 0);
             expect("taken slots", index, shard.connections.taken() as u64, 0);
             expect("closed connections", index, cells.connections_closed.get(), cells.connections_opened.get());
+            expect("closed connections of clients", index, cells.clients.closed.get(), cells.clients.opened.get());
+            let inbox = self.context.control_link.mailboxes[index].connections();
+            expect("places of connections", index, inbox.count() as u64, 0);
             expect("receive memory", index, cells.receive_memory.get(), 0);
             expect("request slots in use", index, shard.request_slots.in_use() as u64, 0);
             expect("panics", index, cells.panics.get(), 0);

@@ -69,7 +69,19 @@ impl<'a> Document<'a> {
     ///
     /// A [`JsonError`] with the first fault, which may be in an array that was kept as text before it.
     pub fn parse(text: &'a [u8], raw_names: &[&str]) -> Result<Self, JsonError> {
+        Self::parse_some(text, raw_names, usize::MAX)
+    }
+
+    /// As [`Self::parse`], but of each array only so many elements are there. The others are checked, except for arrays
+    /// in them that would be kept as text: they take no memory, and who refuses an array for its length needs one more than
+    /// it may have.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
+    pub fn parse_some(text: &'a [u8], raw_names: &[&str], elements_max: usize) -> Result<Self, JsonError> {
         let mut reader = JsonReader::new(text, raw_names);
+        reader.elements_max = elements_max;
         // RFC 8259 §8.1 allows a reader to ignore a byte order mark.
         reader.cursor.rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let outcome = reader.run();
@@ -190,6 +202,8 @@ enum ReaderState {
 struct OpenValue {
     is_object: bool,
     node: usize,
+    /// Elements that an array has had so far.
+    elements: usize,
 }
 
 struct JsonReader<'a, 'n> {
@@ -202,6 +216,10 @@ struct JsonReader<'a, 'n> {
     name: Cow<'a, str>,
     /// Whether nodes are stored; `false` only checks the grammar.
     stores_nodes: bool,
+    /// How many elements of each array are stored.
+    elements_max: usize,
+    /// The number of open values with the array whose elements are not stored any more.
+    full: Option<usize>,
     nodes: Vec<DocumentNode<'a>>,
 }
 
@@ -223,6 +241,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
             open: SmallVec::new(),
             name: Cow::Borrowed(""),
             stores_nodes: true,
+            elements_max: usize::MAX,
+            full: None,
             nodes: Vec::new(),
         }
     }
@@ -273,6 +293,9 @@ impl<'a, 'n> JsonReader<'a, 'n> {
 
     /// Reads a scalar, an array to keep as text, or an opening bracket.
     fn value(&mut self, state: ReaderState, next: Option<u8>) -> Result<ReaderState, JsonError> {
+        if matches!(state, ReaderState::ArrayStart | ReaderState::Element) {
+            self.count_element();
+        }
         let kind = match next {
             Some(b'{') => return self.open(true),
             Some(b'[') if state == ReaderState::MemberValue && self.raw_names.iter().any(|name| *name == self.name) => {
@@ -296,19 +319,34 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         Ok(ReaderState::Comma)
     }
 
+    /// An element of the innermost array begins.
+    fn count_element(&mut self) {
+        let depth = self.open.len();
+        let Some(array) = self.open.last_mut() else { return };
+        array.elements = array.elements.saturating_add(1);
+        if self.stores_nodes && array.elements > self.elements_max {
+            self.stores_nodes = false;
+            self.full = Some(depth);
+        }
+    }
+
     fn open(&mut self, is_object: bool) -> Result<ReaderState, JsonError> {
         if self.depth.saturating_add(self.open.len()) >= JSON_DEPTH_MAX {
             return Err(self.cursor.error(JsonFault::Depth));
         }
         let node = self.nodes.len();
         self.push(if is_object { ValueKind::Object } else { ValueKind::Array })?;
-        self.open.push(OpenValue { is_object, node });
+        self.open.push(OpenValue { is_object, node, elements: 0 });
         Ok(self.skip_to(if is_object { ReaderState::ObjectStart } else { ReaderState::ArrayStart }))
     }
 
     fn close(&mut self) -> ReaderState {
         let end = self.nodes.len();
-        if let Some(node) = self.open.pop().and_then(|open| self.nodes.get_mut(open.node)) {
+        if self.full.take_if(|depth| *depth == self.open.len()).is_some() {
+            self.stores_nodes = true;
+        }
+        let open = self.open.pop().filter(|_| self.stores_nodes);
+        if let Some(node) = open.and_then(|open| self.nodes.get_mut(open.node)) {
             node.end = end;
         }
         self.skip_to(ReaderState::Comma)

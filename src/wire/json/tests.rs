@@ -128,6 +128,33 @@ fn depth_and_values_are_bounded() {
 }
 
 #[test]
+fn of_a_list_that_is_too_long_the_rest_is_checked_and_takes_no_memory() {
+    let long = |tail: &str| {
+        let list = [r#"{"n":"a","l":[1,[2],3,4],"data":[1"#, r#"]}"#].concat();
+        format!(r#"{{"list":[{list},{list},{list},{list}{tail}],"next":{list},"end":7}}"#)
+    };
+    let some = |text: &str| Document::parse_some(text.as_bytes(), &["data"], 2).map(|document| document.raw_count());
+    let text = long("");
+    let document = Document::parse_some(text.as_bytes(), &["data"], 2).unwrap();
+    let root = document.root();
+    let elements: Vec<_> = root.get("list").unwrap().elements().collect();
+    assert_eq!(elements.len(), 2);
+    for value in elements.into_iter().chain(root.get("next")) {
+        assert_eq!(value.members().map(|(name, _)| name).collect::<Vec<_>>(), ["n", "l", "data"]);
+        assert_eq!(value.get("l").unwrap().elements().count(), 2);
+    }
+    assert_eq!(root.get("end").and_then(JsonValue::as_u64), Some(7));
+    assert_eq!(root.members().count(), 3);
+    // As many values as a list of two has, however long it is.
+    assert_eq!((some(&text), some(&long(&",{}".repeat(JSON_NODES_MAX)))), (Ok(3), Ok(3)));
+    for fault in [",", ",{", ",[[1,2]", ",\"", ",{\"n\":1,}"] {
+        let text = long(fault);
+        let want = Document::parse(text.as_bytes(), &["data"]).unwrap_err();
+        assert_eq!(some(&text), Err(want), "{fault}");
+    }
+}
+
+#[test]
 fn the_tree_answers_for_names_and_the_first_of_two_wins() {
     let text =
         br#" {"a" : [1, {"b":"x\u00e9\ud83d\ude00\n"}, []], "a": 2, "n": -0, "t": true, "z": 18446744073709551615} "#;

@@ -101,6 +101,7 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &GpuPlan, rounds: usize) -> Times {
             inputs: &inputs,
             staged: &[],
             outputs: &outputs,
+            table: 0,
             scratch,
         };
         program.enqueue(&mut work).expect("it is enqueued");

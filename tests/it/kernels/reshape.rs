@@ -1,21 +1,18 @@
-//! Cases of the reshape kernels: gather and scatter, padding, transposition, casts.
+//! Cases of the reshape kernels: gather and scatter, parts of tensors, transposition.
 
 use deuteron::backend::kernel::BufferRole;
 use deuteron::backend::kernel::reshape::{
-    BoxPart, CopyPart, ElementFormat, ZEROS, box_plan, copy, copy_plan, fold, move_boxes,
+    BoxPart, CopyPart, ELEMENT_SIZE, box_plan, copy, copy_plan, fold, move_boxes,
 };
-use deuteron::tensor::Datatype;
 
-use super::case::{After, Case, Float, POISON, Random};
+use super::case::{After, Case, POISON, Random};
 
 /// Parts that lie behind one another in both buffers, each on a multiple of `alignment` and a little further.
 fn copy_case(label: &str, sizes: &[usize], alignment: usize, shift: usize, random: &mut Random) -> Case {
     let (mut parts, mut source, mut target) = (Vec::new(), shift, 0);
-    for (index, size) in sizes.iter().enumerate() {
-        let is_brought = index % 7 != 3;
-        let from = if is_brought { source as u64 } else { ZEROS };
-        parts.push(CopyPart { source: from, target: target as u64, size: *size as u64 });
-        source += if is_brought { size.next_multiple_of(alignment) } else { 0 };
+    for size in sizes {
+        parts.push(CopyPart { source: source as u64, target: target as u64, size: *size as u64 });
+        source += size.next_multiple_of(alignment);
         target += (size + 1).next_multiple_of(alignment);
     }
     let input = random.bytes(source);
@@ -30,47 +27,56 @@ fn copy_case(label: &str, sizes: &[usize], alignment: usize, shift: usize, rando
 /// How a part of a batch lies in both buffers.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    Padded,
+    /// The front of a larger shape.
     Cropped,
+    /// Into the front of a larger shape.
+    Joined,
+    /// From its end to its front.
+    Reversed,
     Transposed(&'static [usize]),
 }
 
-/// Parts of these shapes; of `padded` and `cropped` ones beside the same larger shape.
-fn box_case(way: Way, shapes: &[&[u32]], large: &[u32], types: [Datatype; 2], folds: bool) -> Case {
+/// Parts of these shapes, cropped and joined ones beside the same larger shape.
+fn box_case(way: Way, shapes: &[&[u32]], large: &[u32], folds: bool) -> Case {
     let mut random = Random(shapes.len() as u64 + large.len() as u64);
-    let formats = ElementFormat::pair(types[0], types[1]).expect("the datatypes go together");
     let count = |shape: &[u32]| shape.iter().map(|size| *size as usize).product::<usize>();
     let (mut parts, mut source, mut target) = (Vec::new(), 0, 0);
     for shape in shapes {
         let (from, to) = (source as u64, target as u64);
+        let cropped = |whole: &[u32]| BoxPart::cropped(from, whole, to, shape).expect("the shapes go together");
         let (part, read, written) = match way {
-            Way::Padded => (BoxPart::padded(from, shape, to, large), count(shape), count(large)),
-            Way::Cropped => (BoxPart::cropped(from, large, to, shape), count(large), count(shape)),
-            Way::Transposed(axes) => (BoxPart::transposed(from, shape, to, axes), count(shape), count(shape)),
+            Way::Cropped => (cropped(large), count(large), count(shape)),
+            Way::Joined => {
+                let part = cropped(large);
+                let (source_strides, target_strides) = (part.target_strides, part.source_strides);
+                (BoxPart { source_strides, target_strides, ..part }, count(shape), count(large))
+            }
+            Way::Reversed => {
+                let part = cropped(shape);
+                let last = from + (count(shape).max(1) - 1) as u64 * ELEMENT_SIZE as u64;
+                let part = BoxPart { source: last, source_strides: part.source_strides.map(|stride| -stride), ..part };
+                (part, count(shape), count(shape))
+            }
+            Way::Transposed(axes) => {
+                let part = BoxPart::transposed(from, shape, to, axes).expect("the axes fit");
+                (part, count(shape), count(shape))
+            }
         };
-        parts.push(part.expect("the shapes go together"));
-        source += read * formats[0].size();
+        parts.push(part);
+        source += read * ELEMENT_SIZE;
         // Something between parts stays as it was.
-        target += (written + 1) * formats[1].size();
+        target += (written + 1) * ELEMENT_SIZE;
     }
     let rank = shapes[0].len();
     let rank = if folds { fold(&mut parts, rank) } else { rank };
-    let input = match Float::ALL.into_iter().find(|float| float.datatype() == types[0]) {
-        Some(float) if types[0] != types[1] => float.bytes(&random.values(source / float.size())),
-        _ => random.bytes(source),
-    };
+    let input = random.bytes(source);
     let mut output = vec![POISON; target];
-    move_boxes(&input, &mut output, &parts, formats).expect("the boxes are inside");
-    // What is no number may have other bits.
-    let after = match Float::ALL.into_iter().find(|float| float.datatype() == types[1]) {
-        Some(float) if types[0] != types[1] => After::Floats(float, float.values(&output), 0.0),
-        _ => After::Bytes(output),
-    };
-    let label = format!("{way:?} boxes {shapes:?} beside {large:?}, {types:?}, folded to {rank}");
-    Case::new(label, box_plan(&parts, rank, formats).expect("the parts are planned"))
+    move_boxes(&input, &mut output, &parts).expect("the boxes are inside");
+    let label = format!("{way:?} boxes {shapes:?} beside {large:?}, folded to {rank}");
+    Case::new(label, box_plan(&parts, rank).expect("the parts are planned"))
         .reads(BufferRole::Input, input)
         .reads(BufferRole::Parts, bytemuck::cast_slice(&parts).to_vec())
-        .writes(BufferRole::Output, after)
+        .writes(BufferRole::Output, After::Bytes(output))
 }
 
 /// The whole grid.
@@ -85,20 +91,17 @@ pub fn cases() -> Vec<Case> {
         copy_case("odd sizes on 16 bytes", &mixed, 16, 0, &mut random),
         copy_case("some of nothing", &[0, 5, 0, 7, 0], 1, 0, &mut random),
     ];
-    let same = [Datatype::Uint8, Datatype::Fp16, Datatype::Fp32, Datatype::Int64].map(|datatype| [datatype; 2]);
-    let floats = Float::ALL.map(Float::datatype);
-    let casts = floats.into_iter().flat_map(|from| floats.map(|to| [from, to])).filter(|[from, to]| from != to);
-    for types in same.into_iter().chain(casts) {
-        for folds in [false, true] {
-            let shapes: &[&[u32]] = &[&[2, 3, 5], &[2, 1, 8], &[2, 4, 8], &[2, 0, 3]];
-            cases.push(box_case(Way::Padded, shapes, &[2, 4, 8], types, folds));
-            cases.push(box_case(Way::Cropped, shapes, &[2, 4, 8], types, folds));
-            cases.push(box_case(Way::Padded, &[&[7], &[300]], &[1300], types, folds));
-            cases.push(box_case(Way::Cropped, &[&[1, 2, 3, 4, 5, 6]], &[1, 2, 4, 4, 5, 6], types, folds));
-            cases.push(box_case(Way::Transposed(&[1, 0]), &[&[37, 65], &[37, 1]], &[], types, folds));
-            cases.push(box_case(Way::Transposed(&[0, 3, 1, 2]), &[&[2, 5, 7, 3]], &[], types, folds));
-            cases.push(box_case(Way::Transposed(&[0, 1, 2]), &[&[3, 5, 7]], &[], types, folds));
+    for folds in [false, true] {
+        let shapes: &[&[u32]] = &[&[2, 3, 5], &[2, 1, 8], &[2, 4, 8], &[2, 0, 3]];
+        for way in [Way::Cropped, Way::Joined, Way::Reversed] {
+            cases.push(box_case(way, shapes, &[2, 4, 8], folds));
+            cases.push(box_case(way, &[&[7], &[300]], &[1300], folds));
+            cases.push(box_case(way, &[&[1, 2, 3, 4, 5, 6]], &[1, 2, 4, 4, 5, 6], folds));
         }
+        cases.push(box_case(Way::Transposed(&[1, 0]), &[&[37, 65], &[37, 1]], &[], folds));
+        cases.push(box_case(Way::Transposed(&[0, 3, 1, 2]), &[&[2, 5, 7, 3]], &[], folds));
+        cases.push(box_case(Way::Transposed(&[0, 1, 2]), &[&[3, 5, 7]], &[], folds));
+        cases.push(box_case(Way::Transposed(&[5, 3, 1, 0, 2, 4]), &[&[2, 3, 1, 4, 2, 5]], &[], folds));
     }
     cases
 }

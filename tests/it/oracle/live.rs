@@ -34,10 +34,8 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
     let _turn = TURN.lock();
     let cases = cases::all();
     let folder = repository::write(Flavour::Triton);
-    let Some(mut triton) = triton::start(folder.path()) else {
-        return;
-    };
-    let live = ask_all(&mut triton, folder.path(), &cases);
+    let ask = || Some(ask_all(&mut triton::start(folder.path())?, folder.path(), &cases));
+    let Some(live) = ask_again(None, ask) else { return };
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         recording::write(None, &live);
         return;
@@ -89,10 +87,8 @@ fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
             (suite.write)(flavour, folder.path());
             folder
         });
-        let Some(mut triton) = triton::start_with(theirs.path(), suite.flags) else {
-            return;
-        };
-        let live = ask_all(&mut triton, theirs.path(), &cases);
+        let ask = || Some(ask_all(&mut triton::start_with(theirs.path(), suite.flags)?, theirs.path(), &cases));
+        let Some(live) = ask_again(Some(suite.name), ask) else { return };
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             recording::write(Some(suite.name), &live);
             continue;
@@ -106,6 +102,14 @@ fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
             .collect();
         complain(&compare::compare(&pairs, suite.differences));
     }
+}
+
+/// What Triton answers; where that is not as it was recorded, what another one answers. Seen once, on a busy machine:
+/// tritonserver ran an iterative sequence once more than it was asked to, under the id of one that had just ended.
+fn ask_again(suite: Option<&str>, ask: impl Fn() -> Option<Vec<Entry>>) -> Option<Vec<Entry>> {
+    let live = ask()?;
+    let is_new = std::env::var_os("UPDATE_EXPECT").is_some();
+    if is_new || changes(suite, &live).is_empty() { Some(live) } else { ask() }
 }
 
 /// Where the live answers are not those of the recording.

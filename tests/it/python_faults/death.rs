@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::python_faults::{Deed, Outcome, PythonServer, interpreter, is_alive, kill, run, unhealthy, until};
 use crate::support::http;
 use crate::support::metrics::metric;
+use crate::support::over::Over;
 use serde_json::json;
 
 /// How soon the clients of a process that has ended are told: at once, which is milliseconds, but for a busy machine.
@@ -51,6 +52,7 @@ fn a_killed_process_costs_the_batch_that_it_runs_and_no_other() {
     let (address, mark) = (served.server.http(), served.folder.path().join("mark"));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Over(&is_over);
         let others: Vec<_> = ["other", "pair"]
             .map(|model| {
                 let is_over = &is_over;
@@ -95,7 +97,7 @@ fn a_killed_process_costs_the_batch_that_it_runs_and_no_other() {
                 check_next(model, runner, "while it ran");
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         for other in others {
             assert!(other.join().unwrap() > 10, "the others were asked all the time");
         }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::python_faults::{Deed, PythonServer, run, until};
+use crate::support::over::Over;
 
 /// Reloads of all models together; `DEUTERON_RELOADS` has another number for a longer run.
 const RELOADS: usize = 200;
@@ -53,6 +54,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
         });
     };
     thread::scope(|scope| {
+        let over = Over(&is_over);
         for model in MODELS {
             let (is_over, is_paused, answered) = (&is_over, &is_paused, &answered);
             scope.spawn(move || {
@@ -85,7 +87,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
             });
             work.join()
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let found = ended.unwrap();
         println!("{} answers; descriptors, threads and resident bytes: {found:?}", answered.load(Ordering::Relaxed));
         let (before, after) = (found[0].0, found[ROUNDS - 1].0);

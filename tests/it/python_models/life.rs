@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::zoo::{Models, ints, is_running, kill, open_files, resident_kib, wait_for};
+use crate::support::over::Over;
 use crate::support::skipped::is_asked_for;
 
 /// Names in the memory that processes share by name. Those of a tritonserver that runs beside are not ours.
@@ -152,6 +153,7 @@ fn every_request_is_answered_while_processes_are_killed() {
     let (served, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for client in 0..6 {
             let (zoo, served, failed, is_over) = (&zoo, &served, &failed, &is_over);
             scope.spawn(move || {
@@ -178,7 +180,6 @@ fn every_request_is_answered_while_processes_are_killed() {
                 let _ = std::process::Command::new("kill").arg("-9").arg(process.to_string()).status();
             }
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     let (served, failed) = (served.into_inner(), failed.into_inner());
     assert!(served > 20 && failed > 0, "{served} served, {failed} failed");
@@ -195,6 +196,7 @@ fn a_new_version_takes_over_while_requests_run() {
     let folder = zoo.models.path().join("slow");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         for client in 0..3 {
             let (zoo, is_over) = (&zoo, &is_over);
             scope.spawn(move || {
@@ -209,7 +211,6 @@ fn a_new_version_takes_over_while_requests_run() {
             assert_eq!(zoo.order("slow", "load").0, 200);
             wait_for("the old one is gone", || zoo.processes().len() == 2);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     let (_, answer) = zoo.infer("slow", &json!({ "inputs": [ints("x", &[1]), ints("delay_ms", &[0])] }));
     assert_eq!(answer["model_version"], "4");

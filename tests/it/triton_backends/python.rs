@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::infer;
+use super::{PLACES, infer};
 use crate::support::folder::Folder;
 use crate::support::server::Ports;
 use crate::support::server::Server;
@@ -82,14 +82,19 @@ fn tritons_python_backend_serves_in_our_host() {
     add(&models, "add", ADD, "");
     add(&models, "calls", CALLS, "");
     add(&models, "repeats", REPEATS, "model_transaction_policy { decoupled: true }");
-    let ports = Ports::free();
-    let directory = format!("--backend-directory={}", backends.display());
-    let mut command = Server::command(&models, &[&directory, "--backend-config=python,host=triton"], ports);
-    command.envs(variables);
-    let server = Server::start(command, ports);
+    for place in PLACES {
+        let ports = Ports::free();
+        let directory = format!("--backend-directory={}", backends.display());
+        let mut command = Server::command(&models, &[&directory, "--backend-config=python,host=triton", place], ports);
+        command.envs(variables.clone());
+        serve(&Server::start(command, ports));
+    }
+}
+
+fn serve(server: &Server) {
     let ask = |model: &str, value: i32| {
         let body = json!({"inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [value]}]});
-        infer(&server, model, &body)
+        infer(server, model, &body)
     };
     let (status, answer) = ask("add", 4);
     assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([5])), "{answer}\n{}", server.log());
@@ -97,7 +102,7 @@ fn tritons_python_backend_serves_in_our_host() {
     assert_eq!((status, &answer["error"]), (500, &json!("negative")), "{answer}");
     let (status, answer) = ask("calls", 4);
     assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([10])), "{answer}\n{}", server.log());
-    assert_eq!(super::play(&server, "repeats", 3), ["0", "1", "2"]);
+    assert_eq!(super::play(server, "repeats", 3), ["0", "1", "2"]);
     let log = server.log();
     assert!(log.contains("loaded 'add' version 1 with 'libtriton_python.so'"), "{log}");
 }

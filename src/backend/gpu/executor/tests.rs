@@ -5,9 +5,10 @@ use std::task::Wake;
 use super::*;
 use crate::backend::gpu::device::Gpu;
 use crate::backend::gpu::fake::Fake;
+use crate::backend::gpu::lease::{DeviceTensors, TensorLease};
 use crate::backend::gpu::trial::{instance, product, row};
-use crate::backend::run_to_end;
 use crate::backend::trial::{TrialAnswers, tensor};
+use crate::backend::{RequestDetails, run_to_end};
 use crate::error::Code;
 use crate::tensor::Tensor;
 use crate::time::Instant;
@@ -295,4 +296,117 @@ fn an_instance_that_memory_is_short_for_is_refused_and_leaves_nothing() {
     assert_eq!((fake.held(), gpu.account().used()), (0, 0));
     fake.remove_blas();
     assert!(instance(&gpu, 4, &figures).err().unwrap().text.contains("cuBLASLt"));
+}
+
+/// A request of one row with its input on the device, if it is given, and its output there, if wanted.
+fn on_device(trial: &Trial, first: Option<(f32, f32)>, has_output: bool) -> Arc<DeviceTensors> {
+    let opened = trial.gpu.opened().unwrap();
+    let lease = |size| TensorLease::new(&opened, size).unwrap();
+    let mut tensors = DeviceTensors::default();
+    if let Some((first, second)) = first {
+        let input = lease(8);
+        opened.context().upload(bytemuck::cast_slice(&[first, second]), input.pointer()).unwrap();
+        tensors.inputs.push((0, input));
+    }
+    if has_output {
+        tensors.outputs.push((0, lease(12)));
+    }
+    Arc::new(tensors)
+}
+
+fn with_tensors(batch: &mut Batch, index: usize, tensors: &Arc<DeviceTensors>) {
+    let request = &mut batch.requests[index];
+    request.details = Some(Arc::new(RequestDetails { on_device: Some(Arc::clone(tensors)), ..Default::default() }));
+    if !tensors.inputs.is_empty() {
+        request.inputs[0].contents = bytes::Bytes::new();
+    }
+    if !tensors.outputs.is_empty() {
+        request.responder.output_needs = crate::backend::OutputNeeds([OutputNeed::Nothing].into_iter().collect());
+    }
+}
+
+/// What a batch left in the memory for a request's output.
+fn left(trial: &Trial, tensors: &DeviceTensors) -> Vec<f32> {
+    let (lease, mut bytes) = (tensors.output(0).unwrap(), [0; 12]);
+    trial.gpu.opened().unwrap().context().download(lease.pointer(), &mut bytes).unwrap();
+    bytes.chunks(4).map(bytemuck::pod_read_unaligned).collect()
+}
+
+#[test]
+fn rows_on_the_device_are_gathered_and_scattered_by_one_launch_each() {
+    let mut trial = Trial::new(4);
+    let [both, input, output] = [(Some((3.0, 4.0)), true), (Some((5.0, 6.0)), false), (None, true)]
+        .map(|(first, has_output)| on_device(&trial, first, has_output));
+    let answers = TrialAnswers::default();
+    let rows = [(1.0, 2.0), (0.0, 0.0), (0.0, 0.0), (7.0, 8.0)];
+    let mut batch = answers.batch(rows.iter().map(|(first, second)| (vec![row(*first, *second)], 1)).collect());
+    [&both, &input, &output]
+        .iter()
+        .enumerate()
+        .for_each(|(index, tensors)| with_tensors(&mut batch, index + 1, tensors));
+    trial.fake.take_timeline();
+    run_to_end(&mut trial.instance, batch);
+    let timeline = trial.fake.take_timeline();
+    let done: Vec<&str> = timeline.lines().filter_map(|line| line.strip_prefix("-s0 ")).collect();
+    // Four rows of eight bytes, padded; two parts there and two back.
+    let upload = format!("in {}", 256 + 4 * 24);
+    assert_eq!(done, [&upload, "reshape_copy", "matmul 4x2x3", "reshape_copy", "out 48", "wake"]);
+    let outputs = answers.outputs(4);
+    assert_eq!(outputs[0].as_ref().unwrap(), &[product(1.0, 2.0)]);
+    assert_eq!(outputs[2].as_ref().unwrap(), &[product(5.0, 6.0)]);
+    for (index, tensors, (first, second)) in [(1, &both, (3.0, 4.0)), (3, &output, (7.0, 8.0))] {
+        assert!(outputs[index].is_ok() && tensors.output(0).unwrap().is_written());
+        assert_eq!(left(&trial, tensors), bytemuck::cast_slice::<u8, f32>(&product(first, second).contents));
+    }
+    // Alone, nothing but the table goes up, and nothing comes back.
+    let alone = on_device(&trial, Some((9.0, 1.0)), true);
+    let answers = TrialAnswers::default();
+    let mut batch = answers.batch(vec![(vec![row(0.0, 0.0)], 1)]);
+    with_tensors(&mut batch, 0, &alone);
+    trial.fake.take_timeline();
+    run_to_end(&mut trial.instance, batch);
+    let timeline = trial.fake.take_timeline();
+    let done: Vec<&str> =
+        timeline.lines().filter_map(|line| line.strip_prefix('-')?.split_once(' ')).map(|(_, what)| what).collect();
+    assert_eq!(done, ["in 48", "reshape_copy", "matmul 1x2x3", "reshape_copy", "wake"]);
+    assert_eq!(answers.outputs(1)[0].as_ref().unwrap()[0].contents.len(), 0);
+    assert_eq!(left(&trial, &alone), bytemuck::cast_slice::<u8, f32>(&product(9.0, 1.0).contents));
+}
+
+#[test]
+fn tensors_that_a_batch_may_not_use_are_refused_and_a_failure_leaves_none_written() {
+    let mut trial = Trial::new(4);
+    let code = |trial: &mut Trial, tensors: &Arc<DeviceTensors>| {
+        let answers = TrialAnswers::default();
+        let mut batch = answers.batch(vec![(vec![row(0.0, 0.0)], 1)]);
+        with_tensors(&mut batch, 0, tensors);
+        run_to_end(&mut trial.instance, batch);
+        answers.outputs(1).remove(0).map_err(|error| error.code()).err()
+    };
+    let sound = on_device(&trial, Some((1.0, 1.0)), true);
+    for call in ["copy_in", "launch", "matmul"] {
+        trial.fake.fail_next(call, GpuFault::Transient);
+        assert_eq!(code(&mut trial, &sound), Some(Code::Internal), "{call}");
+        assert!(!sound.output(0).unwrap().is_written(), "{call}");
+    }
+    assert_eq!(code(&mut trial, &sound), None);
+    assert!(sound.output(0).unwrap().is_written());
+    let opened = trial.gpu.opened().unwrap();
+    let sized = |input: usize, output: usize| {
+        let lease = |size| TensorLease::new(&opened, size).unwrap();
+        Arc::new(DeviceTensors { inputs: vec![(0, lease(input))], outputs: vec![(0, lease(output))] })
+    };
+    for (input, output) in [(8, 16), (4, 12), (16, 12)] {
+        assert_eq!(code(&mut trial, &sized(input, output)), Some(Code::Internal), "{input} {output}");
+    }
+    // Memory of a context that was replaced: its address is another's in the next.
+    let stale = on_device(&trial, Some((1.0, 1.0)), false);
+    let mut other = Trial::new(4);
+    assert_eq!(code(&mut other, &stale), Some(Code::Unavailable));
+    // An instance elsewhere would not see them.
+    let answers = TrialAnswers::default();
+    let mut batch = answers.batch(vec![(vec![row(0.0, 0.0)], 1)]);
+    with_tensors(&mut batch, 0, &stale);
+    let error = check_request(&trial.instance.spec, &batch.requests[0]).unwrap_err();
+    assert!(error.text().starts_with("tensors on a device came to an instance"), "{error}");
 }

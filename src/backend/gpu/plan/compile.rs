@@ -1,6 +1,8 @@
-//! Compiles an ONNX graph to the steps of a plan. A change of shape makes no step. A bias and a ReLU are
-//! fused into the product before them, other activations into the pointwise operation before them. An
-//! unknown operator is refused by name; none is skipped.
+//! Compiles an ONNX graph to the steps of a plan. A change of shape makes no step; what only moves elements is in
+//! `reorder`. A bias and a ReLU are fused into the product before them, other activations into the pointwise operation
+//! before them. An unknown operator is refused by name; none is skipped.
+
+mod reorder;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +12,10 @@ use smallvec::SmallVec;
 
 use crate::backend::gpu::plan::form::PlanShape;
 use crate::backend::gpu::plan::layout::ValueName;
-use crate::backend::gpu::plan::{GpuPlan, PlanStep, StepWork, layout};
+use crate::backend::gpu::plan::{GpuPlan, PlanStep, StepWork, ValueLocation, layout};
 use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
+use crate::backend::kernel::reshape::BoxPart;
 use crate::limits::GPU_BUFFER_ALIGNMENT;
 use crate::model::ModelSpec;
 use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
@@ -105,6 +108,7 @@ impl<'a> Compiler<'a> {
             datatypes: outputs.iter().map(|_| Datatype::Fp32).collect(),
             outputs: output_sizes,
             scratch,
+            table: table_size(&steps),
             keeps_staged: false,
         };
         Ok(GpuPlan { steps, weights: self.weights, sizes: Arc::new(sizes) })
@@ -120,6 +124,7 @@ impl<'a> Compiler<'a> {
             "Sub" => self.add_binary(node, PointwiseOperation::Subtract),
             "Mul" => self.add_binary(node, PointwiseOperation::Multiply),
             "Div" => self.add_binary(node, PointwiseOperation::Divide),
+            "Concat" => self.add_concat(node),
             "Gemm" => self.add_gemm(node),
             "MatMul" => self.add_matmul(node),
             "Relu" => self.add_activation(node, Activation::Relu),
@@ -127,7 +132,10 @@ impl<'a> Compiler<'a> {
             "Tanh" => self.add_activation(node, Activation::Tanh),
             "Gelu" if node.text("approximate") == Some("tanh") => self.add_activation(node, Activation::GeluTanh),
             "Gelu" => self.add_activation(node, Activation::Gelu),
+            "Slice" => self.add_slice(node),
             "Softmax" => self.add_softmax(node),
+            "Split" => self.add_split(node),
+            "Transpose" => self.add_transpose(node),
             "Dropout" | "Flatten" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" => self.add_view(node),
             _ => Err(refused(node, "is not among those that the GPU's plan has")),
         }
@@ -360,6 +368,11 @@ impl<'a> Compiler<'a> {
         self.weights.extend(values.iter().flat_map(|value| (value * factor).to_le_bytes()));
         ValueName::Weight(offset)
     }
+}
+
+/// Bytes of the table of boxes that steps move.
+fn table_size(steps: &[PlanStep<ValueLocation>]) -> usize {
+    steps.iter().filter(|step| matches!(step.work, StepWork::Move(_))).count() * size_of::<BoxPart>()
 }
 
 const FLOAT_SIZE: usize = 4;

@@ -5,6 +5,7 @@
 //! Every value is FP32 and dense, with the same number of elements for each row of the batch, so each
 //! step may view it as a matrix of its own shape. Bounded by the file and the rows of the largest batch.
 
+mod box_move;
 mod compile;
 mod form;
 mod layout;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::memory::DeviceBuffer;
+use crate::backend::gpu::plan::box_move::BoxMove;
 use crate::backend::gpu::program::{GpuProgram, ProgramSource};
 use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
@@ -68,6 +70,8 @@ enum StepWork<P> {
     Activate(Activation),
     /// A function of each element and the matching element of another value.
     Combine { right: P, operation: PointwiseOperation, activation: Activation, left: Strides, strides: Strides },
+    /// A box of elements goes elsewhere.
+    Move(BoxMove),
     /// A product with a weight.
     Multiply { inner: usize, weight: P, is_transposed: bool, bias: Option<P>, has_relu: bool },
     /// A softmax of each row.
@@ -78,7 +82,7 @@ impl<P: Copy> PlanStep<P> {
     /// The values that it reads.
     fn reads(&self) -> impl Iterator<Item = P> {
         let others = match self.work {
-            StepWork::Activate(_) | StepWork::Softmax => [None, None],
+            StepWork::Activate(_) | StepWork::Move(_) | StepWork::Softmax => [None, None],
             StepWork::Combine { right, .. } => [Some(right), None],
             StepWork::Multiply { weight, bias, .. } => [Some(weight), bias],
         };
@@ -89,6 +93,7 @@ impl<P: Copy> PlanStep<P> {
     fn map<Q>(&self, name: impl Fn(P) -> Q) -> PlanStep<Q> {
         let work = match self.work {
             StepWork::Activate(activation) => StepWork::Activate(activation),
+            StepWork::Move(part) => StepWork::Move(part),
             StepWork::Softmax => StepWork::Softmax,
             StepWork::Combine { right, operation, activation, left, strides } => {
                 StepWork::Combine { right: name(right), operation, activation, left, strides }

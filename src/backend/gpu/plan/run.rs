@@ -5,12 +5,33 @@ use crate::backend::gpu::plan::{DevicePlan, PlanStep, StepWork, ValueLocation};
 use crate::backend::gpu::program::{self, GpuProgram};
 use crate::backend::kernel::BufferRole;
 use crate::backend::kernel::pointwise::{Binary, activation_plan, softmax_plan};
+use crate::backend::kernel::reshape::BoxPart;
 use crate::error::Error;
 use crate::tensor::Datatype;
 
 impl GpuProgram for DevicePlan {
     fn enqueue(&self, work: &mut program::ProgramBatch<'_>) -> Result<(), DriverError> {
-        self.steps.iter().try_for_each(|step| self.enqueue_step(step, work))
+        let mut table = work.table;
+        for step in self.steps.iter() {
+            self.enqueue_step(step, table, work)?;
+            if let StepWork::Move(_) = step.work {
+                table += size_of::<BoxPart>() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_table(&self, rows: usize, table: &mut [u8]) {
+        let boxes = self.steps.iter().filter_map(|step| match step.work {
+            StepWork::Move(part) => Some(part),
+            _ => None,
+        });
+        for (place, part) in table.chunks_exact_mut(size_of::<BoxPart>()).zip(boxes) {
+            // Where there are too many rows for a box, its launch is refused.
+            if let Some((part, _)) = part.of_rows(rows) {
+                place.copy_from_slice(bytemuck::bytes_of(&part));
+            }
+        }
     }
 }
 
@@ -28,6 +49,7 @@ impl DevicePlan {
     fn enqueue_step(
         &self,
         step: &PlanStep<ValueLocation>,
+        table: DevicePointer,
         work: &mut program::ProgramBatch<'_>,
     ) -> Result<(), DriverError> {
         let rows = step.per_row.saturating_mul(work.rows);
@@ -56,6 +78,7 @@ impl DevicePlan {
                 let binary = Binary { rows, columns, left, right: strides, operation, activation };
                 (binary.plan(Datatype::Fp32), self.address(right, work)?)
             }
+            StepWork::Move(part) => (part.launch(rows), 0),
             StepWork::Softmax => (softmax_plan(narrow(rows)?, narrow(step.columns)?, Datatype::Fp32), 0),
         };
         let plan = plan.map_err(launch_refused)?;
@@ -63,7 +86,8 @@ impl DevicePlan {
             BufferRole::Input => Some(input),
             BufferRole::Right => Some(right),
             BufferRole::Output => Some(output),
-            BufferRole::Indices | BufferRole::Parts | BufferRole::Scratch => None,
+            BufferRole::Parts => Some(table),
+            BufferRole::Indices | BufferRole::Scratch => None,
         })
     }
 }

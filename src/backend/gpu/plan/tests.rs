@@ -191,6 +191,134 @@ fn shapes_constants_and_several_tensors_give_what_the_embedded_engine_gives() {
 }
 
 #[test]
+fn every_order_of_axes_gives_what_the_embedded_engine_gives() {
+    let mut numbers = Numbers(11);
+    for dims in [&[3, 4][..], &[2, 3, 4], &[2, 1, 3, 2], &[2, 3, 1, 2, 2]] {
+        for order in orders(dims.len()) {
+            // The rows' axis stays; and as a model without rows, where all axes may move.
+            for rows_max in [5, 0] {
+                let lead = usize::from(rows_max > 0);
+                let axes: Vec<i64> = (0..lead as i64).chain(order.iter().map(|axis| (axis + lead) as i64)).collect();
+                let after: Vec<i64> = order.iter().map(|axis| dims[*axis]).collect();
+                let full = |dims: &[i64]| (0..lead).map(|_| -1).chain(dims.iter().copied()).collect::<Vec<_>>();
+                let file = Onnx::default()
+                    .node_listed("Transpose", &["x"], &["y"], ("perm", &axes))
+                    .input("x", FLOAT, &full(dims))
+                    .output("y", FLOAT, &full(&after))
+                    .into_bytes();
+                let spec = spec(rows_max, &[("x", Datatype::Fp32, dims)], &[("y", Datatype::Fp32, &after)]);
+                let shape = |rows: i64| (0..lead).map(|_| rows).chain(dims.iter().copied()).collect::<Vec<_>>();
+                let shapes = if lead == 0 { vec![shape(1)] } else { vec![shape(2), shape(1), shape(2)] };
+                let shapes: Vec<&[i64]> = shapes.iter().map(Vec::as_slice).collect();
+                let requests = rows(&mut numbers, &shapes);
+                check_against_engine(&format!("{dims:?} by {axes:?}"), &file, &spec, &requests);
+            }
+        }
+    }
+}
+
+/// All orders of so many axes.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = orders(count - 1);
+    let with = |place: usize| {
+        shorter.iter().map(move |order| {
+            let mut order = order.clone();
+            order.insert(place, count - 1);
+            order
+        })
+    };
+    (0..count).flat_map(with).collect()
+}
+
+#[test]
+fn parts_of_values_joined_again_give_what_the_embedded_engine_gives() {
+    let mut numbers = Numbers(17);
+    let file = Onnx::default()
+        .constant("starts", INT64, &[2], &integers(&[-1, 1]))
+        .constant("ends", INT64, &[2], &integers(&[i64::MIN, i64::MAX]))
+        .constant("axes", INT64, &[2], &integers(&[3, -2]))
+        .constant("steps", INT64, &[2], &integers(&[-2, 1]))
+        .constant("sizes", INT64, &[3], &integers(&[1, 3, 2]))
+        .constant("weight", FLOAT, &[6, 4], &raw(&numbers.take(24)))
+        .node("Slice", &["x", "starts", "ends", "axes", "steps"], &["back"], &[])
+        .node("Split", &["x", "sizes"], &["a", "b", "c"], &[("axis", 2)])
+        .node("Split", &["b"], &["left", "right"], &[("axis", -1)])
+        .node("Concat", &["c", "a", "c"], &["turned"], &[("axis", -2)])
+        .node_listed("Transpose", &["x"], &["crossed"], ("perm", &[0, 1, 3, 2]))
+        .node("Relu", &["crossed"], &["above"], &[])
+        .node("MatMul", &["above", "weight"], &["product"], &[])
+        .node("Concat", &["product", "above"], &["wide"], &[("axis", 3)])
+        .node("Concat", &["left", "right"], &["b_again"], &[("axis", 3)])
+        .node("Concat", &["a", "b_again", "c"], &["same"], &[("axis", 2)])
+        .input("x", FLOAT, &[-1, 2, 6, 4])
+        .output("back", FLOAT, &[-1, 2, 5, 2])
+        .output("turned", FLOAT, &[-1, 2, 5, 4])
+        .output("wide", FLOAT, &[-1, 2, 4, 10])
+        .output("same", FLOAT, &[-1, 2, 6, 4])
+        .into_bytes();
+    let outputs = [("back", &[2_i64, 5, 2][..]), ("turned", &[2, 5, 4]), ("wide", &[2, 4, 10]), ("same", &[2, 6, 4])];
+    let outputs = outputs.map(|(name, dims)| (name, Datatype::Fp32, dims));
+    let spec = spec(8, &[("x", Datatype::Fp32, &[2, 6, 4])], &outputs);
+    let requests = rows(&mut numbers, &[&[3, 2, 6, 4], &[1, 2, 6, 4], &[4, 2, 6, 4]]);
+    let plan = check_against_engine("parts", &file, &spec, &requests);
+    let moves = plan.steps.iter().filter(|step| matches!(step.work, StepWork::Move(_))).count();
+    assert_eq!((moves, plan.sizes.table), (1 + 3 + 2 + 3 + 1 + 2 + 2 + 3, 17 * 136));
+}
+
+#[test]
+fn an_order_that_moves_no_element_makes_no_step() {
+    let mut numbers = Numbers(5);
+    let file = Onnx::default()
+        .node_listed("Transpose", &["x"], &["t"], ("perm", &[0, 2, 1, 3]))
+        .node("Split", &["t"], &["s"], &[("axis", 1)])
+        .node("Relu", &["s"], &["y"], &[])
+        .input("x", FLOAT, &[-1, 1, 3, 4])
+        .output("y", FLOAT, &[-1, 3, 1, 4])
+        .into_bytes();
+    let spec = spec(4, &[("x", Datatype::Fp32, &[1, 3, 4])], &[("y", Datatype::Fp32, &[3, 1, 4])]);
+    let plan = check_against_engine("ones", &file, &spec, &rows(&mut numbers, &[&[3, 1, 3, 4]]));
+    assert_eq!((plan.steps.len(), plan.sizes.table), (1, 0));
+}
+
+#[test]
+fn a_move_between_rows_of_the_batch_is_refused_with_the_reason() {
+    let check = |file: Onnx, dims: &[i64], want: &str| {
+        let full: Vec<i64> = [-1].iter().chain(dims).copied().collect();
+        let file = file.input("x", FLOAT, &full).output("y", FLOAT, &full).into_bytes();
+        let spec = spec(4, &[("x", Datatype::Fp32, dims)], &[("y", Datatype::Fp32, dims)]);
+        let error = GpuPlan::new(&file, &spec).unwrap_err();
+        assert!(error.text().contains(want), "{error} and not {want}");
+    };
+    let rows = "moves or cuts the batch axis: rows of different requests would mix";
+    let one = |operator: &str, axis: i64| {
+        let constant = |onnx: Onnx, name: &str, value: i64| onnx.constant(name, INT64, &[1], &integers(&[value]));
+        let onnx = constant(constant(constant(Onnx::default(), "zero", 0), "one", 1), "axis", axis);
+        match operator {
+            "Slice" => onnx.node("Slice", &["x", "zero", "one", "axis"], &["y"], &[]),
+            "Concat" => onnx.node("Concat", &["x", "x"], &["y"], &[("axis", axis)]),
+            _ => onnx.node("Split", &["x"], &["y", "z"], &[("axis", axis)]),
+        }
+    };
+    for axis in [0, -3] {
+        ["Slice", "Concat", "Split"].iter().for_each(|operator| check(one(operator, axis), &[2, 3], rows));
+    }
+    check(one("Split", 3), &[2, 3], "has an axis that its input does not have");
+    check(Onnx::default().node_listed("Transpose", &["x"], &["y"], ("perm", &[1, 0, 2])), &[2, 3], rows);
+    check(Onnx::default().node("Transpose", &["x"], &["y"], &[]), &[2, 3], rows);
+    let twice = Onnx::default().node_listed("Transpose", &["x"], &["y"], ("perm", &[0, 1, 1]));
+    check(twice, &[2, 3], "has axes that are no permutation of its input's");
+    let many = Onnx::default().node_listed("Transpose", &["x"], &["y"], ("perm", &[0, 2, 1, 3, 4, 5, 6]));
+    check(many, &[2; 6], "has more than 6 dimensions, the batch's counted");
+    let listed = Onnx::default().constant("k", INT64, &[2], &integers(&[1, 1]));
+    check(listed.node("Split", &["x", "k"], &["y", "z"], &[("axis", 2)]), &[2, 3], "are not all of it");
+    let other = Onnx::default().node_listed("Transpose", &["x"], &["t"], ("perm", &[0, 2, 1]));
+    check(other.node("Concat", &["x", "t"], &["y"], &[("axis", 1)]), &[2, 3], "joins shapes that do not go together");
+}
+
+#[test]
 fn a_model_without_a_batch_axis_runs_as_it_is() {
     let mut numbers = Numbers(9);
     let file = Onnx::default()

@@ -146,6 +146,11 @@ pub struct ControlCall {
 /// What an order says beside the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlOperation {
+    /// Is it decoupled?
+    IsDecoupled {
+        /// The version; empty for any.
+        version: String,
+    },
     /// Is it ready?
     IsReady {
         /// The version as the model wrote it; empty for any.
@@ -397,6 +402,7 @@ fn control_call(reader: &mut PieceReader<'_>) -> Result<ControlCall, MessageErro
         }
         1 => ControlOperation::Unload { with_dependents },
         2 => ControlOperation::IsReady { version: version.to_owned() },
+        3 => ControlOperation::IsDecoupled { version: version.to_owned() },
         _ => return Err(MessageError::Value("the operation")),
     };
     Ok(ControlCall { call, model, operation })

@@ -7,6 +7,7 @@ use crate::backend::python::message::piece::{
 };
 use crate::backend::python::message::{ClaimedResponse, MessageError, Span, SpanLayout};
 use crate::backend::{OutputNeed, OutputNeeds, RequestDetails};
+use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, PARAMETERS_MAX};
 use crate::model::parameters::ParameterValue;
 use crate::tensor::Tensor;
@@ -22,6 +23,8 @@ pub enum MainMessage {
     Finalized,
     /// `initialize` has returned.
     Initialized(Capabilities),
+    /// The load failed with this error: what a process of this program says in the place of `Failed`.
+    Refused(Error),
     /// `execute` has returned.
     Responses {
         /// The number of its batch.
@@ -46,6 +49,19 @@ pub enum MainMessage {
         /// The response; none if there are only flags.
         response: ClaimedResponse,
     },
+    /// When requests that the next message answers ran. At most `BATCH_ROWS_MAX`.
+    Times(Vec<RequestTimes>),
+}
+
+/// When a request ran, in nanoseconds since the process began with its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTimes {
+    /// The number of the request.
+    pub request: u64,
+    /// When its inputs were ready.
+    pub input_end: u64,
+    /// When it was computed.
+    pub infer_end: u64,
 }
 
 /// What a model can do, and what it runs on.
@@ -117,6 +133,10 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
         }
         5 => MainMessage::Finalized,
         6 => MainMessage::Completed(reader.str32()?.to_owned()),
+        7 => MainMessage::Times(reader.list16(BATCH_ROWS_MAX as usize, |reader| {
+            Ok(RequestTimes { request: reader.u64()?, input_end: reader.u64()?, infer_end: reader.u64()? })
+        })?),
+        8 => MainMessage::Refused(reader.error()?),
         kind => return Err(MessageError::Kind(kind)),
     };
     reader.finish()?;
@@ -146,6 +166,18 @@ pub fn put_start(modules: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), Mess
 pub fn put_init(document: &JsonItem<'_>, out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_frame(1, out, |out| {
         put_sized(out, |out| document.encode(out));
+        Ok(())
+    })
+}
+
+/// Appends INIT of a process of this program.
+///
+/// # Errors
+///
+/// [`MessageError::FrameSize`] where it is larger than a frame may be.
+pub fn put_init_bytes(order: &[u8], out: &mut Vec<u8>) -> Result<(), MessageError> {
+    put_frame(1, out, |out| {
+        put_bytes32(order, out);
         Ok(())
     })
 }

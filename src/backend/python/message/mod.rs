@@ -6,6 +6,7 @@ mod aux_socket;
 mod frame;
 mod main_socket;
 mod piece;
+pub mod process_side;
 
 use std::fmt;
 
@@ -20,11 +21,12 @@ pub use self::aux_socket::{
 };
 pub use self::frame::{Frame, FrameBuffer};
 pub use self::main_socket::{
-    Capabilities, ExecuteHead, ExecuteRequest, MainMessage, decode_main, put_execute, put_finalize, put_init, put_start,
+    Capabilities, ExecuteHead, ExecuteRequest, MainMessage, RequestTimes, decode_main, put_execute, put_finalize,
+    put_init, put_init_bytes, put_start,
 };
 pub use self::piece::datatype_code;
 pub(in crate::backend) use self::piece::{
-    PieceReader, put_bytes32, put_cut_text, put_tensor, put_u16, put_u32, put_u64,
+    PieceReader, put_bytes32, put_cut_text, put_str32, put_tensor, put_u16, put_u32, put_u64,
 };
 
 /// The memory of one message: a part of a region.

@@ -29,6 +29,11 @@ impl<'a> PieceReader<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(MessageError::Trailing) }
     }
 
+    /// Whether nothing is left.
+    pub const fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     fn array<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], MessageError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(MessageError::End)?;
         self.rest = rest;
@@ -180,16 +185,19 @@ impl<'a> PieceReader<'a> {
                 let (parameters, tensors) = self.outputs()?;
                 ClaimedResponse::Outputs { parameters, tensors }
             }
-            2 => {
-                let code = code_of(self.u8()?);
-                ClaimedResponse::Error(Error::new(code, self.str32()?.to_owned()))
-            }
+            2 => ClaimedResponse::Error(self.error()?),
             3 => {
                 let (parameters, tensors) = self.outputs()?;
                 ClaimedResponse::Rescheduled { parameters, tensors }
             }
             _ => return Err(MessageError::Value("a response")),
         })
+    }
+
+    /// The code of an error, then its text.
+    pub fn error(&mut self) -> Result<Error, MessageError> {
+        let code = code_of(self.u8()?);
+        Ok(Error::new(code, self.str32()?.to_owned()))
     }
 
     fn outputs(&mut self) -> Result<(Parameters, Vec<(u16, ClaimedTensor)>), MessageError> {

@@ -49,6 +49,11 @@ class ModelFinder:
 
 def import_model(settings):
     """Imports the model and returns its class."""
+    sent = __spec__.loader.sources
+    if settings["module_name"] in sent:
+        # One of the server's own, which runs models of another framework.
+        __import__(settings["module_name"])
+        return sys.modules[settings["module_name"]].TritonPythonModel
     file = settings["model_file"]
     if not os.path.exists(file):
         raise Refused("Python model file not found in '" + file + "'")
@@ -59,7 +64,7 @@ def import_model(settings):
     else:
         sys.path.append(settings["version_directory"])
         sys.path.append(settings["model_directory"])
-    archive = publish(__spec__.loader.sources)
+    archive = publish(sent)
     if archive is not None:
         sys.path.append(archive)
     # It exists before the model, so that no package of the same name takes its place.
@@ -78,7 +83,10 @@ def load(process):
     settings = process.settings
     process.model = model = import_model(settings)()
     if hasattr(model, "initialize"):
-        model.initialize(dict(settings["args"]))
+        args = dict(settings["args"])
+        if settings["module_name"] in __spec__.loader.sources:
+            args["version_directory"] = settings["version_directory"]
+        model.initialize(args)
     execute = getattr(model, "execute", None)
     code = getattr(execute, "__code__", None)
     return {

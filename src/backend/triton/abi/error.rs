@@ -12,7 +12,12 @@ values! {
         Owned::new(ErrorObject { code, text }).into_handle()
     }
 
-    TRITONSERVER_ErrorDelete(error: ErrorHandle) -> (), or () => { drop(error.take()) }
+    // Most calls are of no error: backends delete what a call returned without a look.
+    TRITONSERVER_ErrorDelete(error: ErrorHandle) -> (), or () => {
+        if !error.is_null() {
+            drop(error.take());
+        }
+    }
 
     TRITONSERVER_ErrorCode(error: ErrorHandle) -> u32, or 0 => { error.get().map_or(0, |error| error.code) }
 

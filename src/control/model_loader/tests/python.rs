@@ -108,6 +108,7 @@ impl Repository {
         let loader = ModelLoader {
             runs_python: true,
             engine_processes: None,
+            library_isolation: None,
             run_memory: Arc::default(),
             services: ModelServices::new(),
             run_watcher: RunWatcher::default(),
@@ -256,6 +257,7 @@ fn a_server_that_runs_no_python_says_so() {
     let loader = ModelLoader {
         runs_python: true,
         engine_processes: None,
+        library_isolation: None,
         run_memory: Arc::default(),
         services: ModelServices::new(),
         run_watcher: RunWatcher::default(),

@@ -294,6 +294,35 @@ fn a_model_does_not_change_under_a_load() {
 }
 
 #[test]
+fn whoever_waits_too_long_for_another_server_says_so_and_changes_nothing() {
+    let setup = Setup::new("waits");
+    let (mut mirror, other) = (setup.mirror(), setup.mirror());
+    (mirror.turn_max, mirror.swap_max) = (Duration::from_millis(60), Duration::from_millis(60));
+    setup.store("a/1/w=one");
+    mirror.mirror_all().unwrap();
+    setup.store("a/1/w=two:u");
+    let refused = |text: &str| match mirror.mirror_all().unwrap().as_slice() {
+        [(name, error)] => assert!(name == "a" && error.text().contains(text), "{error:?}"),
+        more => panic!("{more:?}"),
+    };
+    let (turn, _) = other.turn("a").unwrap();
+    refused("another server has fetched it for 0 s into the same cache");
+    drop(turn);
+    let lease = other.lease("a").unwrap();
+    refused("what is new of it waits for a load that reads the old files");
+    setup.store("b/1/w=b");
+    let error = &mirror.mirror_all().unwrap()[0].1;
+    assert!(error.text().contains("a load reads its files, which the store has no more"), "{error:?}");
+    drop(lease);
+    let exchange = other.lock("load", "a", FlockOperation::NonBlockingLockExclusive, Duration::ZERO).unwrap();
+    let error = mirror.lease("a").err().unwrap();
+    assert!(error.text().contains("its files are being exchanged by another server"), "{error:?}");
+    drop(exchange);
+    assert_eq!(files(&mirror.tree()), "a/1/w=one b/1/w=b");
+    assert_eq!((mirror.mirror_all(), files(&mirror.tree()).as_str()), (Ok(Vec::new()), "b/1/w=b"));
+}
+
+#[test]
 fn the_directory_of_a_store_is_readable_and_its_own() {
     let name = directory_name("s3://bucket/models");
     assert!(name.starts_with("s3-bucket-models-") && name.len() == "s3-bucket-models-".len() + 16, "{name}");

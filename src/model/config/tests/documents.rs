@@ -4,7 +4,7 @@
 use super::*;
 
 const TENSORRT: &str = "model 'mymodel': platform 'tensorrt_plan' needs backend 'tensorrt', which this server does not \
-                        have (it has 'fil', 'identity', 'onnxruntime' and 'python'; 'libtriton_tensorrt.so' is neither in \
+                        have (it has 'fil', 'identity', 'onnxruntime', 'openvino', 'python', 'pytorch' and 'tensorflow'; 'libtriton_tensorrt.so' is neither in \
                         the version's directory, nor in the model's, nor in 'tensorrt' beneath --backend-directory); \
                         copy the backend there, or export the model to ONNX, and give \
                         platform: \"onnxruntime_onnx\", or run it in a model.py, and give backend: \"python\"";
@@ -203,7 +203,7 @@ fn configurations_of_other_documents_are_read_or_refused_by_name() {
     check(
         "simple",
         "name: \"simple\"\nplatform: \"tensorflow_graphdef\"\nmax_batch_size: 8\n",
-        "model 'simple': platform 'tensorflow_graphdef' needs backend 'tensorflow'",
+        "model configuration must contain at least one input, none were specified for simple",
     );
     check(
         "ensemble_model",

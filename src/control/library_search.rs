@@ -1,6 +1,6 @@
-//! The search for the ONNX Runtime library: what the user named, then what lies near, then what the system has. The
-//! first library that can be used wins; `deuteron doctor` shows every place. Done once, when the first ONNX model may
-//! use it.
+//! The search for the shared library of an engine ([`SoughtLibrary`]): what the user named, then what lies near, then
+//! what the system has. The first library that can be used wins; `deuteron doctor` shows every place. Done once for each
+//! engine, when the first model may use it.
 //!
 //! No Python is run: that would add an interpreter's start to ours, and would execute whatever a directory in `PATH`
 //! calls `python3`. The price: a wheel behind a script (a pyenv shim) is not found and must be named.
@@ -14,6 +14,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::limits::LOADER_CACHE_SIZE_MAX;
+
+/// The library of an engine: how its file is named, and what names the place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SoughtLibrary {
+    /// How the names of the file begin, in the order to try them; what follows is a version.
+    pub file_names: &'static [&'static str],
+    /// The variable of the environment that names the file, or a directory with it.
+    pub variable: &'static str,
+    /// The folders of its wheel that have it, beneath `site-packages`.
+    pub wheel_folders: &'static [&'static str],
+    /// The folders that may have it in a directory that the user names, beside the directory itself, `lib` and `lib64`.
+    pub unpacked_folders: &'static [&'static str],
+}
+
+/// That of ONNX Runtime.
+pub static ONNX_RUNTIME: SoughtLibrary = SoughtLibrary {
+    file_names: &["libonnxruntime.so"],
+    variable: "ORT_DYLIB_PATH",
+    wheel_folders: &["onnxruntime/capi"],
+    unpacked_folders: &["capi", "onnxruntime/capi"],
+};
 
 /// A path where the library may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +57,11 @@ pub struct SearchedPlace {
 }
 
 /// What of the process and the system the search uses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LibrarySearch {
-    /// `ORT_DYLIB_PATH`: the library, or a directory with it.
+    /// What is looked for.
+    pub sought: &'static SoughtLibrary,
+    /// The value of its variable: the library, or a directory with it.
     pub library: Option<OsString>,
     /// The path of this program.
     pub program: Option<PathBuf>,
@@ -57,12 +80,28 @@ pub struct LibrarySearch {
 }
 
 impl LibrarySearch {
-    /// That of this process.
-    pub fn of_process() -> Self {
+    /// A search in no place.
+    pub const fn nowhere(sought: &'static SoughtLibrary) -> Self {
+        Self {
+            sought,
+            library: None,
+            program: None,
+            loader_path: None,
+            virtual_environment: None,
+            conda: None,
+            path: None,
+            user_base: None,
+            loader_cache: None,
+        }
+    }
+
+    /// A search in what this process has around it.
+    pub fn of_process(sought: &'static SoughtLibrary) -> Self {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let home = || variable("HOME").map(|home| Path::new(&home).join(".local"));
         Self {
-            library: variable("ORT_DYLIB_PATH"),
+            sought,
+            library: variable(sought.variable),
             program: env::current_exe().ok(),
             loader_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: variable("VIRTUAL_ENV"),
@@ -86,6 +125,7 @@ impl LibrarySearch {
     /// Every place that is looked at. A variable that names the library goes first, then what was installed with the
     /// program, then what the user's shell has active; what the whole system has goes last.
     pub fn places(&self) -> Vec<SearchedPlace> {
+        let sought = self.sought;
         let place = |source, path: Option<PathBuf>, look: &dyn Fn(&Path) -> Vec<PathBuf>| {
             let libraries = path.as_deref().map(look).unwrap_or_default();
             SearchedPlace { source, path, libraries }
@@ -93,19 +133,21 @@ impl LibrarySearch {
         let path = |variable: &Option<OsString>| variable.as_ref().map(PathBuf::from);
         let beside = |program: &Path| {
             let folder = program.parent().unwrap_or(Path::new("/"));
-            [folder.to_owned(), folder.join("../lib")].iter().find_map(|folder| in_folder(folder)).into_iter().collect()
+            let folders = [folder.to_owned(), folder.join("../lib")];
+            folders.iter().find_map(|folder| sought.in_folder(folder)).into_iter().collect()
         };
-        let environment = |program: &Path| program.parent().and_then(Path::parent).and_then(in_prefix);
+        let environment =
+            |program: &Path| program.parent().and_then(Path::parent).and_then(|prefix| sought.in_prefix(prefix));
         let folders = |list: &Path| {
             env::split_paths(list)
                 .filter(|folder| folder.is_absolute())
-                .filter_map(|folder| in_folder(&folder))
+                .filter_map(|folder| sought.in_folder(&folder))
                 .collect()
         };
-        let prefix = |prefix: &Path| in_prefix(prefix).into_iter().collect();
+        let prefix = |prefix: &Path| sought.in_prefix(prefix).into_iter().collect();
         let python = self.path.as_ref().and_then(python);
         vec![
-            place("ORT_DYLIB_PATH", path(&self.library), &in_named),
+            place(sought.variable, path(&self.library), &|path| sought.in_named(path)),
             place("beside the program", self.program.clone(), &beside),
             place("LD_LIBRARY_PATH", path(&self.loader_path), &folders),
             place("VIRTUAL_ENV", path(&self.virtual_environment), &prefix),
@@ -113,22 +155,69 @@ impl LibrarySearch {
             place("the environment of the program", self.program.clone(), &|program| {
                 environment(program).into_iter().collect()
             }),
-            place("python3 in PATH", python, &|python| in_interpreter(python).into_iter().collect()),
+            place("python3 in PATH", python, &|python| sought.in_interpreter(python).into_iter().collect()),
             place("pip install --user", self.user_base.clone(), &prefix),
-            place("the loader's cache", self.loader_cache.clone(), &in_loader_cache),
+            place("the loader's cache", self.loader_cache.clone(), &|cache| sought.in_loader_cache(cache)),
         ]
     }
 }
 
-/// What a path given by a flag or by `ORT_DYLIB_PATH` stands for: the file itself, or the libraries in that directory,
-/// in its `lib`, in an unpacked wheel or in an environment.
-pub fn in_named(path: &Path) -> Vec<PathBuf> {
-    if !path.is_dir() {
-        return vec![path.to_owned()];
+impl SoughtLibrary {
+    /// What a path given by a flag or by the variable stands for: the file itself, or the libraries in that directory,
+    /// in its `lib`, in an unpacked wheel or in an environment.
+    pub fn in_named(&self, path: &Path) -> Vec<PathBuf> {
+        if !path.is_dir() {
+            return vec![path.to_owned()];
+        }
+        let mut folders = ["", "lib", "lib64"].iter().chain(self.unpacked_folders);
+        let found = folders.find_map(|folder| self.in_folder(&path.join(folder)));
+        found.or_else(|| self.in_prefix(path)).into_iter().collect()
     }
-    let folders = ["", "lib", "lib64", "capi", "onnxruntime/capi"];
-    let found = folders.iter().find_map(|folder| in_folder(&path.join(folder)));
-    found.or_else(|| in_prefix(path)).into_iter().collect()
+
+    /// Searches the prefix of an interpreter's path, then that of the path with links resolved: in a virtual environment
+    /// `python3` is a link to the system's interpreter. Debian's installs what root adds by pip beneath `/usr/local`.
+    fn in_interpreter(&self, python: &Path) -> Option<PathBuf> {
+        let prefix = |python: &Path| self.in_prefix(python.parent()?.parent()?);
+        let resolved = || python.canonicalize().ok();
+        let local = || {
+            let is_system = |python: &PathBuf| python.starts_with("/usr/bin");
+            resolved().filter(is_system).and_then(|_| self.in_prefix("/usr/local".as_ref()))
+        };
+        prefix(python).or_else(|| prefix(&resolved()?)).or_else(local)
+    }
+
+    /// The wheel's library in `PREFIX/lib/python3*`.
+    fn in_prefix(&self, prefix: &Path) -> Option<PathBuf> {
+        let versions = ["lib", "lib64"].iter().flat_map(|lib| names(&prefix.join(lib), "python3"));
+        let packages = versions
+            .flat_map(|version| ["site-packages", "dist-packages"].map(|packages| version.join(packages)))
+            .collect::<Vec<_>>();
+        packages
+            .iter()
+            .find_map(|packages| self.wheel_folders.iter().find_map(|wheel| self.in_folder(&packages.join(wheel))))
+    }
+
+    /// The library in a folder: of several names the longest, which has the whole version.
+    fn in_folder(&self, folder: &Path) -> Option<PathBuf> {
+        self.file_names.iter().find_map(|name| names(folder, name).pop())
+    }
+
+    /// The libraries that the loader's cache names. Its format differs between versions of glibc, but paths stand in all
+    /// of them as texts that end with a zero byte.
+    fn in_loader_cache(&self, cache: &Path) -> Vec<PathBuf> {
+        let mut bytes = Vec::new();
+        let read = fs::File::open(cache).and_then(|file| file.take(LOADER_CACHE_SIZE_MAX).read_to_end(&mut bytes));
+        if read.is_err() {
+            return Vec::new();
+        }
+        let texts = bytes.split(|byte| *byte == 0).filter(|text| text.starts_with(b"/"));
+        let paths = texts.map(|text| PathBuf::from(OsStr::from_bytes(text)));
+        let is_named = |name: &OsStr| {
+            let name = name.as_encoded_bytes();
+            self.file_names.iter().any(|beginning| name.starts_with(beginning.as_bytes()))
+        };
+        paths.filter(|path| path.file_name().is_some_and(is_named) && path.is_file()).collect()
+    }
 }
 
 /// The first `python3` in `PATH`.
@@ -137,49 +226,6 @@ fn python(path: &OsString) -> Option<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join("python3"))
         .find(|file| file.is_file())
-}
-
-/// Searches the prefix of an interpreter's path, then that of the path with links resolved: in a virtual environment
-/// `python3` is a link to the system's interpreter. Debian's installs what root adds by pip beneath `/usr/local`.
-fn in_interpreter(python: &Path) -> Option<PathBuf> {
-    let prefix = |python: &Path| in_prefix(python.parent()?.parent()?);
-    let resolved = || python.canonicalize().ok();
-    let local =
-        || resolved().filter(|python| python.starts_with("/usr/bin")).and_then(|_| in_prefix("/usr/local".as_ref()));
-    prefix(python).or_else(|| prefix(&resolved()?)).or_else(local)
-}
-
-/// The wheel's library in `PREFIX/lib/python3*`.
-fn in_prefix(prefix: &Path) -> Option<PathBuf> {
-    let versions = ["lib", "lib64"].iter().flat_map(|lib| names(&prefix.join(lib), "python3"));
-    versions.collect::<Vec<_>>().iter().find_map(|version| {
-        ["site-packages", "dist-packages"]
-            .iter()
-            .find_map(|packages| in_folder(&version.join(packages).join("onnxruntime/capi")))
-    })
-}
-
-/// The library in a folder: of several names the longest, which has the whole version.
-fn in_folder(folder: &Path) -> Option<PathBuf> {
-    names(folder, LIBRARY).pop()
-}
-
-/// How the names of the library begin; what follows is a version.
-const LIBRARY: &str = "libonnxruntime.so";
-
-/// The libraries that the loader's cache names. Its format differs between versions of glibc, but paths stand in all of
-/// them as texts that end with a zero byte.
-fn in_loader_cache(cache: &Path) -> Vec<PathBuf> {
-    let mut bytes = Vec::new();
-    let read = fs::File::open(cache).and_then(|file| file.take(LOADER_CACHE_SIZE_MAX).read_to_end(&mut bytes));
-    if read.is_err() {
-        return Vec::new();
-    }
-    let texts = bytes.split(|byte| *byte == 0).filter(|text| text.starts_with(b"/"));
-    let paths = texts.map(|text| PathBuf::from(OsStr::from_bytes(text)));
-    let is_library =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY.as_bytes()));
-    paths.filter(|path| is_library(path) && path.is_file()).collect()
 }
 
 /// The paths of a folder's entries whose names start with `beginning`, sorted.
@@ -234,7 +280,7 @@ mod tests {
             virtual_environment: Some(venv.clone().into()),
             conda: Some(conda.into()),
             path: Some(path),
-            ..LibrarySearch::default()
+            ..LibrarySearch::nowhere(&ONNX_RUNTIME)
         };
         let candidate = |path: &Path, source| LibraryCandidate { path: path.to_owned(), source };
         let want = [
@@ -243,13 +289,20 @@ mod tests {
             candidate(&in_system, "python3 in PATH"),
         ];
         assert_eq!(around.candidates(), want);
-        assert_eq!(LibrarySearch { path: Some(empty.into()), ..LibrarySearch::default() }.candidates(), []);
+        assert_eq!(
+            LibrarySearch { path: Some(empty.into()), ..LibrarySearch::nowhere(&ONNX_RUNTIME) }.candidates(),
+            []
+        );
 
         // An active environment is the first of `PATH` too, and its interpreter a link.
         fs::create_dir_all(venv.join("bin")).unwrap();
         symlink(system.join("bin/python3"), venv.join("bin/python3")).unwrap();
         let path = Some(venv.join("bin").into());
-        let around = LibrarySearch { virtual_environment: Some(venv.clone().into()), path, ..LibrarySearch::default() };
+        let around = LibrarySearch {
+            virtual_environment: Some(venv.clone().into()),
+            path,
+            ..LibrarySearch::nowhere(&ONNX_RUNTIME)
+        };
         assert_eq!(around.candidates(), [candidate(&in_venv, "VIRTUAL_ENV")]);
         fs::remove_dir_all(venv.join("lib")).unwrap();
         assert_eq!(around.candidates(), [candidate(&in_system, "python3 in PATH")]);
@@ -268,7 +321,7 @@ mod tests {
             loader_path: Some(env::join_paths([at("none"), at("loaded")]).unwrap()),
             user_base: Some(at("home")),
             loader_cache: Some(cache.clone()),
-            ..LibrarySearch::default()
+            ..LibrarySearch::nowhere(&ONNX_RUNTIME)
         };
         let mut want = vec![
             (library(&at("named/lib")), "ORT_DYLIB_PATH"),
@@ -307,16 +360,16 @@ mod tests {
     fn a_named_path_is_the_library_or_a_directory_that_has_it() {
         let root = env::temp_dir().join(format!("deuteron-named-{}", std::process::id()));
         let file = library(&root.join("folder"));
-        assert_eq!(in_named(&file), std::slice::from_ref(&file));
+        assert_eq!(ONNX_RUNTIME.in_named(&file), std::slice::from_ref(&file));
         assert_eq!(
-            in_named(Path::new("libonnxruntime.so")),
+            ONNX_RUNTIME.in_named(Path::new("libonnxruntime.so")),
             [Path::new("libonnxruntime.so")],
             "for the loader to find"
         );
-        assert_eq!(in_named(&root.join("folder")), [file]);
+        assert_eq!(ONNX_RUNTIME.in_named(&root.join("folder")), [file]);
         let in_venv = wheel(&root.join("venv"), "lib/python3.12/site-packages");
-        assert_eq!(in_named(&root.join("venv")), [in_venv]);
-        assert!(in_named(&root).is_empty());
+        assert_eq!(ONNX_RUNTIME.in_named(&root.join("venv")), [in_venv]);
+        assert!(ONNX_RUNTIME.in_named(&root).is_empty());
         fs::remove_dir_all(&root).unwrap();
     }
 }

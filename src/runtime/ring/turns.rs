@@ -1,0 +1,193 @@
+//! Which tasks a turn runs. All that are ready at its beginning run once, and what comes meanwhile waits for the next
+//! turn: ten thousand connections that end at once, or fifty that each need a millisecond, would hold up a request that
+//! needs ten microseconds. Both stand aside: they run behind the others, for a part of the turn, so that they go on
+//! however much there is to do. Pure: it is told how long tasks took. Bounded by the tasks, of which it knows at most
+//! [`HEAVY_TASKS_MAX`] by name.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+/// How long those that stand aside run in each turn: short beside what a client sees, and longer than entering the kernel
+/// takes, so that nothing is lost where all are such.
+const PATIENT_TIME: Duration = Duration::from_micros(250);
+/// Tasks that are known to be heavy. Any more are run as if they were not.
+const HEAVY_TASKS_MAX: usize = 4_096;
+/// A run of a task from which on it is heavy: it stands aside the next time.
+const HEAVY_RUN: Duration = Duration::from_micros(100);
+/// A turn from which on the times of tasks are looked at: a clock is read for each, which costs 20 ns.
+const SLOW_TURN: Duration = Duration::from_micros(500);
+/// How many turns they are looked at.
+const MEASURED_TURNS: u32 = 64;
+/// The patient have this part of the time that they have waited, where that is more than [`PATIENT_TIME`]: a quarter of all.
+const PATIENT_PART: u32 = 3;
+
+/// Names a task of one ring.
+pub type TaskId = u64;
+
+/// The tasks that are ready.
+#[derive(Debug)]
+pub struct ReadyTasks<T> {
+    /// They run in the next turn.
+    pub prompt: VecDeque<T>,
+    /// They run behind the others, some of them in each turn.
+    pub patient: VecDeque<T>,
+}
+
+impl<T> Default for ReadyTasks<T> {
+    fn default() -> Self {
+        Self { prompt: VecDeque::new(), patient: VecDeque::new() }
+    }
+}
+
+impl<T> ReadyTasks<T> {
+    /// Whether none is ready.
+    pub fn is_empty(&self) -> bool {
+        self.prompt.is_empty() && self.patient.is_empty()
+    }
+}
+
+/// What a ring has learned of its tasks.
+#[derive(Debug, Default)]
+pub struct TurnPolicy {
+    /// In so many turns the times of tasks are still looked at.
+    measured_turns: u32,
+    heavy: HashSet<TaskId>,
+}
+
+impl TurnPolicy {
+    /// Whether to say how long each task takes.
+    pub const fn is_measuring(&self) -> bool {
+        self.measured_turns > 0
+    }
+
+    /// Whether a task is to stand aside.
+    pub fn is_heavy(&self, task: TaskId) -> bool {
+        self.is_measuring() && self.heavy.contains(&task)
+    }
+
+    /// A task has run for so long.
+    pub fn handle_run(&mut self, task: TaskId, took: Duration) {
+        if took < HEAVY_RUN {
+            self.heavy.remove(&task);
+        } else if self.heavy.len() < HEAVY_TASKS_MAX {
+            self.heavy.insert(task);
+        }
+    }
+
+    /// How long the patient, who have waited so long, may run in this turn; one of them runs in any case. None where the
+    /// kernel has more to tell, behind which may be a request, and they have not waited long for that.
+    pub fn patient_time(waited: Duration, has_pending: bool) -> Option<Duration> {
+        let waits = has_pending && waited < PATIENT_TIME * PATIENT_PART;
+        (!waits).then(|| PATIENT_TIME.max(waited / PATIENT_PART))
+    }
+
+    /// A turn has ended after so long, perhaps with patient tasks left.
+    pub fn handle_turn(&mut self, took: Duration, has_left: bool) {
+        if took >= SLOW_TURN || has_left {
+            self.measured_turns = MEASURED_TURNS;
+        } else if self.is_measuring() {
+            self.measured_turns -= 1;
+            if self.measured_turns == 0 {
+                self.heavy.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(count: u64) -> Duration {
+        Duration::from_micros(count)
+    }
+
+    /// Plays turns of tasks that are ready again at once, each by its name and the microseconds that it takes; returns for
+    /// the last turn what ran, in order.
+    fn play(policy: &mut TurnPolicy, tasks: &[(TaskId, u64)], turns: usize) -> Vec<TaskId> {
+        let time = |task: TaskId| us(tasks.iter().find(|(name, _)| *name == task).unwrap().1);
+        let mut ready = ReadyTasks { prompt: tasks.iter().map(|(task, _)| *task).collect(), ..ReadyTasks::default() };
+        let mut ran = Vec::new();
+        for _ in 0..turns {
+            ran.clear();
+            let mut took = Duration::ZERO;
+            for task in std::mem::take(&mut ready.prompt) {
+                if policy.is_heavy(task) {
+                    ready.patient.push_back(task);
+                    continue;
+                }
+                took += time(task);
+                policy.handle_run(task, time(task));
+                ran.push(task);
+            }
+            let most = TurnPolicy::patient_time(took, false).unwrap();
+            let mut patient = Duration::ZERO;
+            while patient < most
+                && let Some(task) = ready.patient.pop_front()
+            {
+                patient += time(task);
+                policy.handle_run(task, time(task));
+                ran.push(task);
+            }
+            policy.handle_turn(took + patient, !ready.patient.is_empty());
+            ready.prompt.extend(&ran);
+        }
+        ran
+    }
+
+    #[test]
+    fn tasks_that_take_long_run_behind_the_others_and_each_gets_its_turn() {
+        let mut policy = TurnPolicy::default();
+        let tasks = [(1, 300), (2, 300), (3, 10), (4, 300)];
+        assert_eq!(play(&mut policy, &tasks, 1), [1, 2, 3, 4], "nothing is known of them");
+        assert_eq!(play(&mut policy, &tasks, 1), [3, 1], "300 µs are more than the patient have in a turn");
+        let seen: Vec<_> = (2..6).map(|turns| play(&mut policy, &tasks, turns)).collect();
+        assert_eq!(seen, [[3, 2], [3, 4], [3, 1], [3, 2]]);
+    }
+
+    #[test]
+    fn nothing_is_measured_where_turns_are_short() {
+        let mut policy = TurnPolicy::default();
+        play(&mut policy, &[(1, 120), (2, 120), (3, 10)], 100);
+        assert!(!policy.is_measuring());
+        play(&mut policy, &[(1, 500), (2, 10)], 1);
+        assert!(policy.is_measuring());
+        play(&mut policy, &[(1, 99), (2, 10)], MEASURED_TURNS as usize - 1);
+        assert!(policy.is_measuring());
+        play(&mut policy, &[(1, 99), (2, 10)], 1);
+        assert!(!policy.is_measuring() && policy.heavy.is_empty());
+    }
+
+    #[test]
+    fn a_task_that_is_quick_again_is_prompt_again() {
+        let mut policy = TurnPolicy::default();
+        play(&mut policy, &[(1, 900), (2, 10)], 2);
+        assert_eq!(play(&mut policy, &[(1, 10), (2, 10)], 1), [2, 1]);
+        assert_eq!(play(&mut policy, &[(1, 10), (2, 10)], 1), [1, 2]);
+    }
+
+    #[test]
+    fn the_patient_have_a_quarter_of_the_time_and_wait_until_all_is_known_where_that_is_soon() {
+        for (waited, has_pending, want) in [
+            (10, false, Some(250)),
+            (9_000, false, Some(3_000)),
+            (10, true, None),
+            (749, true, None),
+            (750, true, Some(250)),
+            (9_000, true, Some(3_000)),
+        ] {
+            let time = TurnPolicy::patient_time(us(waited), has_pending);
+            assert_eq!(time, want.map(us), "{waited} {has_pending}");
+        }
+    }
+
+    #[test]
+    fn no_more_tasks_are_known_by_name_than_the_bound_says() {
+        let mut policy = TurnPolicy::default();
+        policy.handle_turn(SLOW_TURN, false);
+        (0..2 * HEAVY_TASKS_MAX as u64).for_each(|task| policy.handle_run(task, HEAVY_RUN));
+        assert!(
+            policy.heavy.len() == HEAVY_TASKS_MAX && policy.is_heavy(0) && !policy.is_heavy(HEAVY_TASKS_MAX as u64)
+        );
+    }
+}

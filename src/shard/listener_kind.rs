@@ -1,0 +1,42 @@
+//! What a listener of a shard serves, and with that each connection that it accepts.
+
+use crate::connection::tls::TlsConfig;
+use crate::protocol::front_end::FrontEnd;
+use crate::shard::connections::SlotKind;
+use crate::shard::tls_configs::TlsConfigs;
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerKind {
+    /// The Unix socket of `--admin-socket`.
+    Admin,
+    /// HTTP first; gRPC is understood too.
+    Http,
+    /// gRPC first; HTTP is understood too.
+    Grpc,
+    /// Metrics alone.
+    Metrics,
+    /// A hosting service's own paths, over HTTP/1.1 alone: nothing else may be reached by its port.
+    Hosting(FrontEnd),
+}
+
+impl ListenerKind {
+    /// Which slots its connections take.
+    pub const fn slot(self) -> SlotKind {
+        match self {
+            Self::Admin => SlotKind::Admin,
+            Self::Grpc | Self::Hosting(_) | Self::Http => SlotKind::Client,
+            Self::Metrics => SlotKind::Metrics,
+        }
+    }
+
+    /// The TLS of its port; hosting services speak without it, to what is in front of them, and a Unix socket needs none.
+    pub const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
+        match self {
+            Self::Http => &configs.http,
+            Self::Grpc => &configs.grpc,
+            Self::Metrics => &configs.metrics,
+            Self::Admin | Self::Hosting(_) => &None,
+        }
+    }
+}
