@@ -87,11 +87,13 @@ struct Program {
   at::Tensor kept;
 };
 
-static bool is_optimized = true, executor = true, profiling = true, fuser = true;
+// As torch has them: the first is each thread's own, the others are the process's.
+static thread_local bool is_optimized = true;
+static std::atomic<bool> executor{true}, profiling{true}, fuser{true};
 void Inline(Graph&) {}
 void setGraphExecutorOptimize(bool is_on) { is_optimized = is_on; }
-bool& getExecutorMode() { return executor; }
-bool& getProfilingMode() { return profiling; }
+std::atomic<bool>& getExecutorMode() { return executor; }
+std::atomic<bool>& getProfilingMode() { return profiling; }
 void setTensorExprFuserEnabled(bool is_on) { fuser = is_on; }
 
 static c10::TypePtr type_of(const std::string& name) {

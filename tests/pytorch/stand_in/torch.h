@@ -4,6 +4,7 @@
 // who refers to which memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -258,8 +259,8 @@ struct Module {
 Module load(std::istream& file, c10::Device device);
 
 void setGraphExecutorOptimize(bool is_on);
-bool& getExecutorMode();
-bool& getProfilingMode();
+std::atomic<bool>& getExecutorMode();
+std::atomic<bool>& getProfilingMode();
 void setTensorExprFuserEnabled(bool is_on);
 
 }  // namespace torch::jit
