@@ -3,10 +3,11 @@
 
 #![expect(clippy::disallowed_types, reason = "what a test has seen")]
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gateway::{Gateway, NestedCall, NestedOrder, NestedReply, OrderKind};
@@ -48,13 +49,13 @@ impl Gateway for EchoGateway {
     }
 }
 
-fn log() -> &'static Mutex<Vec<String>> {
-    static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    &LOG
+thread_local! {
+    /// What backends have logged on this thread, which is a test's own: others load the same backends meanwhile.
+    static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 fn log_line(_: LogLevel, text: &str) {
-    log().lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+    LOG.with_borrow_mut(|lines| lines.push(text.to_owned()));
 }
 
 /// A directory with one compiled backend, and a host that looks there.
@@ -184,10 +185,8 @@ fn a_backend_answers_from_the_requests_own_memory() {
     instance.run(answers.batch(vec![(vec![input(1.0)], 1), (vec![input(7.0)], 1)]));
     let got = answers.outputs(2);
     assert_eq!(got, [Ok(vec![input(1.0)]), Ok(vec![input(7.0)])]);
-    let lines = log().lock().unwrap().clone();
-    assert!(
-        lines.iter().any(|line| line.contains("backend configuration {\"cmdline\":{") && line.contains("\"a\":\"b\""))
-    );
+    let is_told = |line: &String| line.contains("backend configuration {\"cmdline\":{") && line.contains("\"a\":\"b\"");
+    assert!(LOG.with_borrow(|lines| lines.iter().any(is_told)));
 }
 
 #[test]
@@ -320,16 +319,11 @@ fn a_failure_of_any_stage_is_the_backends_own_and_undoes_what_was_done() {
     let error = ask(&mut *instance, input()).outputs.unwrap_err();
     assert_eq!((error.code(), error.text()), (Code::Internal, "the model gave no answer to this request"));
     drop((instance, loaded));
-    let stages: Vec<_> = log()
-        .lock()
-        .unwrap()
-        .iter()
-        .filter_map(|line| line.split_once(") "))
-        .map(|(_, text)| text.to_owned())
-        .collect();
-    let count = |stage: &str| stages.iter().filter(|text| *text == stage).count();
-    assert_eq!(count("ModelFinalize"), count("ModelInitialize"), "also of those that failed");
-    assert_eq!(count("ModelInstanceFinalize"), count("ModelInstanceInitialize"));
+    let lines = LOG.take();
+    let count =
+        |stage: &str| lines.iter().filter_map(|line| line.split_once(") ")).filter(|line| line.1 == stage).count();
+    assert_eq!((count("ModelInitialize"), count("ModelFinalize")), (4, 4), "also of those that failed");
+    assert_eq!((count("ModelInstanceInitialize"), count("ModelInstanceFinalize")), (3, 3));
 }
 
 #[test]

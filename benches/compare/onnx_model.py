@@ -1,4 +1,5 @@
-"""The example model `digits` on ONNX Runtime, for a tritonserver that has no backend but Python's: one run for a batch."""
+"""An ONNX model with one input and one output on ONNX Runtime, for a tritonserver that has no backend but Python's: one run
+for a batch."""
 
 import pathlib
 
