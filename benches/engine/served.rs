@@ -25,9 +25,9 @@ pub fn measure(library: &Path, engine: &Onnxruntime, models: &[String]) {
     println!("{} rounds, medians; one thread; bare and server on core 0, client on core 1\n", ROUNDS);
     println!(
         "| model | bare runs/s | served/s, 2 connections | ratio | bare CPU µs | served CPU µs | ratio | bare p50 µs | \
-         served p50 µs, 1 connection | added µs | in the server, beside the run |"
+         served p50 µs, 1 connection | added µs | served CPU µs | ratio | in the server, beside the run |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     for model in models {
         real_model(library, engine, model);
     }
@@ -45,7 +45,8 @@ fn real_model(library: &Path, engine: &Onnxruntime, argument: &str) {
     fs::write(repository.path().join("m/config.pbtxt"), config).expect("the folder is ours");
     let server = start(library, repository.path());
     let script = script(&case, &repository);
-    let [mut bare_rate, mut bare_cpu, mut bare_p50, mut rate, mut cpu, mut p50, mut own] = [const { Vec::new() }; 7];
+    let [mut bare_rate, mut bare_cpu, mut bare_p50] = [const { Vec::new() }; 3];
+    let [mut rate, mut cpu, mut p50, mut cpu_of_one, mut own] = [const { Vec::new() }; 5];
     for round in 0..=ROUNDS {
         let begun = cpu_us(std::process::id());
         let times = bare(&case);
@@ -53,9 +54,9 @@ fn real_model(library: &Path, engine: &Onnxruntime, argument: &str) {
         let begun = (cpu_us(server.id()), Statistics::of(&server, "m"));
         let two = wrk(&server, &script, "m", 2);
         let used = (cpu_us(server.id()) - begun.0) / Statistics::of(&server, "m").since(&begun.1).requests;
-        let before = Statistics::of(&server, "m");
+        let begun = (cpu_us(server.id()), Statistics::of(&server, "m"));
         let one = wrk(&server, &script, "m", 1);
-        let since = Statistics::of(&server, "m").since(&before);
+        let since = Statistics::of(&server, "m").since(&begun.1);
         // The first round warms up.
         if round > 0 {
             bare_rate.push(times.len() as f64 / times.iter().sum::<Duration>().as_secs_f64());
@@ -64,18 +65,20 @@ fn real_model(library: &Path, engine: &Onnxruntime, argument: &str) {
             rate.push(two.0);
             cpu.push(used);
             p50.push(one.1);
+            cpu_of_one.push((cpu_us(server.id()) - begun.0) / since.requests);
             own.push((since.request_us - since.infer_us) / since.requests);
         }
     }
     let [bare_rate, bare_cpu, bare_p50] = [bare_rate, bare_cpu, bare_p50].map(median);
-    let [rate, cpu, p50, own] = [rate, cpu, p50, own].map(median);
+    let [rate, cpu, p50, cpu_of_one, own] = [rate, cpu, p50, cpu_of_one, own].map(median);
     println!(
         "| {} | {bare_rate:.1} | {rate:.1} | {:.3} | {bare_cpu:.0} | {cpu:.0} | {:.3} | {bare_p50:.0} | {p50:.0} | {:.0} | \
-         {own:.0} |",
+         {cpu_of_one:.0} | {:.3} | {own:.0} |",
         case.title,
         rate / bare_rate,
         bare_cpu / cpu,
-        p50 - bare_p50
+        p50 - bare_p50,
+        bare_cpu / cpu_of_one
     );
 }
 
