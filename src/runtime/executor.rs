@@ -153,6 +153,15 @@ pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = 
     Task::Glommio(glommio::spawn_local_into(future, queue).expect("the queue was just made"))
 }
 
+/// Runs something that wakes many tasks of this thread at once, none of which is in a hurry: on our own ring they stand
+/// aside for those that are.
+pub fn without_hurry(wake: impl FnOnce()) {
+    match ring::current() {
+        Some(ring) => ring.without_hurry(wake),
+        None => wake(),
+    }
+}
+
 /// Pins this thread, and those that it starts, to some cores.
 ///
 /// # Errors

@@ -214,7 +214,7 @@ impl Shard {
         listening(Ok(()));
         self.server_context.lifecycle.drained(self.index).await;
         let give_up_at = clock::now() + self.server_context.runtime.exit_timeout;
-        self.connections.drain();
+        executor::without_hurry(|| self.connections.drain());
         self.inbox().inspect(|inbox| inbox.close());
         // What another shard pushed just before.
         self.admit_arrivals();
@@ -442,7 +442,7 @@ async fn sweep(shard: Rc<Shard>) {
             }
             idle_before = idle;
             shard.server_context.lifecycle.beat(shard.index);
-            shard.connections.sweep(now);
+            executor::without_hurry(|| shard.connections.sweep(now));
         }
     }
 }

@@ -13,9 +13,12 @@ use crate::support::over::Over;
 use crate::support::{h2, http};
 use crate::trial::{Played, Trial, ms};
 
-/// One request of a load: from the moment when it was due.
+/// One request of a load.
 pub struct Record {
+    /// From the moment when it was due.
     pub took: Duration,
+    /// From the moment when it was sent, at which its deadline begins.
+    pub waited: Duration,
     pub outcome: Outcome,
     pub had_retry_after: bool,
 }
@@ -38,7 +41,8 @@ pub fn closed_loop(subject: &Subject, model: &'static str, clients: usize, time:
                 while start.elapsed() < time {
                     let asked = Instant::now();
                     let outcome = asker.ask(index % 2 == 0);
-                    seen.push(Record { took: asked.elapsed(), outcome, had_retry_after: asker.had_retry_after });
+                    let took = asked.elapsed();
+                    seen.push(Record { took, waited: took, outcome, had_retry_after: asker.had_retry_after });
                 }
                 records.lock().expect("no client panics").extend(seen);
             });
@@ -85,8 +89,10 @@ pub fn open_loop(subject: &Subject, load: &OpenLoop) -> Vec<Record> {
                 while let Some(arrival) = arrivals.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let due = start + *arrival;
                     sleep_until(due);
+                    let sent = Instant::now();
                     let outcome = asker.ask(index % 2 == 0);
-                    seen.push(Record { took: due.elapsed(), outcome, had_retry_after: asker.had_retry_after });
+                    let (took, waited) = (due.elapsed(), sent.elapsed());
+                    seen.push(Record { took, waited, outcome, had_retry_after: asker.had_retry_after });
                 }
                 records.lock().expect("no client panics").extend(seen);
             });
@@ -166,16 +172,18 @@ fn judge_overload(trial: &Trial<'_>, records: &[Record], possible: f64, longest:
     let refusals: Vec<Duration> = refused.iter().map(|record| record.took).collect();
     let (p50, p99) = (percentile(&refusals, 0.5), percentile(&refusals, 0.99));
     let goodput = answered.len() as f64 / possible;
-    let latest = answered.iter().max().copied().unwrap_or_default();
+    let latest = records.iter().filter(|it| it.is_answered()).map(|it| it.waited).max().unwrap_or_default();
+    let due = answered.iter().max().copied().unwrap_or_default();
     trial.figure(format!(
-        "{} answered + {} refused = {}, goodput {:.0} %, refusals p50 {} p99 {}, latest answer {}, queue {longest}",
+        "{} answered + {} refused = {}, goodput {:.0} %, refusals p50 {} p99 {}, latest answer {} after it was sent, {} after it was due, queue {longest}",
         answered.len(),
         refused.len(),
         records.len(),
         goodput * 100.0,
         ms(p50),
         ms(p99),
-        ms(latest)
+        ms(latest),
+        ms(due)
     ));
     let first = faults(records, |code| code.is_busy() || code.is_late()).next();
     trial.check(first.is_none(), || format!("neither an answer nor a refusal: {first:?}"));

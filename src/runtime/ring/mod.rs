@@ -60,6 +60,8 @@ pub struct Ring {
     /// Tasks that this thread woke.
     ready: RefCell<ReadyTasks<Runnable>>,
     turns: RefCell<TurnPolicy>,
+    /// Turns that have begun.
+    turn_number: Cell<u64>,
     /// Since when the patient wait, where some do.
     patient_since: Cell<Option<Instant>>,
     /// Tasks ever spawned.
@@ -106,6 +108,7 @@ impl Ring {
             timers: RefCell::default(),
             ready: RefCell::default(),
             turns: RefCell::default(),
+            turn_number: Cell::new(0),
             patient_since: Cell::new(None),
             spawned: Cell::new(0),
             is_ending: Cell::new(false),
@@ -157,6 +160,7 @@ impl Ring {
     /// turn, so that a task that wakes itself cannot keep the thread from its I/O.
     fn run_ready(&self) {
         let now = clock::begin_turn();
+        self.turn_number.set(self.turn_number.get().wrapping_add(1));
         if let Some((since, has_slept)) = self.waiting.take() {
             self.end_wait(now.since(since), has_slept);
         }
@@ -179,7 +183,7 @@ impl Ring {
                 task.run();
             }
         }
-        if count > 1 || !self.ready.borrow().patient.is_empty() {
+        if count > 1 || self.ready.borrow().patient_count() > 0 {
             self.run_patient(now);
         }
     }
@@ -190,7 +194,7 @@ impl Ring {
             let task = self.ready.borrow_mut().prompt.pop_front();
             let Some(task) = task else { return };
             if self.turns.borrow().is_heavy(*task.metadata()) {
-                self.ready.borrow_mut().patient.push_back(task);
+                self.ready.borrow_mut().heavy.push_back(task);
             } else {
                 at = self.run_one(task, at);
             }
@@ -209,12 +213,12 @@ impl Ring {
     /// Runs tasks that stood aside in a turn that began at an instant, and ends the turn.
     fn run_patient(&self, began: Instant) {
         // Those that wake themselves are in the next turn again.
-        let count = self.ready.borrow().patient.len();
+        let count = self.ready.borrow().patient_count();
         let (start, has_pending) = (clock::now(), count > 0 && self.driver.borrow_mut().has_pending());
         let since = self.patient_since.get().unwrap_or(began);
         let (time, mut now) = (TurnPolicy::patient_time(start.since(since), has_pending), start);
         for _ in 0..time.map_or(0, |_| count) {
-            let task = self.ready.borrow_mut().patient.pop_front();
+            let task = self.turns.borrow_mut().poll_patient(&mut self.ready.borrow_mut(), |task| *task.metadata());
             let Some(task) = task else { break };
             self.tasks.set(self.tasks.get() + 1);
             now = self.run_one(task, now);
@@ -222,7 +226,7 @@ impl Ring {
                 break;
             }
         }
-        let has_left = !self.ready.borrow().patient.is_empty();
+        let has_left = self.ready.borrow().patient_count() > 0;
         self.patient_since.set(has_left.then_some(if time.is_some() { now } else { since }));
         self.turns.borrow_mut().handle_turn(now.since(began), has_left);
     }
@@ -230,8 +234,13 @@ impl Ring {
     /// Wakes whoever waits for a connection that has ended. There is no hurry, and where many end at once those that go
     /// on come first.
     fn wake_for_end(&self, waker: Waker) {
+        self.without_hurry(|| waker.wake());
+    }
+
+    /// Runs something at whose call tasks are woken that may stand aside.
+    pub fn without_hurry(&self, wake: impl FnOnce()) {
         self.is_ending.set(true);
-        waker.wake();
+        wake();
         self.is_ending.set(false);
     }
 
@@ -300,8 +309,8 @@ impl Ring {
         loop {
             let mut wakers = self.driver.borrow_mut().take_wakers();
             wakers.extend(self.timers.borrow_mut().take_wakers());
-            let ReadyTasks { prompt, patient } = self.ready.take();
-            let mut tasks: Vec<_> = prompt.into_iter().chain(patient).collect();
+            let ReadyTasks { prompt, heavy, ending } = self.ready.take();
+            let mut tasks: Vec<_> = prompt.into_iter().chain(heavy).chain(ending).collect();
             // A task that loses its last waker is scheduled once more, to be dropped.
             tasks.extend(std::iter::from_fn(|| self.remote.woken.pop()));
             if wakers.is_empty() && tasks.is_empty() {
@@ -394,7 +403,7 @@ fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
     let elsewhere = CURRENT.try_with(|current| match current.borrow().as_ref() {
         Some(ring) if Arc::ptr_eq(&ring.remote, remote) => {
             let mut ready = ring.ready.borrow_mut();
-            let queue = if ring.is_ending.get() { &mut ready.patient } else { &mut ready.prompt };
+            let queue = if ring.is_ending.get() { &mut ready.ending } else { &mut ready.prompt };
             queue.push_back(task);
             None
         }

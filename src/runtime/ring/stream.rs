@@ -3,24 +3,35 @@
 //! system calls, to save a copy; the ring only waits for readiness. Stays on its shard.
 
 use std::future::poll_fn;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
+use smallvec::SmallVec;
 
 use crate::limits::READ_SIZE;
+use crate::runtime::clock;
 use crate::runtime::ring::Ring;
 use crate::runtime::ring::driver::DriverKind;
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutcome, own};
+use crate::time::Instant;
 
 /// Receives of a connection that left nothing in the socket, in a row, after which the kernel receives whenever bytes
 /// come: it is one of small requests that stays.
 const SMALL_RECEIVES_MIN: u8 = 2;
 /// Largest reply, in bytes, that the ring sends while its connection continues.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
+/// Bytes that one system call moves: the kernel copies them while all other connections of the ring wait, for a
+/// millisecond where its memory for them is new, a fifth of that where it is warm.
+pub(super) const PIECE_SIZE_MAX: usize = 512 * 1024;
+/// How long a connection goes on with the next piece in the same turn: a message that is in the nearest caches is
+/// received, answered and sent while it is there.
+pub(super) const PIECES_TIME_MAX: Duration = Duration::from_micros(500);
+const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// A listening socket on the ring.
 pub struct RingAcceptor {
@@ -98,7 +109,48 @@ pub struct RingStream {
     received: Option<(FilledBuffer, usize)>,
     /// Whether to try a read before waiting, because there may be more input.
     has_more_input: bool,
+    receive_share: TurnShare,
     writing: WriteState,
+    send_share: TurnShare,
+}
+
+/// What a connection moves one way in a turn, by system calls of its own.
+#[derive(Default)]
+struct TurnShare {
+    turn: u64,
+    /// Bytes of this piece.
+    moved: usize,
+    /// When the first piece of the turn began.
+    began: Option<Instant>,
+    /// Whether the rest waits for the next turn.
+    is_paused: bool,
+}
+
+impl TurnShare {
+    /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, so that
+    /// nothing short is cut in two and nothing that ends a connection stays behind.
+    fn grant(&mut self, wanted: usize, turn: u64) -> usize {
+        if wanted <= READ_SIZE {
+            return wanted;
+        }
+        if self.turn != turn {
+            *self = Self { turn, ..Self::default() };
+        }
+        let began = *self.began.get_or_insert_with(clock::now);
+        if self.moved >= PIECE_SIZE_MAX {
+            self.is_paused = clock::now().since(began) >= PIECES_TIME_MAX;
+            self.moved = if self.is_paused { self.moved } else { 0 };
+        }
+        wanted.min(PIECE_SIZE_MAX.saturating_sub(self.moved))
+    }
+
+    const fn take(&mut self, count: usize) {
+        self.moved = self.moved.saturating_add(count);
+    }
+
+    const fn is_paused(&self, turn: u64) -> bool {
+        self.is_paused && self.turn == turn
+    }
 }
 
 /// What a connection waits for before it can read.
@@ -127,7 +179,7 @@ impl RingStream {
         Self::with(ring, Rc::new(descriptor))
     }
 
-    const fn with(ring: Rc<Ring>, descriptor: Rc<OwnedFd>) -> Self {
+    fn with(ring: Rc<Ring>, descriptor: Rc<OwnedFd>) -> Self {
         Self {
             ring,
             descriptor,
@@ -135,7 +187,9 @@ impl RingStream {
             small_receives: 0,
             received: None,
             has_more_input: false,
+            receive_share: TurnShare::default(),
             writing: WriteState::Nothing,
+            send_share: TurnShare::default(),
         }
     }
 
@@ -180,7 +234,8 @@ impl RingStream {
         &self.descriptor
     }
 
-    /// Receives into `space`; 0 when the peer has closed its side.
+    /// Receives into `space`; 0 when the peer has closed its side. Where that takes long the rest
+    /// is left for the next turn ([`PIECES_TIME_MAX`]).
     pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             if let Some(count) = self.take_received(space) {
@@ -188,7 +243,13 @@ impl RingStream {
             }
             // What the ring has brought comes first.
             if std::mem::take(&mut self.has_more_input) && !self.has_outcomes() {
-                match self.receive_now(space) {
+                let now = self.receive_share.grant(space.len(), self.ring.turn_number.get());
+                if now == 0 && !space.is_empty() {
+                    self.has_more_input = true;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                match self.receive_now(space.get_mut(..now).unwrap_or_default()) {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     outcome => return Poll::Ready(outcome),
                 }
@@ -241,13 +302,50 @@ impl RingStream {
         }
     }
 
-    /// Sends some of `bytes` at once, after an earlier send has finished.
+    /// Sends some of `bytes` at once, after an earlier send has finished; in the next turn, where this one has taken long
+    /// ([`PIECES_TIME_MAX`]).
     pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             std::task::ready!(self.poll_written(context))?;
-            match rustix::net::send(&*self.descriptor, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            let now = self.send_share.grant(bytes.len(), self.ring.turn_number.get());
+            if now == 0 && !bytes.is_empty() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match rustix::net::send(&*self.descriptor, bytes.get(..now).unwrap_or(bytes), SEND_FLAGS) {
                 Err(rustix::io::Errno::WOULDBLOCK) => self.wait_for_room(),
-                outcome => return Poll::Ready(outcome.map_err(io::Error::from)),
+                outcome => {
+                    self.send_share.take(outcome.unwrap_or_default());
+                    return Poll::Ready(outcome.map_err(io::Error::from));
+                }
+            }
+        }
+    }
+
+    /// Sends some of the parts at once; 0 where there is no room now, or this turn has taken long, for which
+    /// [`Self::writable`] waits.
+    ///
+    /// # Errors
+    /// Where the connection has failed.
+    pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let total = parts.iter().map(|part| part.len()).sum();
+        let mut left = self.send_share.grant(total, self.ring.turn_number.get());
+        let mut now: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
+        for part in parts {
+            let taken = part.get(..left).unwrap_or(part);
+            left -= taken.len();
+            if !taken.is_empty() {
+                now.push(IoSlice::new(taken));
+            }
+        }
+        if now.is_empty() {
+            return Ok(0);
+        }
+        match rustix::net::sendmsg(&*self.descriptor, &now, &mut SendAncillaryBuffer::default(), SEND_FLAGS) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
+            outcome => {
+                self.send_share.take(outcome.unwrap_or_default());
+                outcome.map_err(io::Error::from)
             }
         }
     }
@@ -293,12 +391,16 @@ impl RingStream {
         }
     }
 
-    /// Waits until there is room to write.
+    /// Waits until there is room to write, or for the next turn, where this one has taken long.
     ///
     /// # Errors
     /// Where an earlier send failed.
     pub async fn writable(&mut self) -> io::Result<()> {
-        self.wait_for_room();
+        if self.send_share.is_paused(self.ring.turn_number.get()) {
+            futures_lite::future::yield_now().await;
+        } else {
+            self.wait_for_room();
+        }
         poll_fn(|context| self.poll_written(context)).await
     }
 
@@ -374,6 +476,7 @@ impl RingStream {
 
     fn receive_now(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let (count, _) = rustix::net::recv(&*self.descriptor, &mut *space, RecvFlags::DONTWAIT)?;
+        self.receive_share.take(count);
         // It filled the whole space: there may be more.
         self.has_more_input = count > 0 && count == space.len();
         Ok(count)

@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::backend::AnswerSink as _;
+use crate::limits::READ_SIZE;
+use crate::runtime::ring::stream::{PIECE_SIZE_MAX, PIECES_TIME_MAX};
 
 /// The rings that this kernel has, one by io_uring and one by epoll.
 fn rings(spin: Spin) -> Vec<Ring> {
@@ -510,6 +512,66 @@ fn of_connections_that_end_at_once_each_turn_sees_a_few_and_in_the_end_all() {
         }
         // The second of 200 µs ends the 250 of a turn.
         assert_eq!(seen, [2; COUNT / 2]);
+    });
+}
+
+/// Sends 4 MB and receives them, on one ring, where each call takes so long; the most that moved in a turn, each way.
+async fn most_in_a_turn(call: Duration) -> (usize, usize) {
+    const SIZE: usize = 4_000_000;
+    clock::hold_at(Instant::ZERO);
+    let (listener, address) = listener();
+    listener.set_nonblocking(false).unwrap();
+    let ring = current().unwrap();
+    let client = OwnedFd::from(TcpStream::connect(address).unwrap());
+    let mut sender = RingStream::from_descriptor(Rc::clone(&ring), client).unwrap();
+    let server = OwnedFd::from(listener.accept().unwrap().0);
+    let mut receiver = RingStream::from_descriptor(ring, server).unwrap();
+    let (sent, received) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let count = Rc::clone(&sent);
+    spawn(async move {
+        let bytes = pattern(SIZE);
+        while count.get() < SIZE {
+            let rest = &bytes[count.get()..];
+            // By each of the two ways.
+            let now = match count.get() < SIZE / 2 {
+                true => poll_fn(|context| sender.poll_write(context, rest)).await.unwrap(),
+                false => sender.try_write_vectored(&[IoSlice::new(&rest[..1]), IoSlice::new(&rest[1..])]).unwrap(),
+            };
+            clock::hold_at(clock::now() + call);
+            count.set(count.get() + now);
+            if now == 0 {
+                sender.writable().await.unwrap();
+            }
+        }
+    })
+    .detach();
+    let count = Rc::clone(&received);
+    spawn(async move {
+        let mut came = vec![0; SIZE];
+        while count.get() < SIZE {
+            let now = poll_fn(|context| receiver.poll_read(context, &mut came[count.get()..])).await.unwrap();
+            clock::hold_at(clock::now() + call);
+            count.set(count.get() + now);
+        }
+        assert!(came == pattern(SIZE));
+    })
+    .detach();
+    let (mut most, mut seen) = ((0, 0), (0, 0));
+    while received.get() < SIZE {
+        turns(1).await;
+        let now = (sent.get(), received.get());
+        most = (most.0.max(now.0 - seen.0), most.1.max(now.1 - seen.1));
+        seen = now;
+    }
+    most
+}
+
+#[test]
+fn a_large_transfer_that_takes_long_leaves_each_turn_to_the_others_too() {
+    run(|| async {
+        let most = most_in_a_turn(PIECES_TIME_MAX).await;
+        // The last few may go beyond.
+        assert!(most.0 <= PIECE_SIZE_MAX + READ_SIZE && most.1 <= PIECE_SIZE_MAX + READ_SIZE, "{most:?}");
     });
 }
 
