@@ -109,9 +109,16 @@ pub struct RingStream {
     received: Option<(FilledBuffer, usize)>,
     /// Whether to try a read before waiting, because there may be more input.
     has_more_input: bool,
-    receive_share: TurnShare,
     writing: WriteState,
-    send_share: TurnShare,
+    /// Of a connection that has moved something large.
+    shares: Option<Box<TurnShares>>,
+}
+
+/// What a connection moves in a turn, each way.
+#[derive(Default)]
+struct TurnShares {
+    receive: TurnShare,
+    send: TurnShare,
 }
 
 /// What a connection moves one way in a turn, by system calls of its own.
@@ -127,12 +134,8 @@ struct TurnShare {
 }
 
 impl TurnShare {
-    /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, so that
-    /// nothing short is cut in two and nothing that ends a connection stays behind.
+    /// How many of so many bytes may move now; 0 where they wait for the next turn.
     fn grant(&mut self, wanted: usize, turn: u64) -> usize {
-        if wanted <= READ_SIZE {
-            return wanted;
-        }
         if self.turn != turn {
             *self = Self { turn, ..Self::default() };
         }
@@ -187,9 +190,8 @@ impl RingStream {
             small_receives: 0,
             received: None,
             has_more_input: false,
-            receive_share: TurnShare::default(),
             writing: WriteState::Nothing,
-            send_share: TurnShare::default(),
+            shares: None,
         }
     }
 
@@ -243,7 +245,7 @@ impl RingStream {
             }
             // What the ring has brought comes first.
             if std::mem::take(&mut self.has_more_input) && !self.has_outcomes() {
-                let now = self.receive_share.grant(space.len(), self.ring.turn_number.get());
+                let now = self.grant(|shares| &mut shares.receive, space.len());
                 if now == 0 && !space.is_empty() {
                     self.has_more_input = true;
                     context.waker().wake_by_ref();
@@ -307,7 +309,7 @@ impl RingStream {
     pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             std::task::ready!(self.poll_written(context))?;
-            let now = self.send_share.grant(bytes.len(), self.ring.turn_number.get());
+            let now = self.grant(|shares| &mut shares.send, bytes.len());
             if now == 0 && !bytes.is_empty() {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -315,7 +317,7 @@ impl RingStream {
             match rustix::net::send(&*self.descriptor, bytes.get(..now).unwrap_or(bytes), SEND_FLAGS) {
                 Err(rustix::io::Errno::WOULDBLOCK) => self.wait_for_room(),
                 outcome => {
-                    self.send_share.take(outcome.unwrap_or_default());
+                    self.take(|shares| &mut shares.send, outcome.unwrap_or_default());
                     return Poll::Ready(outcome.map_err(io::Error::from));
                 }
             }
@@ -329,7 +331,7 @@ impl RingStream {
     /// Where the connection has failed.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let total = parts.iter().map(|part| part.len()).sum();
-        let mut left = self.send_share.grant(total, self.ring.turn_number.get());
+        let mut left = self.grant(|shares| &mut shares.send, total);
         let mut now: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
         for part in parts {
             let taken = part.get(..left).unwrap_or(part);
@@ -344,7 +346,7 @@ impl RingStream {
         match rustix::net::sendmsg(&*self.descriptor, &now, &mut SendAncillaryBuffer::default(), SEND_FLAGS) {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
             outcome => {
-                self.send_share.take(outcome.unwrap_or_default());
+                self.take(|shares| &mut shares.send, outcome.unwrap_or_default());
                 outcome.map_err(io::Error::from)
             }
         }
@@ -396,7 +398,8 @@ impl RingStream {
     /// # Errors
     /// Where an earlier send failed.
     pub async fn writable(&mut self) -> io::Result<()> {
-        if self.send_share.is_paused(self.ring.turn_number.get()) {
+        let turn = self.ring.turn_number.get();
+        if self.shares.as_ref().is_some_and(|shares| shares.send.is_paused(turn)) {
             futures_lite::future::yield_now().await;
         } else {
             self.wait_for_room();
@@ -410,6 +413,21 @@ impl RingStream {
     /// Where the socket is not connected any more.
     pub fn shutdown_write(&self) -> io::Result<()> {
         rustix::net::shutdown(&*self.descriptor, Shutdown::Write).map_err(io::Error::from)
+    }
+
+    /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, so that
+    /// nothing short is cut in two and nothing that ends a connection stays behind.
+    fn grant(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, wanted: usize) -> usize {
+        if wanted <= READ_SIZE {
+            return wanted;
+        }
+        way(self.shares.get_or_insert_default()).grant(wanted, self.ring.turn_number.get())
+    }
+
+    fn take(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, count: usize) {
+        if let Some(shares) = &mut self.shares {
+            way(shares).take(count);
+        }
     }
 
     fn wait_for_room(&mut self) {
@@ -476,7 +494,7 @@ impl RingStream {
 
     fn receive_now(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let (count, _) = rustix::net::recv(&*self.descriptor, &mut *space, RecvFlags::DONTWAIT)?;
-        self.receive_share.take(count);
+        self.take(|shares| &mut shares.receive, count);
         // It filled the whole space: there may be more.
         self.has_more_input = count > 0 && count == space.len();
         Ok(count)
