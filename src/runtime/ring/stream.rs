@@ -237,7 +237,7 @@ impl RingStream {
     }
 
     /// Receives into `space`; 0 when the peer has closed its side. Where that takes long the rest
-    /// is left for the next turn ([`PIECES_TIME_MAX`]).
+    /// is left for the next turn (`PIECES_TIME_MAX`).
     pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             if let Some(count) = self.take_received(space) {
@@ -305,7 +305,7 @@ impl RingStream {
     }
 
     /// Sends some of `bytes` at once, after an earlier send has finished; in the next turn, where this one has taken long
-    /// ([`PIECES_TIME_MAX`]).
+    /// (`PIECES_TIME_MAX`).
     pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             std::task::ready!(self.poll_written(context))?;
