@@ -172,10 +172,11 @@ fn judge_overload(trial: &Trial<'_>, records: &[Record], possible: f64, longest:
     let refusals: Vec<Duration> = refused.iter().map(|record| record.took).collect();
     let (p50, p99) = (percentile(&refusals, 0.5), percentile(&refusals, 0.99));
     let goodput = answered.len() as f64 / possible;
-    let latest = records.iter().filter(|it| it.is_answered()).map(|it| it.waited).max().unwrap_or_default();
-    let due = answered.iter().max().copied().unwrap_or_default();
+    let latest = answered.iter().max().copied().unwrap_or_default();
+    let waited = records.iter().filter(|it| it.is_answered()).map(|it| it.waited).max().unwrap_or_default();
     trial.figure(format!(
-        "{} answered + {} refused = {}, goodput {:.0} %, refusals p50 {} p99 {}, latest answer {} after it was sent, {} after it was due, queue {longest}",
+        "{} answered + {} refused = {}, goodput {:.0} %, refusals p50 {} p99 {}, latest answer {} after it was due, {} after it was \
+         sent, queue {longest}",
         answered.len(),
         refused.len(),
         records.len(),
@@ -183,7 +184,7 @@ fn judge_overload(trial: &Trial<'_>, records: &[Record], possible: f64, longest:
         ms(p50),
         ms(p99),
         ms(latest),
-        ms(due)
+        ms(waited)
     ));
     let first = faults(records, |code| code.is_busy() || code.is_late()).next();
     trial.check(first.is_none(), || format!("neither an answer nor a refusal: {first:?}"));

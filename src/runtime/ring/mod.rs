@@ -237,11 +237,10 @@ impl Ring {
         self.without_hurry(|| waker.wake());
     }
 
-    /// Runs something at whose call tasks are woken that may stand aside.
+    /// Runs something that wakes tasks, which may stand aside.
     pub fn without_hurry(&self, wake: impl FnOnce()) {
-        self.is_ending.set(true);
+        let _hurry = HurryGuard(&self.is_ending, self.is_ending.replace(true));
         wake();
-        self.is_ending.set(false);
     }
 
     fn enter(&self) -> io::Result<()> {
@@ -357,6 +356,15 @@ async fn listen(ring: Rc<Ring>) {
         {
             return ring.failure.set(Some(error));
         }
+    }
+}
+
+/// Restores whether what is woken has a hurry, after a panic too.
+struct HurryGuard<'a>(&'a Cell<bool>, bool);
+
+impl Drop for HurryGuard<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
     }
 }
 

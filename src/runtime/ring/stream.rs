@@ -134,10 +134,17 @@ struct TurnShare {
 }
 
 impl TurnShare {
-    /// How many of so many bytes may move now; 0 where they wait for the next turn.
+    /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, unless they
+    /// come behind what waits, so that nothing short is cut in two and nothing that ends a connection stays behind.
     fn grant(&mut self, wanted: usize, turn: u64) -> usize {
         if self.turn != turn {
             *self = Self { turn, ..Self::default() };
+        }
+        if self.is_paused {
+            return 0;
+        }
+        if wanted <= READ_SIZE {
+            return wanted;
         }
         let began = *self.began.get_or_insert_with(clock::now);
         if self.moved >= PIECE_SIZE_MAX {
@@ -147,6 +154,7 @@ impl TurnShare {
         wanted.min(PIECE_SIZE_MAX.saturating_sub(self.moved))
     }
 
+    /// So many bytes have moved.
     const fn take(&mut self, count: usize) {
         self.moved = self.moved.saturating_add(count);
     }
@@ -415,15 +423,15 @@ impl RingStream {
         rustix::net::shutdown(&*self.descriptor, Shutdown::Write).map_err(io::Error::from)
     }
 
-    /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, so that
-    /// nothing short is cut in two and nothing that ends a connection stays behind.
+    /// [`TurnShare::grant`] for one way; a connection that moves only little has no shares.
     fn grant(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, wanted: usize) -> usize {
-        if wanted <= READ_SIZE {
-            return wanted;
+        match &mut self.shares {
+            None if wanted <= READ_SIZE => wanted,
+            shares => way(shares.get_or_insert_default()).grant(wanted, self.ring.turn_number.get()),
         }
-        way(self.shares.get_or_insert_default()).grant(wanted, self.ring.turn_number.get())
     }
 
+    /// So many bytes have moved one way.
     fn take(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, count: usize) {
         if let Some(shares) = &mut self.shares {
             way(shares).take(count);
@@ -517,5 +525,28 @@ impl Drop for RingStream {
         {
             driver.abandon(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_used_by_pieces_and_what_comes_behind_a_pause_waits_too() {
+        clock::hold_at(Instant::ZERO);
+        let mut share = TurnShare::default();
+        let mut moves = |wanted, turn| {
+            let count = share.grant(wanted, turn);
+            share.take(count);
+            count
+        };
+        assert_eq!([moves(usize::MAX, 1), moves(usize::MAX, 1)], [PIECE_SIZE_MAX; 2], "it takes no time");
+        assert_eq!(moves(READ_SIZE, 1), READ_SIZE, "the last few");
+        clock::hold_at(Instant::ZERO + PIECES_TIME_MAX);
+        assert_eq!(moves(READ_SIZE + 1, 1), 0, "the next piece");
+        // Of HTTP/2: a frame's head, behind others that wait.
+        assert_eq!(moves(9, 1), 0);
+        assert_eq!([moves(9, 2), moves(usize::MAX, 2)], [9, PIECE_SIZE_MAX - 9]);
     }
 }

@@ -515,6 +515,42 @@ fn of_connections_that_end_at_once_each_turn_sees_a_few_and_in_the_end_all() {
     });
 }
 
+#[test]
+fn tasks_that_are_woken_without_hurry_leave_each_turn_to_the_others() {
+    const COUNT: usize = 6;
+    run(|| async {
+        clock::hold_at(Instant::ZERO);
+        let (ran, wakers) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+        for _ in 0..COUNT {
+            let (ran, wakers, mut is_woken) = (Rc::clone(&ran), Rc::clone(&wakers), false);
+            spawn(poll_fn(move |context| {
+                if !std::mem::replace(&mut is_woken, true) {
+                    wakers.borrow_mut().push(context.waker().clone());
+                    return Poll::Pending;
+                }
+                clock::hold_at(clock::now() + Duration::from_micros(200));
+                ran.set(ran.get() + 1);
+                Poll::Ready(())
+            }))
+            .detach();
+        }
+        turns(1).await;
+        let ring = current().unwrap();
+        let failed =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.without_hurry(|| panic!("planned"))));
+        assert!(failed.is_err() && !ring.is_ending.get(), "a panic leaves nothing behind");
+        ring.without_hurry(|| wakers.take().into_iter().for_each(Waker::wake));
+        let mut seen = Vec::new();
+        while ran.get() < COUNT {
+            let before = ran.get();
+            turns(1).await;
+            seen.extend(Some(ran.get() - before).filter(|count| *count > 0));
+        }
+        // The second of 200 µs ends the 250 of a turn.
+        assert_eq!(seen, [2; COUNT / 2]);
+    });
+}
+
 /// Sends 4 MB and receives them, on one ring, where each call takes so long; the most that moved in a turn, each way.
 async fn most_in_a_turn(call: Duration) -> (usize, usize) {
     const SIZE: usize = 4_000_000;
