@@ -76,7 +76,7 @@ const ANSWERS_MAX: u64 = 64;
 fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     const ANSWERS: u64 = ANSWERS_MAX + 16;
     let folder = Folder::new("compressions");
-    // All requests are answered by one batch, so all answers begin to be compressed in one turn of the shard.
+    // All requests are answered by one batch, so all answers begin to be compressed at about the same time.
     let config = format!(
         "backend: 'identity' max_batch_size: {ANSWERS}
          dynamic_batching {{ preferred_batch_size: {ANSWERS} max_queue_delay_microseconds: 20000000 }}
@@ -84,7 +84,7 @@ fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     );
     repository::add(folder.path(), "identity_fp32", &config, None);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
-    // Several slices each: no answer is done before all have begun.
+    // Several slices each, so few are done before all have begun, and give their places to others.
     let (body, length) = binary(200_000);
     let fields = [("Accept-Encoding", "gzip"), (LENGTH, &length)];
     let request = http::request("POST", PATH, &fields, &body);
@@ -104,10 +104,10 @@ fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let compressed = codings.iter().filter(|is_coded| **is_coded).count() as u64;
-    assert_eq!((compressed, codings.len() as u64 - compressed), (ANSWERS_MAX, ANSWERS - ANSWERS_MAX));
+    assert!((ANSWERS_MAX..ANSWERS).contains(&compressed), "{compressed} of {ANSWERS}");
     let count = |name: &str| metric(server.metrics(), name);
-    assert_eq!(count("deuteron_responses_compressed_total"), ANSWERS_MAX);
-    assert_eq!(count("deuteron_responses_compression_skipped_total"), ANSWERS - ANSWERS_MAX);
+    assert_eq!(count("deuteron_responses_compressed_total"), compressed);
+    assert_eq!(count("deuteron_responses_compression_skipped_total"), ANSWERS - compressed);
 }
 
 /// A request for so many numbers as JSON.
