@@ -17,6 +17,10 @@ use crate::wire::http1::head::{self, BodyLength, RequestHead};
 use crate::wire::http1::section::SectionScan;
 use crate::wire::message::{BodyBuffer, Message};
 
+/// Bytes of a body for which space is shown at once, as many as a system call brings on a ring: it is cleared before, which
+/// takes as long as receiving.
+pub(super) const SPACE_SIZE_MAX: usize = 512 * 1024;
+
 /// A message with as much of its body as has come.
 pub(super) struct IncomingMessage<B> {
     head: RequestHead,
@@ -196,8 +200,8 @@ impl<B: BodyBuffer> IncomingMessage<B> {
 
     /// Where what `space` shows ends, as far as there is memory for it.
     fn space_end(&self) -> usize {
-        let shown = self.filled.saturating_mul(4).max(self.filled.saturating_add(READ_SIZE));
-        shown.min(self.filled.saturating_add(self.run_size()))
+        let more = self.filled.saturating_mul(3).clamp(READ_SIZE, SPACE_SIZE_MAX);
+        self.filled.saturating_add(more.min(self.run_size()))
     }
 
     /// Bytes of body that follow without framing between them.

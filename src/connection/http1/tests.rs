@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::fuzz::{PlainBody, fuzz_connection, transcript};
 use super::*;
 use crate::budget::testing;
+use crate::connection::http1::incoming::SPACE_SIZE_MAX;
 use crate::limits::{
     BODY_CLAIM_MAX, CHUNK_EXTENSIONS_SIZE_MAX, CHUNKS_MAX, HEAD_FIELDS_MAX, INPUT_SIZE_MIN, TARGET_SIZE_MAX,
 };
@@ -409,10 +410,11 @@ fn a_large_body_is_received_into_its_buffer_and_memory_follows_what_came() {
     write(&mut connection, post(&format!("Content-Length: {BODY_SIZE_MAX}\r\n"), "").as_bytes(), Instant::ZERO);
     assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
     assert!(connection.held_size() <= INPUT_SIZE_MIN, "nothing came, nothing is held");
-    let mut received = 0;
+    let (mut received, mut most) = (0, 0);
     while received < 3 * BODY_CLAIM_MAX {
         let space = connection.input_space();
-        assert!(space.len() >= READ_SIZE);
+        assert!((READ_SIZE..=SPACE_SIZE_MAX).contains(&space.len()), "what is shown is cleared before");
+        most = most.max(space.len());
         let count = space.len().min(10_000);
         space[..count].fill(7);
         connection.handle_input(count, Instant::ZERO);
@@ -420,6 +422,7 @@ fn a_large_body_is_received_into_its_buffer_and_memory_follows_what_came() {
         assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
         assert!(connection.held_size() <= INPUT_SIZE_MIN + READ_SIZE + 4 * received);
     }
+    assert_eq!(most, SPACE_SIZE_MAX);
 }
 
 #[test]

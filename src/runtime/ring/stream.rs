@@ -31,6 +31,8 @@ pub(super) const PIECE_SIZE_MAX: usize = 512 * 1024;
 /// How long a connection goes on with the next piece in the same turn: a message that is in the nearest caches is
 /// received, answered and sent while it is there.
 pub(super) const PIECES_TIME_MAX: Duration = Duration::from_micros(500);
+/// Turns with large pieces from which on what a connection takes is known ([`Ring::poll_aside`]).
+const NEW_TURNS: u8 = 4;
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// A listening socket on the ring.
@@ -119,6 +121,8 @@ pub struct RingStream {
 struct TurnShares {
     receive: TurnShare,
     send: TurnShare,
+    /// Turns in which it has moved something large, up to [`NEW_TURNS`].
+    turns: u8,
 }
 
 /// What a connection moves one way in a turn, by system calls of its own.
@@ -159,8 +163,18 @@ impl TurnShare {
         self.moved = self.moved.saturating_add(count);
     }
 
+    /// Nothing more moves in this turn.
+    fn pause(&mut self, turn: u64) {
+        *self = Self { turn, is_paused: true, ..Self::default() };
+    }
+
     const fn is_paused(&self, turn: u64) -> bool {
         self.is_paused && self.turn == turn
+    }
+
+    /// Whether a piece has moved, or is about to.
+    const fn has_begun(&self, turn: u64) -> bool {
+        self.began.is_some() && self.turn == turn
     }
 }
 
@@ -406,7 +420,7 @@ impl RingStream {
     /// # Errors
     /// Where an earlier send failed.
     pub async fn writable(&mut self) -> io::Result<()> {
-        let turn = self.ring.turn_number.get();
+        let turn = self.ring.part_of_turn();
         if self.shares.as_ref().is_some_and(|shares| shares.send.is_paused(turn)) {
             futures_lite::future::yield_now().await;
         } else {
@@ -423,12 +437,23 @@ impl RingStream {
         rustix::net::shutdown(&*self.descriptor, Shutdown::Write).map_err(io::Error::from)
     }
 
-    /// [`TurnShare::grant`] for one way; a connection that moves only little has no shares.
+    /// [`TurnShare::grant`] for one way, of a turn in which there is time for it; a connection that moves only little has no
+    /// shares.
     fn grant(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, wanted: usize) -> usize {
-        match &mut self.shares {
-            None if wanted <= READ_SIZE => wanted,
-            shares => way(shares.get_or_insert_default()).grant(wanted, self.ring.turn_number.get()),
+        if wanted <= READ_SIZE && self.shares.is_none() {
+            return wanted;
         }
+        let turn = self.ring.part_of_turn();
+        let shares = self.shares.get_or_insert_default();
+        let has_begun = shares.receive.has_begun(turn) || shares.send.has_begun(turn);
+        if wanted > READ_SIZE && !has_begun && !way(shares).is_paused(turn) {
+            if self.ring.poll_aside(shares.turns < NEW_TURNS) {
+                way(shares).pause(turn);
+            } else {
+                shares.turns = NEW_TURNS.min(shares.turns + 1);
+            }
+        }
+        way(shares).grant(wanted, turn)
     }
 
     /// So many bytes have moved one way.

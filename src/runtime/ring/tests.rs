@@ -611,6 +611,54 @@ fn a_large_transfer_that_takes_long_leaves_each_turn_to_the_others_too() {
     });
 }
 
+/// So many connections receive something large, for so long each, while a task runs once in each turn: how many of them
+/// received in each turn.
+async fn received_by_turns(count: usize, took: Duration) -> Vec<usize> {
+    const SIZE: usize = 3 * READ_SIZE;
+    clock::hold_at(Instant::ZERO);
+    let (listener, address) = listener();
+    listener.set_nonblocking(false).unwrap();
+    let ring = current().unwrap();
+    let received = Rc::new(Cell::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut client = TcpStream::connect(address).unwrap();
+        let server = OwnedFd::from(listener.accept().unwrap().0);
+        let mut stream = RingStream::from_descriptor(Rc::clone(&ring), server).unwrap();
+        client.write_all(&[7; SIZE]).unwrap();
+        clients.push(client);
+        let received = Rc::clone(&received);
+        spawn(async move {
+            let mut came = vec![0; SIZE];
+            let count = poll_fn(|context| stream.poll_read(context, &mut came)).await.unwrap();
+            assert_eq!(count, SIZE);
+            clock::hold_at(clock::now() + took);
+            received.set(received.get() + 1);
+        })
+        .detach();
+    }
+    let mut seen = Vec::new();
+    while received.get() < count {
+        let before = received.get();
+        turns(1).await;
+        seen.extend(Some(received.get() - before).filter(|count| *count > 0));
+    }
+    seen
+}
+
+#[test]
+fn of_those_that_have_much_to_move_a_turn_serves_as_many_as_there_is_time_for() {
+    run(|| async {
+        assert_eq!(received_by_turns(6, Duration::ZERO).await, [6]);
+        // The first four are what a turn has time for; of the others, two have a part of it.
+        let seen = received_by_turns(8, LATE_TURN_NEW / 4).await;
+        assert_eq!(seen, [6, 2]);
+        // One, and one of the others in any case.
+        let seen = received_by_turns(6, LATE_TURN_NEW).await;
+        assert_eq!(seen, [2, 1, 1, 1, 1]);
+    });
+}
+
 /// What a task holds, and whether it was dropped.
 struct Held(Arc<AtomicBool>);
 

@@ -28,6 +28,9 @@ use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutco
 const SUBMISSIONS: u32 = 1024;
 /// Entries of the completion queue. The kernel keeps those beyond it in a list (`IORING_FEAT_NODROP`).
 const COMPLETIONS: u32 = 4 * SUBMISSIONS;
+/// Completions of one call from which on there may be more behind them: the kernel does the work of some twenty operations
+/// in a call (`IO_LOCAL_TW_DEFAULT_MAX`), and not each of them completes.
+const COLLECTED_MANY: usize = 16;
 /// Buffers of finished sends that are kept for the next.
 const SPARES_MAX: usize = 64;
 /// `IORING_RECVSEND_POLL_FIRST` (linux/io_uring.h): wait before the first attempt. A connection has read all input
@@ -45,6 +48,8 @@ pub struct Uring {
     buffers: ProvidedBuffers,
     /// Empty buffers of finished sends.
     spares: Vec<Vec<u8>>,
+    /// Completions that were collected last.
+    collected: usize,
 }
 
 struct UringOperation {
@@ -91,7 +96,7 @@ impl Uring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let buffers = ProvidedBuffers::register(&ring.submitter())?;
-        Ok(Self { ring, operations: Slab::new(), buffers, spares: Vec::new() })
+        Ok(Self { ring, operations: Slab::new(), buffers, spares: Vec::new(), collected: 0 })
     }
 
     /// Accepts connections until it is abandoned.
@@ -239,16 +244,22 @@ impl Uring {
     /// # Errors
     /// As [`Self::turn`].
     pub fn look(&mut self) -> io::Result<()> {
-        if self.has_pending() {
+        if self.has_work() {
             return self.turn(Some(Duration::ZERO));
         }
         std::hint::spin_loop();
         Ok(())
     }
 
-    /// Whether the kernel says that there is more to collect: it does the work of some twenty operations in a call.
-    pub fn has_pending(&mut self) -> bool {
+    /// Whether the kernel says that there is more to collect.
+    fn has_work(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
+    /// Whether the last call had no room for all that has completed. What has completed since is not looked for: where work
+    /// comes all the time, that would never end.
+    pub fn has_pending(&mut self) -> bool {
+        self.collected >= COLLECTED_MANY && self.has_work()
     }
 
     fn enter(&self) -> io::Result<usize> {
@@ -335,8 +346,10 @@ impl Uring {
     }
 
     fn handle_completions(&mut self) {
+        self.collected = 0;
         loop {
             let Some(entry) = self.ring.completion().next() else { return };
+            self.collected += 1;
             if entry.user_data() != NOBODY {
                 self.handle_completion(&entry);
             }
