@@ -32,7 +32,7 @@ pub(super) const PIECE_SIZE_MAX: usize = 512 * 1024;
 /// received, answered and sent while it is there.
 pub(super) const PIECES_TIME_MAX: Duration = Duration::from_micros(500);
 /// Turns with large pieces from which on what a connection takes is known ([`Ring::poll_aside`]).
-const NEW_TURNS: u8 = 4;
+pub(super) const NEW_TURNS: u8 = 4;
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// A listening socket on the ring.

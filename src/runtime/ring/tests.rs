@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::backend::AnswerSink as _;
 use crate::limits::READ_SIZE;
-use crate::runtime::ring::stream::{PIECE_SIZE_MAX, PIECES_TIME_MAX};
+use crate::runtime::ring::stream::{NEW_TURNS, PIECE_SIZE_MAX, PIECES_TIME_MAX};
 
 /// The rings that this kernel has, one by io_uring and one by epoll.
 fn rings(spin: Spin) -> Vec<Ring> {
@@ -46,6 +46,17 @@ async fn read(stream: &mut RingStream, size: usize) -> io::Result<Vec<u8>> {
     let count = poll_fn(|context| stream.poll_read(context, &mut space)).await?;
     space.truncate(count);
     Ok(space)
+}
+
+/// What a counter gains in each turn in which it does, until it is at `count`.
+async fn counted_by_turns(counter: &Cell<usize>, count: usize) -> Vec<usize> {
+    let mut seen = Vec::new();
+    while counter.get() < count {
+        let before = counter.get();
+        turns(1).await;
+        seen.extend(Some(counter.get() - before).filter(|more| *more > 0));
+    }
+    seen
 }
 
 /// Reads until so many bytes have come.
@@ -504,14 +515,8 @@ fn of_connections_that_end_at_once_each_turn_sees_a_few_and_in_the_end_all() {
         turns(3).await;
         assert_eq!(ended.get(), 0);
         drop(clients);
-        let mut seen = Vec::new();
-        while ended.get() < COUNT {
-            let before = ended.get();
-            turns(1).await;
-            seen.extend(Some(ended.get() - before).filter(|count| *count > 0));
-        }
         // The second of 200 µs ends the 250 of a turn.
-        assert_eq!(seen, [2; COUNT / 2]);
+        assert_eq!(counted_by_turns(&ended, COUNT).await, [2; COUNT / 2]);
     });
 }
 
@@ -540,14 +545,8 @@ fn tasks_that_are_woken_without_hurry_leave_each_turn_to_the_others() {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.without_hurry(|| panic!("planned"))));
         assert!(failed.is_err() && !ring.is_ending.get(), "a panic leaves nothing behind");
         ring.without_hurry(|| wakers.take().into_iter().for_each(Waker::wake));
-        let mut seen = Vec::new();
-        while ran.get() < COUNT {
-            let before = ran.get();
-            turns(1).await;
-            seen.extend(Some(ran.get() - before).filter(|count| *count > 0));
-        }
         // The second of 200 µs ends the 250 of a turn.
-        assert_eq!(seen, [2; COUNT / 2]);
+        assert_eq!(counted_by_turns(&ran, COUNT).await, [2; COUNT / 2]);
     });
 }
 
@@ -611,51 +610,48 @@ fn a_large_transfer_that_takes_long_leaves_each_turn_to_the_others_too() {
     });
 }
 
-/// So many connections receive something large, for so long each, while a task runs once in each turn: how many of them
-/// received in each turn.
-async fn received_by_turns(count: usize, took: Duration) -> Vec<usize> {
+/// So many connections receive something large in as many turns, at once each, and then once more, which takes so long: how
+/// many of them did so in each turn.
+async fn received_by_turns(count: usize, turns_before: u8, took: Duration) -> Vec<usize> {
     const SIZE: usize = 3 * READ_SIZE;
     clock::hold_at(Instant::ZERO);
     let (listener, address) = listener();
     listener.set_nonblocking(false).unwrap();
     let ring = current().unwrap();
     let received = Rc::new(Cell::new(0));
-    let mut clients = Vec::new();
     for _ in 0..count {
         let mut client = TcpStream::connect(address).unwrap();
         let server = OwnedFd::from(listener.accept().unwrap().0);
         let mut stream = RingStream::from_descriptor(Rc::clone(&ring), server).unwrap();
-        client.write_all(&[7; SIZE]).unwrap();
-        clients.push(client);
         let received = Rc::clone(&received);
         spawn(async move {
             let mut came = vec![0; SIZE];
-            let count = poll_fn(|context| stream.poll_read(context, &mut came)).await.unwrap();
-            assert_eq!(count, SIZE);
+            for turn in 0..=turns_before {
+                turns(usize::from(turn > 0)).await;
+                client.write_all(&[7; SIZE]).unwrap();
+                let count = poll_fn(|context| stream.poll_read(context, &mut came)).await.unwrap();
+                assert_eq!(count, SIZE);
+            }
             clock::hold_at(clock::now() + took);
             received.set(received.get() + 1);
         })
         .detach();
     }
-    let mut seen = Vec::new();
-    while received.get() < count {
-        let before = received.get();
-        turns(1).await;
-        seen.extend(Some(received.get() - before).filter(|count| *count > 0));
-    }
-    seen
+    counted_by_turns(&received, count).await
 }
 
 #[test]
 fn of_those_that_have_much_to_move_a_turn_serves_as_many_as_there_is_time_for() {
     run(|| async {
-        assert_eq!(received_by_turns(6, Duration::ZERO).await, [6]);
+        assert_eq!(received_by_turns(6, 0, Duration::ZERO).await, [6]);
         // The first four are what a turn has time for; of the others, two have a part of it.
-        let seen = received_by_turns(8, LATE_TURN_NEW / 4).await;
-        assert_eq!(seen, [6, 2]);
+        assert_eq!(received_by_turns(8, 0, LATE_TURN_NEW / 4).await, [6, 2]);
         // One, and one of the others in any case.
-        let seen = received_by_turns(6, LATE_TURN_NEW).await;
-        assert_eq!(seen, [2, 1, 1, 1, 1]);
+        assert_eq!(received_by_turns(6, 0, LATE_TURN_NEW).await, [2, 1, 1, 1, 1]);
+        // They are new to it until they have done so in some turns, and then have a longer one: four, and of the others two,
+        // who have a part of the time that they have waited.
+        assert_eq!(received_by_turns(6, NEW_TURNS - 1, LATE_TURN_NEW).await, [2, 1, 1, 1, 1]);
+        assert_eq!(received_by_turns(8, NEW_TURNS, LATE_TURN / 4).await, [6, 1, 1]);
     });
 }
 
@@ -693,6 +689,23 @@ fn a_ring_that_ends_lets_go_of_its_tasks_and_they_of_their_sockets() {
         assert_eq!(client.read(&mut [0]).unwrap(), 0, "its socket is closed");
         assert!(remote.upgrade().is_none(), "the ring");
     }
+}
+
+#[test]
+fn what_completes_after_a_call_that_collected_all_is_nothing_to_wait_for() {
+    let Ok(IoDriver::Uring(mut uring)) = IoDriver::new(DriverKind::Uring) else { return };
+    let pairs: Vec<_> = (0..3).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
+    let sockets: Vec<_> = pairs.iter().map(|(ours, _)| Rc::new(OwnedFd::from(ours.try_clone().unwrap()))).collect();
+    let keys: Vec<_> = sockets.iter().map(|socket| uring.receive(socket)).collect();
+    let write = |index: usize| (&pairs[index].1).write_all(b"a").unwrap();
+    uring.turn(Some(Duration::ZERO)).unwrap();
+    write(0);
+    uring.turn(Some(Duration::ZERO)).unwrap();
+    assert_eq!(uring.waiting(&keys[0]), 1);
+    write(1);
+    assert!(!uring.has_pending(), "one was collected, and another has completed since");
+    uring.look().unwrap();
+    assert_eq!(uring.waiting(&keys[1]), 1, "who looks for work finds it");
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl TurnPolicy {
     }
 
     /// Takes the next of the patient: every other time one that ends, else in turn the heavy one that takes
-    /// least, if that is half of the first's, and the one that has waited longest. So one that took long by chance, on
+    /// least, if that is at most half of the first's, and the one that has waited longest. So one that took long by chance, on
     /// a busy machine or with cold caches, does not wait for hundreds that always do or that end, all of them go on, and
     /// among equals nobody is overtaken.
     pub fn poll_patient<T>(&mut self, ready: &mut ReadyTasks<T>) -> Option<T> {
