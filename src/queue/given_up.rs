@@ -143,7 +143,7 @@ fn with_limit(served: Arc<ServedModel>) -> Option<(Arc<ServedModel>, RunLimit)> 
 /// Refuses what comes while the model has no instance left, until the run of this one returns. Others answer as long as
 /// there are any.
 fn refuse(served: &ServedModel, model_queue: &ModelQueue, parking: usize, has_returned: &AtomicBool) {
-    let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
+    let active = model_queue.active_instances();
     let is_needed = || served.lost() >= active && !has_returned.load(Ordering::Acquire);
     let mut poll_flight = || {
         let is_stopped = model_queue.is_stopped();

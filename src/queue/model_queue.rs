@@ -194,6 +194,11 @@ impl ModelQueue {
         self.parkings.all()
     }
 
+    /// How many instances take batches: all but the passive ones.
+    pub fn active_instances(&self) -> usize {
+        self.parkings().iter().filter(|parking| !parking.is_passive()).count()
+    }
+
     /// A request is about to be queued: takes its share of the bounds.
     pub(super) fn admit(&self, entry: &Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
         let room = entry.token.room();

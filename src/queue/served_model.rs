@@ -39,6 +39,8 @@ pub struct ServedModel {
     run: Option<Duration>,
     /// Instances that were lost and could not be recreated yet.
     lost: AtomicUsize,
+    /// Instances that were lost just now and are being recreated for the first time.
+    renewing: AtomicUsize,
     /// The question to its own code whether it is ready.
     readiness: Arc<Readiness>,
     /// The time limit of its runs, where they have one.
@@ -81,6 +83,7 @@ impl ServedModel {
             cells,
             run: None,
             lost: AtomicUsize::new(0),
+            renewing: AtomicUsize::new(0),
             readiness: Arc::default(),
             run_limit: None,
         }
@@ -111,9 +114,18 @@ impl ServedModel {
         self.run_limit.as_ref()
     }
 
-    /// Whether it can serve: no instance is lost.
+    /// Whether it can serve: no instance is lost for longer than it takes to recreate it.
     pub fn is_ready(&self) -> bool {
         self.lost.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether an instance is there to take a request: not all of them are lost or being recreated.
+    pub fn has_instance(&self) -> bool {
+        let renewing = self.renewing.load(Ordering::Relaxed);
+        match &self.placement {
+            Placement::Worker(model_queue) if renewing > 0 => self.lost() + renewing < model_queue.active_instances(),
+            _ => true,
+        }
     }
 
     /// Asks the model's own code whether it is ready; none where it has none. Those who ask at the same time share one
@@ -146,6 +158,12 @@ impl ServedModel {
     /// How many instances are lost and could not be recreated yet.
     pub fn lost(&self) -> usize {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// One of its instances was lost, and is recreated while `renew` runs.
+    pub fn renewing<T>(&self, renew: impl FnOnce() -> T) -> T {
+        let _renewal = Renewal::begin(&self.renewing);
+        renew()
     }
 
     /// One of its instances was lost and could not be recreated.
@@ -267,6 +285,22 @@ fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
         backlogged: counts.backlogged() as u64,
         unknown: counts.unknown() as u64,
         ends: SequenceEnd::ALL.iter().map(|end| (end.as_str(), counts.ended(*end) as u64)).collect(),
+    }
+}
+
+/// One more in a count until it is dropped, also by a panic.
+struct Renewal<'a>(&'a AtomicUsize);
+
+impl<'a> Renewal<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Renewal<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -123,6 +123,11 @@ impl InstanceMaker {
         self.prepare(&mut *new);
         Ok(new)
     }
+
+    /// Makes one in the place of one that was lost just now.
+    fn renew(&self) -> Result<Box<dyn Instance>, Error> {
+        self.served.renewing(|| self.make())
+    }
 }
 
 impl Worker {
@@ -174,10 +179,10 @@ impl Worker {
     pub(crate) fn handle_work(&mut self, work: NextWork) -> WorkerStep {
         let Self { instance, maker, .. } = self;
         let ran = match work {
-            NextWork::Batch(batch) => answering(|| run_guarded(instance, batch, || maker.make())),
+            NextWork::Batch(batch) => answering(|| run_guarded(instance, batch, || maker.renew())),
             NextWork::Lost => {
                 self.warn("was lost and is recreated");
-                renew_guarded(&mut self.instance, || self.maker.make())
+                renew_guarded(&mut self.instance, || self.maker.renew())
             }
             NextWork::Ended => return WorkerStep::Ended,
         };
@@ -243,7 +248,7 @@ fn handle_restored(served: &ServedModel, model_queue: &ModelQueue, parking: usiz
 /// what comes.
 fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usize, pause: Duration) -> bool {
     let retry_at = clock::now() + pause;
-    let active = model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count();
+    let active = model_queue.active_instances();
     let mut poll_flight = || {
         let left = retry_at.since(clock::now());
         // Once the queue is stopped, what waits in it is refused, and there is no other attempt.
@@ -332,7 +337,15 @@ mod tests {
     }
 
     fn served(model: Arc<dyn LoadedModel>) -> (Arc<ServedModel>, Arc<ModelQueue>, Vec<QueueProducer>) {
-        let (model_queue, producers) = ModelQueue::new(Policy::default(), QueueBounds { requests: 8, bytes: 8 }, 1, 1);
+        served_by(1, model)
+    }
+
+    fn served_by(
+        instances: usize,
+        model: Arc<dyn LoadedModel>,
+    ) -> (Arc<ServedModel>, Arc<ModelQueue>, Vec<QueueProducer>) {
+        let bounds = QueueBounds { requests: 8, bytes: 8 };
+        let (model_queue, producers) = ModelQueue::new(Policy::default(), bounds, 1, instances);
         let served = ServedModel::new(Arc::new(spec()), 1, model, Placement::Worker(Arc::clone(&model_queue)), 1);
         (Arc::new(served), model_queue, producers)
     }
@@ -388,6 +401,71 @@ mod tests {
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
         assert_eq!((mortal.made.load(Ordering::SeqCst), WARNINGS.load(Ordering::SeqCst)), (2, 2));
+    }
+
+    #[test]
+    fn a_model_has_no_instance_while_its_last_one_is_recreated() {
+        let (served, ..) = served_by(2, Arc::new(Mortal { failures: 0.into(), made: 0.into() }));
+        let seen = || (served.is_ready(), served.has_instance());
+        served.renewing(|| {
+            assert_eq!(seen(), (true, true), "the other one serves");
+            served.renewing(|| assert_eq!(seen(), (true, false)));
+            assert_eq!(seen(), (true, true));
+            served.handle_instance_lost();
+            assert_eq!(seen(), (false, false));
+        });
+        served.handle_instance_restored();
+        let panicked = catch_unwind(AssertUnwindSafe(|| served.renewing(|| served.renewing(|| panic!("on purpose")))));
+        assert!(panicked.is_err());
+        assert_eq!(seen(), (true, true));
+    }
+
+    /// A model whose first run panics, and whose second instance is made when the test says so.
+    struct Held {
+        made: AtomicUsize,
+        go: std::sync::Barrier,
+    }
+
+    impl LoadedModel for Held {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            let is_first = self.made.fetch_add(1, Ordering::SeqCst) == 0;
+            if !is_first {
+                self.go.wait();
+                self.go.wait();
+            }
+            Ok(Box::new(Life { is_first }))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn who_asks_while_an_instance_is_recreated_is_told_that_there_is_none() {
+        let held = Arc::new(Held { made: AtomicUsize::new(0), go: std::sync::Barrier::new(2) });
+        let (served, model_queue, mut producers) = served(Arc::clone(&held) as Arc<dyn LoadedModel>);
+        std::thread::scope(|scope| {
+            let (served, of_worker) = (&served, Arc::clone(&model_queue));
+            let worker = scope.spawn(move || {
+                threads::enter(1, |threads| {
+                    let instance = served.loaded.new_instance(threads).unwrap();
+                    run(served, &of_worker, 0, instance, threads, |_| {})
+                })
+            });
+            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+            assert!(served.has_instance());
+            submit(&mut producers[0], &request_slots);
+            held.go.wait();
+            assert_eq!((served.is_ready(), served.has_instance()), (true, false));
+            held.go.wait();
+            assert!(!answer(&request_slots), "its batch died with the first");
+            submit(&mut producers[0], &request_slots);
+            assert!(answer(&request_slots));
+            assert!(served.has_instance());
+            model_queue.stop();
+            assert_eq!(worker.join().unwrap(), Ok(()));
+        });
     }
 
     /// A model of one product, on a fake GPU, whose instances can be made so many times.

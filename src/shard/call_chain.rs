@@ -23,7 +23,7 @@ pub(super) fn check_free(chain: &CallChain, served: &ServedModel) -> Result<(), 
     }
     held.sort_unstable();
     held.dedup();
-    if held.len() < model_queue.parkings().iter().filter(|parking| !parking.is_passive()).count() {
+    if held.len() < model_queue.active_instances() {
         return Ok(());
     }
     Err(Error::unavailable(format!(

@@ -30,10 +30,10 @@ impl Shard {
         }
     }
 
-    /// Whether a model can serve and its own code, if it has any, says that it is ready; for an ensemble, all of its
-    /// models.
+    /// Whether a model can serve now, with an instance that is not just being recreated, and its own code, if it has any,
+    /// says that it is ready; for an ensemble, all of its models.
     pub async fn is_ready_by_its_code(&self, model: &Rc<LocalModel>) -> bool {
-        if !self.is_model_ready(model) {
+        if !self.is_model_ready(model) || !self.reached(model).iter().all(|it| it.served().has_instance()) {
             return false;
         }
         match self.ask_all(model) {

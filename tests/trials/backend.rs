@@ -30,6 +30,11 @@ fn ask(subject: &Subject, value: i64) -> (u16, Option<i64>) {
     })
 }
 
+/// Whether [`FAULTY`] says that it is ready.
+fn is_ready(subject: &Subject) -> bool {
+    http::get(subject.http, &format!("/v2/models/{FAULTY}/ready")).is_ok_and(|answer| answer.status == 200)
+}
+
 /// Row 24.
 pub fn backend_failure(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, Wish { has_faulty: true, ..PLAIN })?;
@@ -61,8 +66,12 @@ pub fn backend_failure(trial: &Trial<'_>) -> Played {
             let (status, _) = ask(&subject, fault);
             let told = start.elapsed();
             trial.check(status >= 500, || format!("{name}: {status} after {}", ms(told)));
-            let is_back = subject.waits(Duration::from_secs(20), |it| ask(it, 7) == (200, Some(7)));
-            trial.check(is_back, || format!("{name}: the model does not come back"));
+            // Readiness says what is so: not while there is no process, and then who is ready answers.
+            let is_told = subject.waits(Duration::from_secs(20), |it| !is_ready(it));
+            trial.check(is_told, || format!("{name}: the model never says that it is not ready"));
+            let is_back = subject.waits(Duration::from_secs(20), is_ready);
+            let answer = ask(&subject, 7);
+            trial.check(is_back && answer == (200, Some(7)), || format!("{name}: ready: {is_back}, then {answer:?}"));
             trial.figure(format!("{name}: {status} after {}, back after {}", ms(told), ms(start.elapsed())));
             trial.within(&format!("{name}: its error"), told, Duration::from_secs(most), Duration::from_secs(15));
         }

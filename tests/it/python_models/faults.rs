@@ -124,7 +124,10 @@ fn a_process_that_ends_while_it_executes_fails_its_requests_at_once_and_comes_ba
         let refused = zoo.case(&name, "fault").unwrap_err();
         assert_eq!(refused, (500, format!("Stub process '{name}_0_0' is not healthy.")));
         assert!(start.elapsed() < Duration::from_millis(900), "Triton takes a second: {:?}", start.elapsed());
-        comes_back(&zoo, &name);
+        // A new process takes a while to start, and the model says so.
+        wait_for(&format!("{name} is not ready"), || zoo.ready(&name) != 200);
+        wait_for(&format!("{name} is ready"), || zoo.ready(&name) == 200);
+        assert_eq!(zoo.case(&name, "fine").unwrap()[0], "fine", "{name}: who is ready answers");
         let after = zoo.case(&name, "fine").unwrap();
         assert_ne!(before[1], after[1], "another process");
     }
