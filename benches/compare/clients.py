@@ -30,6 +30,8 @@ from tritonclient.utils import triton_to_np_dtype
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 CLIENTS = ("pa-http", "pa-grpc", "http", "grpc", "http-aio", "grpc-aio")
 TICK = os.sysconf("SC_CLK_TCK")
+# Seconds before the first request that counts: connections, threads and the client's own first calls are not what is measured.
+WARM_UP = 0.5
 
 
 class Server:
@@ -81,14 +83,16 @@ def inputs(module, server, options):
 
 def threads(module, address, server, options, concurrency):
     """Latencies in seconds of a closed loop of threads."""
-    end, latencies = time.monotonic() + options.seconds, []
+    tensors = inputs(module, server, options)
+    counted, latencies = time.monotonic() + WARM_UP, []
 
     def loop():
-        tensors, own = inputs(module, server, options), []
+        own = []
         with module.InferenceServerClient(address) as client:
-            while (begin := time.monotonic()) < end:
+            while (begin := time.monotonic()) < counted + options.seconds:
                 client.infer(options.model, tensors)
-                own.append(time.monotonic() - begin)
+                if begin >= counted:
+                    own.append(time.monotonic() - begin)
         latencies.extend(own)
 
     running = [threading.Thread(target=loop) for _ in range(concurrency)]
@@ -102,14 +106,15 @@ def threads(module, address, server, options, concurrency):
 async def tasks(module, address, server, options, concurrency):
     """The same of tasks of asyncio over one client."""
     tensors = inputs(module, server, options)
-    end, latencies = time.monotonic() + options.seconds, []
+    counted, latencies = time.monotonic() + WARM_UP, []
     more = {"conn_limit": concurrency} if module is tritonclient.http.aio else {}
     async with module.InferenceServerClient(address, **more) as client:
 
         async def loop():
-            while (begin := time.monotonic()) < end:
+            while (begin := time.monotonic()) < counted + options.seconds:
                 await client.infer(options.model, tensors)
-                latencies.append(time.monotonic() - begin)
+                if begin >= counted:
+                    latencies.append(time.monotonic() - begin)
 
         await asyncio.gather(*(loop() for _ in range(concurrency)))
     return latencies
@@ -142,13 +147,11 @@ def measure(client, server, options, concurrency):
         figures = perf_analyzer(protocol, modules[protocol][2], options, concurrency)
     else:
         blocking, waiting, address = modules[client.split("-")[0]]
-        begin = time.monotonic()
         if client.endswith("-aio"):
             latencies = asyncio.run(tasks(waiting, address, server, options, concurrency))
         else:
             latencies = threads(blocking, address, server, options, concurrency)
-        rate = len(latencies) / (time.monotonic() - begin)
-        figures = statistics.median(latencies), numpy.percentile(latencies, 99), rate
+        figures = statistics.median(latencies), numpy.percentile(latencies, 99), len(latencies) / options.seconds
     return *figures, (server.cpu() - cpu) / max(1, server.answered(options.model) - answered)
 
 

@@ -46,7 +46,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["sagemaker-models-directory"],
         takes: One("/DIRECTORY"),
         default: Value("/opt/ml/models"),
-        help: "The directory that the models of POST /models must be below, as DIRECTORY/<hash>/model; nothing else of \
+        help: "The directory that the models of POST /models must be below, as DIRECTORY/HASH/model; nothing else of \
                the disk is loaded by a path",
         apply: |settings, value| {
             settings.foreign.sagemaker.models_root = value.trim_end_matches('/').to_owned();
