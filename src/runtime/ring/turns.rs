@@ -71,6 +71,10 @@ pub struct TurnPolicy {
     heavy: HashMap<TaskId, Cost>,
     /// Counts those of the patient that were taken.
     taken: u32,
+    /// Whether the heavy task that has waited longest is the next, though others take much less.
+    is_first_next: bool,
+    /// How long those may still run that take much less, until it is.
+    little_time: Duration,
 }
 
 impl TurnPolicy {
@@ -102,10 +106,10 @@ impl TurnPolicy {
         }
     }
 
-    /// Takes the next of the patient: every other time one that ends, else in turn the heavy one that takes
-    /// least, if that is at most half of the first's, and the one that has waited longest. So one that took long by chance, on
-    /// a busy machine or with cold caches, does not wait for hundreds that always do or that end, all of them go on, and
-    /// among equals nobody is overtaken.
+    /// Takes the next of the patient: every other time one that ends, else a heavy one. Those that take at most half of
+    /// what the first takes, the least before, have as much time as the first, one of them at least; then it is the first's
+    /// turn. So one that took long by chance, on a busy machine or with cold caches, does not wait for hundreds that always
+    /// do or that end, all of them go on, and among equals nobody is overtaken.
     pub fn poll_patient<T>(&mut self, ready: &mut ReadyTasks<T>) -> Option<T> {
         self.taken = self.taken.wrapping_add(1);
         let Some((first, _)) = ready.heavy.front() else { return ready.ending.pop_front() };
@@ -113,10 +117,20 @@ impl TurnPolicy {
             return ready.ending.pop_front();
         }
         let is_little = |(_, (cost, _)): &(usize, &(Duration, T))| *cost * 2 <= *first;
-        let least = (self.taken % 4 != 3)
-            .then(|| ready.heavy.iter().enumerate().filter(is_little).min_by_key(|(_, (cost, _))| *cost))
-            .flatten();
-        ready.heavy.remove(least.map_or(0, |(at, _)| at)).map(|(_, task)| task)
+        let least = ready.heavy.iter().enumerate().filter(is_little).min_by_key(|(_, (cost, _))| *cost);
+        let at = match least {
+            Some((at, (cost, _))) if !self.is_first_next => {
+                self.little_time = self.little_time.saturating_sub(*cost);
+                self.is_first_next = self.little_time.is_zero();
+                at
+            }
+            _ => {
+                self.little_time = *first;
+                self.is_first_next = false;
+                0
+            }
+        };
+        ready.heavy.remove(at).map(|(_, task)| task)
     }
 
     /// How long the patient, who have waited so long, may run in this turn; one of them runs in any case. None where the
@@ -211,6 +225,19 @@ mod tests {
         let mut ready = ReadyTasks { heavy: heavy.into(), ending: (6..=9).collect(), ..ReadyTasks::default() };
         let order: Vec<_> = std::iter::from_fn(|| policy.poll_patient(&mut ready)).collect();
         assert_eq!(order, [4, 6, 1, 7, 2, 8, 3, 9, 5]);
+    }
+
+    #[test]
+    fn who_takes_little_has_as_much_time_as_who_takes_long() {
+        let mut policy = TurnPolicy::default();
+        let long = [1, 2, 3].map(|task| (us(5_000), task));
+        let heavy = long.into_iter().chain((0..101).map(|index| (us(100), 10 + index))).collect();
+        let mut ready = ReadyTasks { heavy, ..ReadyTasks::default() };
+        let order: Vec<_> = std::iter::from_fn(|| policy.poll_patient(&mut ready)).collect();
+        let place = |task| order.iter().position(|other| *other == task).unwrap();
+        assert_eq!([1, 2, 3].map(place), [1, 52, 103], "one, and then fifty at a time");
+        let little: Vec<_> = order.iter().copied().filter(|task| *task >= 10).collect();
+        assert!(little.is_sorted() && little.len() == 101, "equals are not overtaken: {little:?}");
     }
 
     #[test]
