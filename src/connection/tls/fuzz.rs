@@ -20,6 +20,9 @@ const CERTIFICATE: &[u8] = include_bytes!("../../../tests/tls/server.pem");
 const KEY: &[u8] = include_bytes!("../../../tests/tls/server.key");
 const AUTHORITY: &[u8] = include_bytes!("../../../tests/tls/authority.pem");
 
+/// New keys that a client asks for in a connection: as many as rustls allows without data between, and takes more for an attack.
+const KEY_UPDATES_MAX: u32 = 32;
+
 /// In the time of the tests' certificates.
 const WALL: u64 = 2_000_000_000;
 
@@ -139,6 +142,7 @@ struct Pair {
     has_client_ended: bool,
     has_server_ended: bool,
     is_tampered: bool,
+    key_updates: u32,
     piece_size: usize,
 }
 
@@ -156,6 +160,7 @@ impl Pair {
             has_client_ended: false,
             has_server_ended: false,
             is_tampered: false,
+            key_updates: 0,
             piece_size: usize::from(kind >> 1).max(1) * 8,
         }
     }
@@ -183,7 +188,10 @@ impl Pair {
                 self.has_server_ended = true;
             }
             // TLS 1.3 has new keys whenever one side wants.
-            6 => drop(self.client.refresh_traffic_keys()),
+            6 if self.key_updates < KEY_UPDATES_MAX => {
+                self.key_updates += 1;
+                drop(self.client.refresh_traffic_keys());
+            }
             7 => return self.deliver(Some(size)),
             _ => {}
         }
