@@ -350,6 +350,22 @@ mod tests {
         (Arc::new(served), model_queue, producers)
     }
 
+    /// A thread with the only instance of a model; it ends when the queue is stopped.
+    fn spawn_worker<'scope>(
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        served: &'scope Arc<ServedModel>,
+        model_queue: &Arc<ModelQueue>,
+        warn: fn(&str),
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), String>> {
+        let model_queue = Arc::clone(model_queue);
+        scope.spawn(move || {
+            threads::enter(1, |threads| {
+                let instance = served.loaded.new_instance(threads).unwrap();
+                run(served, &model_queue, 0, instance, threads, warn)
+            })
+        })
+    }
+
     fn submit(producer: &mut QueueProducer, request_slots: &Rc<RequestSlots>) {
         let (ticket, completions) = (request_slots.open().unwrap(), Arc::clone(request_slots.completions()));
         let token = QueuedRequest::plain(ticket, completions);
@@ -379,14 +395,7 @@ mod tests {
         let mortal = Arc::new(Mortal { failures: AtomicUsize::new(2), made: AtomicUsize::new(0) });
         let (served, model_queue, mut producers) = served(Arc::clone(&mortal) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (loaded, of_worker) = (&*served.loaded, Arc::clone(&model_queue));
-            let served = &served;
-            let worker = scope.spawn(move || {
-                threads::enter(1, |threads| {
-                    let instance = loaded.new_instance(threads).unwrap();
-                    run(served, &of_worker, 0, instance, threads, warn)
-                })
-            });
+            let worker = spawn_worker(scope, &served, &model_queue, warn);
             let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             assert!(served.is_ready());
             submit(&mut producers[0], &request_slots);
@@ -446,22 +455,17 @@ mod tests {
         let held = Arc::new(Held { made: AtomicUsize::new(0), go: std::sync::Barrier::new(2) });
         let (served, model_queue, mut producers) = served(Arc::clone(&held) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&served, Arc::clone(&model_queue));
-            let worker = scope.spawn(move || {
-                threads::enter(1, |threads| {
-                    let instance = served.loaded.new_instance(threads).unwrap();
-                    run(served, &of_worker, 0, instance, threads, |_| {})
-                })
-            });
+            let worker = spawn_worker(scope, &served, &model_queue, |_| {});
             let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             assert!(served.has_instance());
             submit(&mut producers[0], &request_slots);
             held.go.wait();
-            assert_eq!((served.is_ready(), served.has_instance()), (true, false));
-            held.go.wait();
-            assert!(!answer(&request_slots), "its batch died with the first");
+            let seen = (served.is_ready(), served.has_instance());
             submit(&mut producers[0], &request_slots);
-            assert!(answer(&request_slots));
+            held.go.wait();
+            assert_eq!(seen, (true, false));
+            assert!(!answer(&request_slots), "its batch died with the first");
+            assert!(answer(&request_slots), "what waited meanwhile is answered");
             assert!(served.has_instance());
             model_queue.stop();
             assert_eq!(worker.join().unwrap(), Ok(()));
@@ -512,13 +516,7 @@ mod tests {
         let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         fake.hold();
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&served, Arc::clone(&model_queue));
-            let worker = scope.spawn(move || {
-                threads::enter(1, |threads| {
-                    let instance = served.loaded.new_instance(threads).unwrap();
-                    run(served, &of_worker, 0, instance, threads, |_| {})
-                })
-            });
+            let worker = spawn_worker(scope, &served, &model_queue, |_| {});
             let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             (0..3).for_each(|_| submit_row(&mut producers[0], &request_slots));
             until(|| model_queue.executions() == 2);
@@ -549,13 +547,7 @@ mod tests {
         let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(2) });
         let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&served, Arc::clone(&model_queue));
-            let worker = scope.spawn(move || {
-                threads::enter(1, |threads| {
-                    let instance = served.loaded.new_instance(threads).unwrap();
-                    run(served, &of_worker, 0, instance, threads, |_| {})
-                })
-            });
+            let worker = spawn_worker(scope, &served, &model_queue, |_| {});
             let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             fake.fail_next("matmul", GpuFault::Sticky);
             submit_row(&mut producers[0], &request_slots);
