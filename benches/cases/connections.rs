@@ -235,7 +235,7 @@ impl Peer {
 fn feed(machine: &mut Machine, mut bytes: &[u8], plan: MessageDelivery<()>) -> Option<bytes::Bytes> {
     let mut whole = None;
     while !bytes.is_empty() {
-        let space = machine.input_space();
+        let space = machine.input_space(usize::MAX);
         let size = space.len().min(bytes.len());
         let (now, rest) = bytes.split_at(size);
         space.get_mut(..size).expect("it is so long").copy_from_slice(now);

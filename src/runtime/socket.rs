@@ -15,6 +15,7 @@ use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive};
 
+use crate::runtime::ring::pieces::PIECE_SIZE_MAX;
 use crate::runtime::ring::{self, RingAcceptor, RingStream};
 #[cfg(test)]
 use crate::runtime::simulation::{self, SimulatedListener, SimulatedStream};
@@ -205,6 +206,9 @@ pub trait ByteStream {
     /// Whether the peer has promised to speak HTTP/2 and nothing else.
     fn has_negotiated_h2(&self) -> bool;
 
+    /// Bytes of a large body that room should be made for before the next [`Self::poll_read`].
+    fn begin_read(&mut self) -> usize;
+
     /// Receives into `space`; 0 when the peer has closed its side.
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>>;
 
@@ -278,6 +282,10 @@ impl ByteStream for Socket {
 
     fn has_negotiated_h2(&self) -> bool {
         false
+    }
+
+    fn begin_read(&mut self) -> usize {
+        if let Self::Ring(stream) = self { stream.begin_read() } else { PIECE_SIZE_MAX }
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {

@@ -229,7 +229,7 @@ impl DepartureProbe {
 impl<S: ByteStream> Http1Session<'_, S> {
     fn take_first(&mut self, mut first: &[u8]) {
         while !first.is_empty() {
-            let space = self.connection.input_space();
+            let space = self.connection.input_space(first.len());
             let count = space.len().min(first.len());
             let (now, rest) = first.split_at(count);
             let Some(space) = space.get_mut(..count) else { return };
@@ -317,7 +317,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         let event = poll_fn(|context| {
             watch.register(context);
             // Input first: a request that has arrived is served even when the server drains.
-            let space = connection.input_space();
+            let space = connection.input_space(socket.begin_read());
             if !space.is_empty()
                 && let Poll::Ready(count) = socket.poll_read(context, space)
             {
@@ -439,7 +439,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
     /// that only closed its sending side may still read.
     fn has_left(&mut self, context: &mut Context<'_>) -> bool {
         while !self.is_input_ended {
-            let space = self.connection.input_space();
+            let space = self.connection.input_space(self.socket.begin_read());
             if space.is_empty() {
                 return self.has_left_behind_input(context);
             }

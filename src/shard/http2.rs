@@ -257,7 +257,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
             }
             return Poll::Ready(Ok(()));
         }
-        let space = connection.input_space();
+        let space = connection.input_space(self.socket.begin_read());
         if space.is_empty() {
             return Poll::Pending;
         }

@@ -352,6 +352,10 @@ impl ByteStream for TlsSocket {
         self.connection.has_negotiated_h2()
     }
 
+    fn begin_read(&mut self) -> usize {
+        self.socket.begin_read()
+    }
+
     fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             let had_output = self.is_blocked();

@@ -50,7 +50,7 @@ pub(super) fn transcript(settings: Http1Settings, input: &[u8], mut piece_size: 
             assert!(connection.is_closing(), "nothing is awaited after the end");
             return lines;
         }
-        let space = connection.input_space();
+        let space = connection.input_space(usize::MAX);
         assert!(!space.is_empty(), "a connection that awaits bytes takes them");
         let count = piece_size().min(space.len()).min(input.len());
         let (piece, rest) = input.split_at(count);

@@ -17,6 +17,8 @@ use crate::wire::http1::head::{self, BodyLength, RequestHead};
 use crate::wire::http1::section::SectionScan;
 use crate::wire::message::{BodyBuffer, Message};
 
+/// Bytes of a body for which space is shown at first: who begins one and goes no further holds little.
+pub(super) const SPACE_SIZE_MIN: usize = 4 * 1024;
 /// Bytes of a body for which space is shown at once, as many as a system call brings on a ring: it is cleared before, which
 /// takes as long as receiving.
 pub(super) const SPACE_SIZE_MAX: usize = 512 * 1024;
@@ -92,7 +94,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         }
         match self.memory.cover(self.space_end()) {
             // The least is enough to go on.
-            Err(_) => self.memory.cover(self.filled.saturating_add(self.run_size().min(READ_SIZE))),
+            Err(_) => self.memory.cover(self.filled.saturating_add(self.run_size().min(SPACE_SIZE_MIN))),
             covered => covered,
         }
     }
@@ -107,8 +109,8 @@ impl<B: BodyBuffer> IncomingMessage<B> {
 
     /// Where the next bytes of the body go. What is shown grows with what has come, whatever
     /// length was declared.
-    pub(super) fn space(&mut self) -> &mut [u8] {
-        let mut end = self.space_end();
+    pub(super) fn space(&mut self, size_max: usize) -> &mut [u8] {
+        let mut end = self.space_end().min(self.filled.saturating_add(size_max.max(READ_SIZE)));
         if self.memory.cover(end).is_err() {
             end = end.min(self.memory.size());
         }
@@ -200,7 +202,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
 
     /// Where what `space` shows ends, as far as there is memory for it.
     fn space_end(&self) -> usize {
-        let more = self.filled.saturating_mul(3).clamp(READ_SIZE, SPACE_SIZE_MAX);
+        let more = self.filled.saturating_mul(3).clamp(SPACE_SIZE_MIN, SPACE_SIZE_MAX);
         self.filled.saturating_add(more.min(self.run_size()))
     }
 

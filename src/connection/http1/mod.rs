@@ -149,14 +149,15 @@ impl<B: BodyBuffer> Http1Connection<B> {
 
     /// Where the next bytes go: the connection's own buffer, or the body's. Empty only while a
     /// message is being answered and enough of what follows is here, or a body waits for memory. After a refusal what comes
-    /// is thrown away, so that the caller can read on until the client has seen it.
-    pub fn input_space(&mut self) -> &mut [u8] {
+    /// is thrown away, so that the caller can read on until the client has seen it. Of a body it is `body_size_max` bytes at
+    /// most, or [`READ_SIZE`] where that is more: they are cleared before.
+    pub fn input_space(&mut self, body_size_max: usize) -> &mut [u8] {
         let size_max = match &mut self.state {
             Http1State::Head { .. } => self.settings.head_size_max.max(READ_SIZE),
             Http1State::Body { .. } if self.starved_since.is_some() => return &mut [],
             Http1State::Body { incoming, .. } => {
                 if incoming.is_direct(&self.input) {
-                    return incoming.space();
+                    return incoming.space(body_size_max);
                 }
                 incoming.input_size_max().max(READ_SIZE)
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::fuzz::{PlainBody, fuzz_connection, transcript};
 use super::*;
 use crate::budget::testing;
-use crate::connection::http1::incoming::SPACE_SIZE_MAX;
+use crate::connection::http1::incoming::{SPACE_SIZE_MAX, SPACE_SIZE_MIN};
 use crate::limits::{
     BODY_CLAIM_MAX, CHUNK_EXTENSIONS_SIZE_MAX, CHUNKS_MAX, HEAD_FIELDS_MAX, INPUT_SIZE_MIN, TARGET_SIZE_MAX,
 };
@@ -262,7 +262,7 @@ fn connection() -> Http1Connection<PlainBody> {
 fn write(connection: &mut Http1Connection<PlainBody>, input: &[u8], now: Instant) -> usize {
     let mut from = 0;
     while from < input.len() {
-        let space = connection.input_space();
+        let space = connection.input_space(usize::MAX);
         let count = space.len().min(input.len() - from);
         if count == 0 {
             break;
@@ -368,7 +368,7 @@ fn what_arrives_during_a_reply_is_kept_to_a_bound() {
     let flood = GET.repeat(10_000);
     let taken = write(&mut connection, flood.as_bytes(), Instant::ZERO);
     assert_eq!((taken, connection.held_size()), (READ_SIZE, READ_SIZE));
-    assert!(connection.input_space().is_empty());
+    assert!(connection.input_space(usize::MAX).is_empty());
     let mut count = 0;
     answer(&mut connection);
     while connection.poll_message(Instant::ZERO).unwrap().is_some() {
@@ -410,19 +410,23 @@ fn a_large_body_is_received_into_its_buffer_and_memory_follows_what_came() {
     write(&mut connection, post(&format!("Content-Length: {BODY_SIZE_MAX}\r\n"), "").as_bytes(), Instant::ZERO);
     assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
     assert!(connection.held_size() <= INPUT_SIZE_MIN, "nothing came, nothing is held");
-    let (mut received, mut most) = (0, 0);
+    let (mut received, mut most) = (0, [0; 3]);
     while received < 3 * BODY_CLAIM_MAX {
-        let space = connection.input_space();
-        assert!((READ_SIZE..=SPACE_SIZE_MAX).contains(&space.len()), "what is shown is cleared before");
-        most = most.max(space.len());
+        // The caller may want less.
+        for (size_max, most) in [0, 64 * 1024, usize::MAX].into_iter().zip(&mut most) {
+            let space = connection.input_space(size_max);
+            assert!((SPACE_SIZE_MIN..=SPACE_SIZE_MAX).contains(&space.len()), "what is shown is cleared before");
+            *most = space.len().max(*most);
+        }
+        let space = connection.input_space(usize::MAX);
         let count = space.len().min(10_000);
         space[..count].fill(7);
         connection.handle_input(count, Instant::ZERO);
         received += count;
         assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
-        assert!(connection.held_size() <= INPUT_SIZE_MIN + READ_SIZE + 4 * received);
+        assert!(connection.held_size() <= INPUT_SIZE_MIN + SPACE_SIZE_MIN + 4 * received);
     }
-    assert_eq!(most, SPACE_SIZE_MAX);
+    assert_eq!(most, [READ_SIZE, 64 * 1024, SPACE_SIZE_MAX]);
 }
 
 #[test]
@@ -435,7 +439,7 @@ fn a_body_of_any_size_comes_out_whole_with_what_follows_it() {
         for piece_size in [usize::MAX, 1_400, 70_000] {
             let (mut connection, mut rest, mut bodies) = (connection(), &input[..], Vec::new());
             while !rest.is_empty() {
-                let space = connection.input_space();
+                let space = connection.input_space(usize::MAX);
                 let count = space.len().min(rest.len()).min(piece_size);
                 space[..count].copy_from_slice(&rest[..count]);
                 connection.handle_input(count, Instant::ZERO);
@@ -643,11 +647,11 @@ fn a_body_without_memory_is_not_read_until_there_is_some() {
     let expecting = post("Expect: 100-continue\r\nContent-Length: 5000\r\n", "");
     write(&mut connection, expecting.as_bytes(), Instant::ZERO);
     assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
-    assert!(connection.input_space().is_empty() && connection.take_interim().is_none());
+    assert!(connection.input_space(usize::MAX).is_empty() && connection.take_interim().is_none());
     assert_eq!(connection.poll_timeout(), Some(Instant::ZERO), "it looks again");
     let later = Instant::ZERO + RECEIVE_WAIT_MAX - Duration::from_millis(1);
     assert_eq!(connection.handle_timeout(later), None);
-    assert!(connection.poll_message(later).unwrap().is_none() && connection.input_space().is_empty());
+    assert!(connection.poll_message(later).unwrap().is_none() && connection.input_space(usize::MAX).is_empty());
     memory.release(9_000);
     assert_eq!(connection.handle_timeout(later), None);
     assert!(connection.poll_message(later).unwrap().is_none());
@@ -667,7 +671,7 @@ fn a_body_that_gets_no_memory_is_refused_and_told_when_to_come_again() {
     write(&mut connection, head.as_bytes(), Instant::ZERO);
     write(&mut connection, &[b'b'; 7_000], Instant::ZERO);
     assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
-    assert!(connection.input_space().is_empty() && memory.reserved.get() <= 10_000);
+    assert!(connection.input_space(usize::MAX).is_empty() && memory.reserved.get() <= 10_000);
     connection.handle_end();
     assert!(connection.poll_message(Instant::ZERO).unwrap().is_none() && connection.is_starved(), "it still waits");
     let refusal = connection.handle_timeout(Instant::ZERO + RECEIVE_WAIT_MAX).unwrap();

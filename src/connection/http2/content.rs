@@ -186,9 +186,9 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Space for the content of the DATA frame in progress, in its body.
-    pub(super) fn body_space(&mut self) -> &mut [u8] {
+    pub(super) fn body_space(&mut self, size_max: usize) -> &mut [u8] {
         let Some(frame) = self.reader.data else { return &mut [] };
-        let (id, size) = frame.space();
+        let (id, size) = frame.space(size_max);
         match self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut()) {
             Some(StreamContent::Call(call)) => call.space(size),
             Some(StreamContent::Message(message)) => message.space(size),

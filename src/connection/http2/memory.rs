@@ -50,8 +50,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Whether there is memory for what `body_space` will show.
-    pub(super) fn has_memory_for_space(&mut self) -> bool {
-        let Some((id, size)) = self.reader.data.map(|frame| frame.space()) else { return false };
+    pub(super) fn has_memory_for_space(&mut self, size_max: usize) -> bool {
+        let Some((id, size)) = self.reader.data.map(|frame| frame.space(size_max)) else { return false };
         let incoming = self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut());
         incoming.is_some_and(|incoming| incoming.memory().prepare(size).is_ok())
     }

@@ -245,7 +245,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// These bytes came while it rested.
     pub fn handle_first_input(&mut self, mut bytes: &[u8], now: Instant) {
         while !bytes.is_empty() {
-            let space = self.input_space();
+            let space = self.input_space(bytes.len());
             let (first, rest) = bytes.split_at(space.len().min(bytes.len()));
             let Some(space) = space.get_mut(..first.len()).filter(|space| !space.is_empty()) else { return };
             space.copy_from_slice(first);
@@ -255,17 +255,18 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Space for the next read: in the connection's own buffer, or in the body of a large frame. Empty while nothing may
-    /// be read, because the peer does not read its answers. After a fault, what is read is thrown away.
-    pub fn input_space(&mut self) -> &mut [u8] {
+    /// be read, because the peer does not read its answers. After a fault, what is read is thrown away. Of a body it is
+    /// `body_size_max` bytes at most, or [`READ_SIZE`] where that is more: they are cleared before.
+    pub fn input_space(&mut self, body_size_max: usize) -> &mut [u8] {
         if self.lifecycle.has_failed() {
             return self.reader.discard_space();
         }
         if self.sender.is_blocked() {
             return &mut [];
         }
-        if self.reader.input.is_empty() && self.is_body_large() && self.has_memory_for_space() {
+        if self.reader.input.is_empty() && self.is_body_large() && self.has_memory_for_space(body_size_max) {
             self.reader.set_direct();
-            return self.body_space();
+            return self.body_space(body_size_max);
         }
         self.reader.space(self.settings.head_size_max)
     }

@@ -122,9 +122,9 @@ const DIRECT_SIZE_MIN: usize = 2 * READ_SIZE;
 const DIRECT_SIZE_MAX: usize = 256 * 1024;
 
 impl IncomingData {
-    /// The stream, and the bytes of its next direct read.
-    pub(super) fn space(self) -> (StreamId, usize) {
-        (self.stream, self.left.min(DIRECT_SIZE_MAX))
+    /// The stream, and the bytes of its next direct read: so many at most, or [`READ_SIZE`] where that is more.
+    pub(super) fn space(self, size_max: usize) -> (StreamId, usize) {
+        (self.stream, self.left.min(DIRECT_SIZE_MAX).min(size_max.max(READ_SIZE)))
     }
 
     /// Whether enough content is to come for a direct read.

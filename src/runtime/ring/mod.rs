@@ -9,6 +9,7 @@ mod buffers;
 mod driver;
 mod epoll;
 mod operation;
+pub(super) mod pieces;
 pub mod spin;
 mod stream;
 pub(super) mod timers;
@@ -34,6 +35,7 @@ use crate::runtime::clock;
 use crate::time::Instant;
 
 use crate::runtime::ring::driver::IoDriver;
+use crate::runtime::ring::pieces::PieceSize;
 use crate::runtime::ring::spin::{Spin, SpinPolicy};
 use crate::runtime::ring::stream::PIECES_TIME_MAX;
 use crate::runtime::ring::timers::{TimerKey, TimerQueue};
@@ -77,6 +79,8 @@ pub struct Ring {
     is_ending: Cell<bool>,
     /// The task that runs, and how.
     running: Cell<RunningTask>,
+    /// How much moves at once.
+    pieces: Cell<PieceSize>,
     remote: Arc<RemoteQueue>,
     /// The eventfd of `remote`, by a second descriptor that operations can own. Duplicated when the ring is created: a
     /// shard that has run out of descriptors later could not hear other threads.
@@ -132,6 +136,7 @@ impl Ring {
             spawned: Cell::new(0),
             is_ending: Cell::new(false),
             running: Cell::default(),
+            pieces: Cell::default(),
             remote: Arc::new(remote),
             event: own,
             failure: Cell::new(None),
@@ -224,6 +229,18 @@ impl Ring {
     fn start(&self, task: Runnable, is_patient: bool) {
         self.running.set(RunningTask { id: *task.metadata(), is_patient, stands_aside: false });
         task.run();
+    }
+
+    /// Bytes that a connection moves at once, and makes room for.
+    fn piece_size(&self) -> usize {
+        self.pieces.get().get()
+    }
+
+    /// A connection has moved so many bytes of something large, or only made room for it, since an instant.
+    fn handle_piece(&self, count: usize, since: Instant) {
+        let mut pieces = self.pieces.get();
+        pieces.handle_piece(count, clock::now().since(since));
+        self.pieces.set(pieces);
     }
 
     /// Runs a task that may be heavy, from an instant on; returns when it has run.

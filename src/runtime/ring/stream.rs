@@ -25,9 +25,6 @@ use crate::time::Instant;
 const SMALL_RECEIVES_MIN: u8 = 2;
 /// Largest reply, in bytes, that the ring sends while its connection continues.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
-/// Bytes that one system call moves: the kernel copies them while all other connections of the ring wait, for a
-/// millisecond where its memory for them is new, a fifth of that where it is warm.
-pub(super) const PIECE_SIZE_MAX: usize = 512 * 1024;
 /// How long a connection goes on with the next piece in the same turn: a message that is in the nearest caches is
 /// received, answered and sent while it is there.
 pub(super) const PIECES_TIME_MAX: Duration = Duration::from_micros(500);
@@ -123,6 +120,8 @@ struct TurnShares {
     send: TurnShare,
     /// Turns in which it has moved something large, up to [`NEW_TURNS`].
     turns: u8,
+    /// Since when room is made for what is received next.
+    room_since: Option<Instant>,
 }
 
 /// What a connection moves one way in a turn, by system calls of its own.
@@ -140,7 +139,7 @@ struct TurnShare {
 impl TurnShare {
     /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, unless they
     /// come behind what waits, so that nothing short is cut in two and nothing that ends a connection stays behind.
-    fn grant(&mut self, wanted: usize, turn: u64) -> usize {
+    fn grant(&mut self, wanted: usize, turn: u64, piece_size: usize) -> usize {
         if self.turn != turn {
             *self = Self { turn, ..Self::default() };
         }
@@ -151,11 +150,11 @@ impl TurnShare {
             return wanted;
         }
         let began = *self.began.get_or_insert_with(clock::now);
-        if self.moved >= PIECE_SIZE_MAX {
+        if self.moved >= piece_size {
             self.is_paused = clock::now().since(began) >= PIECES_TIME_MAX;
             self.moved = if self.is_paused { self.moved } else { 0 };
         }
-        wanted.min(PIECE_SIZE_MAX.saturating_sub(self.moved))
+        wanted.min(piece_size.saturating_sub(self.moved))
     }
 
     /// So many bytes have moved.
@@ -258,9 +257,27 @@ impl RingStream {
         &self.descriptor
     }
 
+    /// Bytes of something large that room should be made for before the next [`Self::poll_read`]: as many as it receives at
+    /// once.
+    pub fn begin_read(&mut self) -> usize {
+        if let Some(shares) = &mut self.shares {
+            shares.room_since = Some(clock::now());
+        }
+        self.ring.piece_size()
+    }
+
     /// Receives into `space`; 0 when the peer has closed its side. Where that takes long the rest
-    /// is left for the next turn (`PIECES_TIME_MAX`).
+    /// is left for the next turn (`PIECES_TIME_MAX`), and what comes after it is less ([`Ring::piece_size`]).
     pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
+        let outcome = self.poll_receive(context, space);
+        let since = self.shares.as_mut().and_then(|shares| shares.room_since.take());
+        if let Some(since) = since.filter(|_| space.len() > READ_SIZE) {
+            self.ring.handle_piece(if let Poll::Ready(Ok(count)) = outcome { count } else { 0 }, since);
+        }
+        outcome
+    }
+
+    fn poll_receive(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             if let Some(count) = self.take_received(space) {
                 return Poll::Ready(Ok(count));
@@ -336,10 +353,11 @@ impl RingStream {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            let began = (now > READ_SIZE).then(clock::now);
             match rustix::net::send(&*self.descriptor, bytes.get(..now).unwrap_or(bytes), SEND_FLAGS) {
                 Err(rustix::io::Errno::WOULDBLOCK) => self.wait_for_room(),
                 outcome => {
-                    self.take(|shares| &mut shares.send, outcome.unwrap_or_default());
+                    self.take_sent(outcome.unwrap_or_default(), began);
                     return Poll::Ready(outcome.map_err(io::Error::from));
                 }
             }
@@ -354,6 +372,7 @@ impl RingStream {
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let total = parts.iter().map(|part| part.len()).sum();
         let mut left = self.grant(|shares| &mut shares.send, total);
+        let began = (left > READ_SIZE).then(clock::now);
         let mut now: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
         for part in parts {
             let taken = part.get(..left).unwrap_or(part);
@@ -368,7 +387,7 @@ impl RingStream {
         match rustix::net::sendmsg(&*self.descriptor, &now, &mut SendAncillaryBuffer::default(), SEND_FLAGS) {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
             outcome => {
-                self.take(|shares| &mut shares.send, outcome.unwrap_or_default());
+                self.take_sent(outcome.unwrap_or_default(), began);
                 outcome.map_err(io::Error::from)
             }
         }
@@ -453,13 +472,21 @@ impl RingStream {
                 shares.turns = NEW_TURNS.min(shares.turns + 1);
             }
         }
-        way(shares).grant(wanted, turn)
+        way(shares).grant(wanted, turn, self.ring.piece_size())
     }
 
     /// So many bytes have moved one way.
     fn take(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, count: usize) {
         if let Some(shares) = &mut self.shares {
             way(shares).take(count);
+        }
+    }
+
+    /// So many bytes were sent, since an instant where it was something large.
+    fn take_sent(&mut self, count: usize, since: Option<Instant>) {
+        self.take(|shares| &mut shares.send, count);
+        if let Some(since) = since {
+            self.ring.handle_piece(count, since);
         }
     }
 
@@ -556,13 +583,14 @@ impl Drop for RingStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::ring::pieces::PIECE_SIZE_MAX;
 
     #[test]
     fn a_share_is_used_by_pieces_and_what_comes_behind_a_pause_waits_too() {
         clock::hold_at(Instant::ZERO);
         let mut share = TurnShare::default();
         let mut moves = |wanted, turn| {
-            let count = share.grant(wanted, turn);
+            let count = share.grant(wanted, turn, PIECE_SIZE_MAX);
             share.take(count);
             count
         };

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::backend::AnswerSink as _;
 use crate::limits::READ_SIZE;
-use crate::runtime::ring::stream::{NEW_TURNS, PIECE_SIZE_MAX, PIECES_TIME_MAX};
+use crate::runtime::ring::pieces::PIECE_SIZE_MAX;
+use crate::runtime::ring::stream::{NEW_TURNS, PIECES_TIME_MAX};
 
 /// The rings that this kernel has, one by io_uring and one by epoll.
 fn rings(spin: Spin) -> Vec<Ring> {
@@ -607,6 +608,27 @@ fn a_large_transfer_that_takes_long_leaves_each_turn_to_the_others_too() {
         let most = most_in_a_turn(PIECES_TIME_MAX).await;
         // The last few may go beyond.
         assert!(most.0 <= PIECE_SIZE_MAX + READ_SIZE && most.1 <= PIECE_SIZE_MAX + READ_SIZE, "{most:?}");
+    });
+}
+
+#[test]
+fn where_it_takes_long_to_make_room_less_is_made_the_next_time() {
+    run(|| async {
+        const SIZE: usize = 2 * READ_SIZE;
+        clock::hold_at(Instant::ZERO);
+        let (listener, address) = listener();
+        listener.set_nonblocking(false).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let server = OwnedFd::from(listener.accept().unwrap().0);
+        let mut stream = RingStream::from_descriptor(current().unwrap(), server).unwrap();
+        let mut sizes = Vec::new();
+        for took in [0, 2, 2, 2, 0] {
+            sizes.push(stream.begin_read());
+            clock::hold_at(clock::now() + Duration::from_millis(took));
+            client.write_all(&[7; SIZE]).unwrap();
+            assert_eq!(read_all(&mut stream, SIZE, SIZE).await, [7; SIZE]);
+        }
+        assert_eq!(sizes, [1, 1, 2, 4, 8].map(|part| PIECE_SIZE_MAX / part));
     });
 }
 

@@ -177,7 +177,7 @@ impl Server {
         self.preface_left -= preface;
         left -= preface;
         while left > 0 {
-            let space = self.connection.input_space();
+            let space = self.connection.input_space(usize::MAX);
             let count = space.len().min(left);
             if count == 0 {
                 break;

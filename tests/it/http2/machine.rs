@@ -49,7 +49,7 @@ impl Peer for Machine {
         // The preface was read before there was a connection.
         let mut rest = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
         while !rest.is_empty() && !self.connection.is_finished() {
-            let space = self.connection.input_space();
+            let space = self.connection.input_space(usize::MAX);
             let count = space.len().min(rest.len()).min(self.piece_size);
             space[..count].copy_from_slice(&rest[..count]);
             self.connection.handle_input(count, Instant::ZERO);
