@@ -12,6 +12,7 @@ then it is the client that is measured.
 import argparse
 import asyncio
 import csv
+import math
 import os
 import pathlib
 import statistics
@@ -32,6 +33,8 @@ CLIENTS = ("pa-http", "pa-grpc", "http", "grpc", "http-aio", "grpc-aio")
 TICK = os.sysconf("SC_CLK_TCK")
 # Seconds before the first request that counts: connections, threads and the client's own first calls are not what is measured.
 WARM_UP = 0.5
+# What perf_analyzer asks for where many requests are under way: two seconds or more.
+PERF_REQUESTS = 20_000
 
 
 class Server:
@@ -121,18 +124,21 @@ async def tasks(module, address, server, options, concurrency):
 
 
 def perf_analyzer(protocol, address, options, concurrency):
-    """p50, p99 and requests/s by perf_analyzer."""
+    """p50, p99 and requests/s by perf_analyzer. Of many at a time it is asked for so many requests instead of windows, in which it
+    comes to no end; requests/s are none then, since it divides by whole seconds."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         command = [options.perf_analyzer, "-m", options.model, "-i", protocol, "-u", address, "-f", file.name]
         # A fifth of the time for each of its windows: what it does with the requests afterwards takes long where they are many.
         window = str(int(options.seconds * 200))
-        command += ["--concurrency-range", str(concurrency), "-p", window, "-s", "999", "-r", "3"]
+        command += ["--concurrency-range", str(concurrency)]
+        command += ["--request-count", str(PERF_REQUESTS)] if concurrency > 1 else ["-p", window, "-s", "999", "-r", "3"]
         command += [word for shape in options.shape for word in ("--shape", shape)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         row = next(csv.DictReader(file.read().decode().splitlines()))
-    return float(row["p50 latency"]) / 1e6, float(row["p99 latency"]) / 1e6, float(row["Inferences/Second"])
+    rate = math.nan if concurrency > 1 else float(row["Inferences/Second"])
+    return float(row["p50 latency"]) / 1e6, float(row["p99 latency"]) / 1e6, rate
 
 
 def measure(client, server, options, concurrency):
@@ -160,8 +166,8 @@ def row(client, concurrency, ours, theirs):
     cells = [f"{client}, {concurrency}"]
     for index, scale, unit in ((0, 1e6, "µs"), (1, 1e6, "µs"), (2, 1, "/s"), (3, 1e6, "µs")):
         a, b = ours[index] * scale, theirs[index] * scale
-        ratio = (a / b if index == 2 else b / a) if a and b else float("nan")
-        cells.append(f"{a:,.0f} and {b:,.0f} {unit} ({ratio:.1f})")
+        ratio = (a / b if index == 2 else b / a) if a and b else math.nan
+        cells.append("–" if math.isnan(a) else f"{a:,.0f} and {b:,.0f} {unit} ({ratio:.1f})")
     return "| " + " | ".join(cells) + " |"
 
 
