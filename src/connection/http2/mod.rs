@@ -256,7 +256,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Space for the next read: in the connection's own buffer, or in the body of a large frame. Empty while nothing may
     /// be read, because the peer does not read its answers. After a fault, what is read is thrown away. Of a body it is
-    /// `body_size_max` bytes at most, or [`READ_SIZE`] where that is more: they are cleared before.
+    /// `body_size_max` bytes at most, or what is read of others at once where that is more: they are
+    /// cleared before.
     pub fn input_space(&mut self, body_size_max: usize) -> &mut [u8] {
         if self.lifecycle.has_failed() {
             return self.reader.discard_space();

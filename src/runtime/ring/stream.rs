@@ -267,7 +267,7 @@ impl RingStream {
     }
 
     /// Receives into `space`; 0 when the peer has closed its side. Where that takes long the rest
-    /// is left for the next turn (`PIECES_TIME_MAX`), and what comes after it is less ([`Ring::piece_size`]).
+    /// is left for the next turn (`PIECES_TIME_MAX`), and what comes after it is less (`pieces`).
     pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         let outcome = self.poll_receive(context, space);
         let since = self.shares.as_mut().and_then(|shares| shares.room_since.take());
