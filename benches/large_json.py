@@ -8,7 +8,6 @@ One shard on core 0, the clients on core 1. One sends a body of 7,420,000 number
 client waited for meanwhile, its median, p99 and longest, in milliseconds. At last the same without a large body: what the
 machine does by itself."""
 
-import json
 import os
 import socket
 import statistics
@@ -43,7 +42,10 @@ def receive_answer(connection):
         sys.exit(f"not answered: {answer[:300]}")
     left = int(head.lower().split(b"\r\ncontent-length: ")[1].split(b"\r\n")[0]) - len(body)
     while left > 0:
-        left -= len(connection.recv(min(left, 1 << 20)))
+        came = len(connection.recv(min(left, 1 << 20)))
+        if came == 0:
+            sys.exit("the connection was closed within an answer")
+        left -= came
     return first
 
 
