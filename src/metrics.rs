@@ -248,7 +248,11 @@ impl ModelCells {
 
 /// What one shard counts for all models together. `received = succeeded + refused + cancelled` once
 /// nothing is in flight.
+///
+/// Its cache lines are its own (two, for processors fetch the neighbour too): the cells of all shards are made one after the
+/// other, and the first of them are written for every request.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct ShardCells {
     /// Inference requests whose last byte was read.
     pub received: Counter,

@@ -24,6 +24,8 @@ mod sequence_queue;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use crossbeam_utils::CachePadded;
+
 use crate::backend::Responder;
 use crate::error::Error;
 use crate::limits::IN_FLIGHT_MAX;
@@ -51,11 +53,13 @@ pub use crate::queue::model_queue::in_flight::{NextWork, WorkPoll};
 pub use crate::queue::model_queue::sequence_queue::SequenceCounts;
 
 /// The queue of one model version, shared by shards and instances.
+///
+/// What shards and instances write has cache lines of its own: all shards read the rest for every request.
 pub struct ModelQueue {
-    queue: Mutex<LockedQueue>,
+    queue: CachePadded<Mutex<LockedQueue>>,
     policy: Policy,
-    admission: AdmissionControl,
-    counters: QueueCounters,
+    admission: CachePadded<AdmissionControl>,
+    counters: CachePadded<QueueCounters>,
     /// Where answers keep the order of their requests (`preserve_ordering`).
     order: Option<Arc<ResponseOrder>>,
     /// Where the model serves sequences.
@@ -112,11 +116,11 @@ impl ModelQueue {
         #[cfg(feature = "test-hooks")]
         let queue = queue.with_hold(policy.hold);
         let model_queue = Arc::new(Self {
-            queue: Mutex::new(queue),
-            counters: QueueCounters::new(policy.rows_max),
+            queue: CachePadded::new(Mutex::new(queue)),
+            counters: CachePadded::new(QueueCounters::new(policy.rows_max)),
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
             policy,
-            admission,
+            admission: CachePadded::new(admission),
             sequences: own,
             parkings,
             limiter,

@@ -66,7 +66,7 @@ impl HeaderLength {
     }
 }
 
-/// Elements of a list in a request that are looked at: those of inputs and outputs, which are longer than shapes.
+/// Elements of a list in a request from which on it is too long: of inputs and outputs, which are longer than shapes.
 const ELEMENTS_MAX: usize = REQUEST_TENSORS_MAX + 1;
 
 const FIELD: &str = "Inference-Header-Content-Length";
@@ -105,7 +105,7 @@ pub fn decode(
         return decode_raw(spec, body, memory);
     }
     let json = body.get(..size).unwrap_or_default();
-    // One input more than there may be is one too many: the rest of a longer list takes no memory.
+    // One input more than there may be is one too many: a list that is longer takes little memory.
     let document = Document::parse_some(json, &["data"], ELEMENTS_MAX).map_err(json_error)?;
     decode_document(spec, &document, body.slice(size..), regions, memory).map_err(|error| {
         // Triton parses the whole JSON first: a syntax fault in a `data` array not read yet takes precedence.
@@ -125,12 +125,12 @@ fn decode_document(
     let parameters = root.get("parameters");
     let parameters =
         parameters.map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked, memory))?;
+    if document.has_full_array() {
+        ["inputs", "outputs"].into_iter().try_for_each(|list| check_length(root, list))?;
+    }
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
-        if inputs.len() >= REQUEST_TENSORS_MAX {
-            return Err(too_many("inputs", REQUEST_TENSORS_MAX));
-        }
         json_count = json_count.saturating_add(usize::from(input.get("data").is_some()));
         inputs.push(decode_input(spec, input, &mut binary, regions, memory)?);
     }
@@ -155,6 +155,14 @@ fn decode_document(
     let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, ..ResponsePlan::default() };
     let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
+}
+
+/// Refuses a list of more tensors than a request may have, before the first of them takes memory.
+fn check_length(root: JsonValue<'_, '_>, list: &str) -> Result<(), Error> {
+    match root.get(list).is_some_and(JsonValue::is_full) {
+        true => Err(too_many(list, REQUEST_TENSORS_MAX)),
+        false => Ok(()),
+    }
 }
 
 /// Decodes one input; takes its bytes from the front of the binary section if they are there.
@@ -322,9 +330,6 @@ fn decode_outputs<'d>(
         return Ok(requested);
     }
     for output in array(root, "outputs")? {
-        if requested.len() >= REQUEST_TENSORS_MAX {
-            return Err(too_many("outputs", REQUEST_TENSORS_MAX));
-        }
         let parameter = |name: &str| output.get("parameters").and_then(|parameters| parameters.get(name));
         let (classes, region) = (parameter("classification"), parameter("shared_memory_region"));
         if region.is_some() && classes.is_some() {

@@ -233,6 +233,18 @@ fn too_many_inputs_are_refused_however_many_they_are() {
         let inputs = vec![format!("{{{GOOD}}}"); count].join(",");
         let body = format!("{{\"inputs\":[{inputs}]}}");
         assert_eq!(refusal(json(&model(), &body)), "400 request has more than the maximum of 1024 inputs", "{count}");
+        // They are counted before one is looked at.
+        for list in ["inputs", "outputs"] {
+            let body = format!("{{\"{list}\":[7{}],\"inputs\":[{{{GOOD}}}]}}", ",7".repeat(count - 1));
+            let want = format!("400 request has more than the maximum of 1024 {list}");
+            assert_eq!(refusal(json(&model(), &body)), want, "{count}");
+        }
+        // Other lists have bounds of their own, or none.
+        let unread = format!("{{\"inputs\":[{{{GOOD}}}],\"mine\":[7{}]}}", ",7".repeat(count - 1));
+        assert_eq!(json(&model(), &unread).unwrap().rows, 1, "{count}");
+        let shape = format!(r#""name":"IN","datatype":"INT32","shape":[1{}],"data":[1]"#, ",1".repeat(count - 1));
+        let want = "400 input 'IN' has more than the maximum of 32 dimensions";
+        assert_eq!(refusal(json(&model(), &with_input(&shape))), want, "{count}");
     }
 }
 

@@ -23,6 +23,8 @@ use crate::wire::json::{JsonError, JsonFault, RawArray, number, writer};
 #[derive(Debug)]
 pub struct Document<'a> {
     nodes: Vec<DocumentNode<'a>>,
+    /// The arrays with as many elements as are kept, or more.
+    full_arrays: SmallVec<[usize; 2]>,
 }
 
 /// A value, its name if it is a member, and where its next sibling is.
@@ -72,9 +74,9 @@ impl<'a> Document<'a> {
         Self::parse_some(text, raw_names, usize::MAX)
     }
 
-    /// As [`Self::parse`], but of each array only so many elements are there. The others are checked, except for arrays
-    /// in them that would be kept as text: they take no memory, and who refuses an array for its length needs one more than
-    /// it may have.
+    /// As [`Self::parse`], but of each array only so many elements are there, and none of one that is [full](JsonValue::is_full)
+    /// in a document of many values. The others are checked, except for arrays in them that would be kept as text: they take no
+    /// memory, and who refuses an array for its length needs none of them.
     ///
     /// # Errors
     ///
@@ -82,10 +84,13 @@ impl<'a> Document<'a> {
     pub fn parse_some(text: &'a [u8], raw_names: &[&str], elements_max: usize) -> Result<Self, JsonError> {
         let mut reader = JsonReader::new(text, raw_names);
         reader.elements_max = elements_max;
+        if elements_max < usize::MAX {
+            reader.look_at = LOOK_AHEAD_NODES;
+        }
         // RFC 8259 §8.1 allows a reader to ignore a byte order mark.
         reader.cursor.rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let outcome = reader.run();
-        let document = Self { nodes: reader.nodes };
+        let document = Self { nodes: reader.nodes, full_arrays: reader.full_arrays };
         if let Err(error) = outcome {
             // An array kept as text came before the fault, so that a fault in it takes precedence.
             document.validate()?;
@@ -97,6 +102,17 @@ impl<'a> Document<'a> {
     /// The outermost value.
     pub const fn root(&self) -> JsonValue<'_, 'a> {
         JsonValue { document: self, index: 0 }
+    }
+
+    /// Whether some array is [full](JsonValue::is_full).
+    pub fn has_full_array(&self) -> bool {
+        !self.full_arrays.is_empty()
+    }
+
+    /// Number of values that are stored.
+    #[cfg(test)]
+    pub(super) const fn nodes(&self) -> usize {
+        self.nodes.len()
     }
 
     /// Number of arrays kept as text.
@@ -138,6 +154,11 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     /// The elements of an array; none for any other kind.
     pub fn elements(self) -> impl Iterator<Item = Self> {
         matches!(self.kind(), ValueKind::Array).then(|| self.children()).into_iter().flatten()
+    }
+
+    /// Whether it is an array that had as many elements as [`Document::parse_some`] keeps of each, or more.
+    pub fn is_full(self) -> bool {
+        self.document.full_arrays.contains(&self.index)
     }
 
     /// The text of a string.
@@ -220,6 +241,10 @@ struct JsonReader<'a, 'n> {
     elements_max: usize,
     /// The number of open values with the array whose elements are not stored any more.
     full: Option<usize>,
+    /// The nodes of those that reached that number.
+    full_arrays: SmallVec<[usize; 2]>,
+    /// The number of nodes from which on it looks whether there will be too many.
+    look_at: usize,
     nodes: Vec<DocumentNode<'a>>,
 }
 
@@ -243,6 +268,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
             stores_nodes: true,
             elements_max: usize::MAX,
             full: None,
+            full_arrays: SmallVec::new(),
+            look_at: JSON_NODES_MAX,
             nodes: Vec::new(),
         }
     }
@@ -324,7 +351,12 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         let depth = self.open.len();
         let Some(array) = self.open.last_mut() else { return };
         array.elements = array.elements.saturating_add(1);
-        if self.stores_nodes && array.elements > self.elements_max {
+        if array.elements < self.elements_max || !self.stores_nodes {
+            return;
+        }
+        if array.elements == self.elements_max {
+            self.full_arrays.push(array.node);
+        } else {
             self.stores_nodes = false;
             self.full = Some(depth);
         }
@@ -356,8 +388,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         if !self.stores_nodes {
             return Ok(());
         }
-        if self.nodes.len() >= JSON_NODES_MAX {
-            return Err(self.cursor.error(JsonFault::Nodes));
+        if self.nodes.len() >= self.look_at && !self.has_room()? {
+            return Ok(());
         }
         if self.nodes.is_empty() {
             self.nodes.reserve(NODES_EXPECTED);
@@ -365,6 +397,27 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         let end = self.nodes.len().saturating_add(1);
         self.nodes.push(DocumentNode { name: std::mem::take(&mut self.name), kind, end });
         Ok(())
+    }
+
+    /// There are many values: whether more are stored. Where the outermost open array will be full, neither more are nor those
+    /// that it has already.
+    fn has_room(&mut self) -> Result<bool, JsonError> {
+        if self.nodes.len() >= JSON_NODES_MAX {
+            return Err(self.cursor.error(JsonFault::Nodes));
+        }
+        if let Some((at, array)) = self.open.iter().enumerate().find(|(_, open)| !open.is_object) {
+            let inner = self.open.len().saturating_sub(at).saturating_sub(1);
+            if commas(self.cursor.rest, inner, self.elements_max.saturating_sub(array.elements)).is_some() {
+                self.nodes.truncate(array.node.saturating_add(1));
+                self.full_arrays.retain(|node| *node < array.node);
+                self.full_arrays.push(array.node);
+                self.stores_nodes = false;
+                self.full = Some(at.saturating_add(1));
+                return Ok(false);
+            }
+        }
+        self.look_at = JSON_NODES_MAX;
+        Ok(true)
     }
 
     /// Skips an array and keeps it as text.
@@ -384,6 +437,30 @@ impl<'a, 'n> JsonReader<'a, 'n> {
 /// Capacity for the nodes of a request with one or two tensors: 1,008 bytes, a size that allocators cache per thread
 /// (glibc: up to 1,032).
 const NODES_EXPECTED: usize = 14;
+
+/// Nodes from which on it pays to look whether a list will be too long: 147 KB, of a request with some 290 tensors.
+const LOOK_AHEAD_NODES: usize = 2_048;
+
+/// Size of a text up to and with so many commas outside of the `depth` objects and arrays that it begins in; `None` if what
+/// is around those ends before. Only counts brackets, as [`extent`] does.
+fn commas(text: &[u8], depth: usize, count: usize) -> Option<usize> {
+    let (mut at, mut depth, mut left) = (0_usize, depth, count);
+    while left > 0 {
+        let rest = text.get(at..)?;
+        let is_bracket = |byte| (byte == b'[') | (byte == b']') | (byte == b'{') | (byte == b'}');
+        let found = find(rest, |byte| is_bracket(byte) | (byte == b',') | (byte == b'"'))?;
+        at = at.saturating_add(found).saturating_add(1);
+        match rest.get(found)? {
+            // All but its bracket, which is behind already.
+            b'[' => at = at.saturating_add(extent(rest.get(found..)?)?).saturating_sub(1),
+            b'"' => at = at.saturating_add(string_end(text.get(at..)?)?),
+            b'{' => depth = depth.saturating_add(1),
+            b',' => left = left.saturating_sub(usize::from(depth == 0)),
+            _ => depth = depth.checked_sub(1)?,
+        }
+    }
+    Some(at)
+}
 
 /// Size of the array at the beginning of a text, if it ends. Only counts brackets and skips strings: for valid JSON
 /// the result is exact, and other text is refused when it is read.

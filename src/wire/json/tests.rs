@@ -145,6 +145,12 @@ fn of_a_list_that_is_too_long_the_rest_is_checked_and_takes_no_memory() {
     }
     assert_eq!(root.get("end").and_then(JsonValue::as_u64), Some(7));
     assert_eq!(root.members().count(), 3);
+    for (text, want) in
+        [("[1]", false), ("[1,2]", true), ("[1,2,3]", true), ("[{},[{},{}]]", true), ("{\"data\":[1,2]}", false)]
+    {
+        let document = Document::parse_some(text.as_bytes(), &["data"], 2).unwrap();
+        assert_eq!(document.has_full_array(), want, "{text}");
+    }
     // As many values as a list of two has, however long it is.
     assert_eq!((some(&text), some(&long(&",{}".repeat(JSON_NODES_MAX)))), (Ok(3), Ok(3)));
     for fault in [",", ",{", ",[[1,2]", ",\"", ",{\"n\":1,}"] {
@@ -152,6 +158,36 @@ fn of_a_list_that_is_too_long_the_rest_is_checked_and_takes_no_memory() {
         let want = Document::parse(text.as_bytes(), &["data"]).unwrap_err();
         assert_eq!(some(&text), Err(want), "{fault}");
     }
+}
+
+#[test]
+fn of_a_document_of_many_values_a_list_that_will_be_too_long_is_not_kept() {
+    let element = r#"{"n":"],{,","l":[[1,2],{"a":3},"\\\""],"o":{"a":1,"b":[2]},"data":[1,2]}"#;
+    let some = |text: &str| Document::parse_some(text.as_bytes(), &["data"], 500).map(|document| document.nodes());
+    for (count, kept, nodes) in [(499, 499, 499 * 14 + 8), (500, 0, 8), (501, 0, 8), (10_000, 0, 8)] {
+        let list = vec![element; count].join(" , ");
+        let text = format!(r#"{{"before":[1],"list":[{list}],"after":[{{"a":[2]}}]}}"#);
+        let document = Document::parse_some(text.as_bytes(), &["data"], 500).unwrap();
+        let root = document.root();
+        assert_eq!(root.members().map(|(name, _)| name).collect::<Vec<_>>(), ["before", "list", "after"], "{count}");
+        let list = root.get("list").unwrap();
+        assert_eq!((list.elements().count(), list.is_full(), document.nodes()), (kept, count >= 500, nodes), "{count}");
+        assert!(!root.is_full() && !root.get("before").unwrap().is_full() && !root.get("after").unwrap().is_full());
+        let after = root.get("after").unwrap().elements().next().and_then(|value| value.get("a")).unwrap();
+        assert_eq!(after.elements().next().and_then(JsonValue::as_u64), Some(2), "{count}");
+        // A fault behind it is found all the same.
+        for fault in ["}", "]", "\"", ",", "{"] {
+            let text = text.replace(r#","after""#, &format!(r#"{fault},"after""#));
+            let want = Document::parse(text.as_bytes(), &["data"]).unwrap_err();
+            assert_eq!(some(&text), Err(want), "{count} {fault}");
+        }
+    }
+    // One after the other, each is looked at by itself; a list in a list belongs to the outermost.
+    let list = vec![element; 600].join(",");
+    let text = format!(r#"{{"a":[{list}],"b":[{list}],"c":[[{list}],[{list}]]}}"#);
+    let document = Document::parse_some(text.as_bytes(), &["data"], 500).unwrap();
+    let full = |name| document.root().get(name).unwrap().is_full();
+    assert_eq!((full("a"), full("b"), full("c")), (true, true, false));
 }
 
 #[test]

@@ -271,7 +271,8 @@ stop() {
   [ -n "$server" ] || return 0
   local pid=$server
   server=
-  kill -TERM "$pid" 2>/dev/null
+  # By its name: another one may stand before the shell's own.
+  env kill -TERM "$pid" 2>/dev/null
   wait "$pid" || { echo "$? at its end" >"$out/$started.failed"; exit 1; }
 }
 serve() {
