@@ -9,6 +9,7 @@ core for each shard, 32 connections a shard in all) have the N after them, or, o
 cores, then also where one shard is alone. Each of them asks all servers, so that as many bytes go from core to core either
 way. The three take turns. Prints CPU per request and requests/s of each (medians, least to most), and both as ratios."""
 
+import atexit
 import contextlib
 import os
 import re
@@ -62,6 +63,8 @@ class Server:
         ports = [f"--{name}-port={port + index}" for index, name in enumerate(("http", "grpc", "metrics"))]
         line = [binary, "serve", models, f"--shards={len(cores)}", "--log-info=false", *ports]
         self.process = subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *line])
+        # None is left behind where a measurement comes to nothing.
+        atexit.register(self.process.kill)
         for _ in range(500):
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready").read()

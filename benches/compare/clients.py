@@ -36,7 +36,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 WARM_UP = 0.5
 # What perf_analyzer asks for where many requests are under way: two seconds or more.
 PERF_REQUESTS = 20_000
-# Such a run takes 2 to 4 seconds, but some wait for ever though their last answer has come: it is made again so often.
+# Such a run takes 2 to 7 seconds, but some wait for ever though their last answer has come: it is made again so often.
 PERF_SECONDS, PERF_TRIES = 20, 10
 
 

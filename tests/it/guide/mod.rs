@@ -271,7 +271,7 @@ stop() {
   [ -n "$server" ] || return 0
   local pid=$server
   server=
-  # By its name: another one may stand before the shell's own.
+  # Not the shell's own: under ThreadSanitizer another one comes first in PATH (`.ci/run sanitize`).
   env kill -TERM "$pid" 2>/dev/null
   wait "$pid" || { echo "$? at its end" >"$out/$started.failed"; exit 1; }
 }
