@@ -214,6 +214,11 @@ impl Error {
         Self { text: Cow::Owned(format!("{prefix}{}", self.text)), ..self }
     }
 
+    /// Puts `suffix` behind the text.
+    pub fn with_suffix(self, suffix: &str) -> Self {
+        Self { text: Cow::Owned(format!("{}{suffix}", self.text)), ..self }
+    }
+
     /// The same, for a client that may try again after `wait`.
     #[must_use]
     pub fn with_retry_after(self, wait: Duration) -> Self {

@@ -304,7 +304,7 @@ pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// PINGs to a client between two frames with content (`--grpc-http2-max-pings-without-data`), as in tritonserver.
 pub const PINGS_WITHOUT_DATA_MAX: u32 = 2;
 /// Time between two PINGs of a client that is sent nothing (`--grpc-http2-min-recv-ping-interval-without-data`), as in
-/// tritonserver.
+/// tritonserver; by default only without a call.
 pub const PING_INTERVAL_MIN: Duration = Duration::from_secs(300);
 /// The same of a client without calls: what TCP's own keep-alive takes (RFC 9293 §3.8.4), as in gRPC.
 pub const IDLE_PING_INTERVAL_MIN: Duration = Duration::from_secs(7_200);

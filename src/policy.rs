@@ -11,7 +11,7 @@ use regex_lite::{Regex, RegexBuilder};
 
 use crate::limits::{
     BODY_TIMEOUT, HEAD_TIMEOUT, HEADER_PATTERN_SIZE_MAX, IDLE_TIMEOUT, KEEP_ALIVE_TIME, KEEP_ALIVE_TIMEOUT,
-    PING_INTERVAL_MIN, PING_STRIKES_MAX, PINGS_WITHOUT_DATA_MAX, WRITE_TIMEOUT,
+    PING_STRIKES_MAX, PINGS_WITHOUT_DATA_MAX, WRITE_TIMEOUT,
 };
 
 /// How long a connection waits for its client, whatever the protocol.
@@ -306,9 +306,9 @@ pub struct KeepAlivePolicy {
     pub permits_without_calls: bool,
     /// Our PINGs between two frames with content of ours; 0 for any number (`--grpc-http2-max-pings-without-data`).
     pub pings_without_data_max: u32,
-    /// Time between two PINGs of a client to which we send nothing in between
-    /// (`--grpc-http2-min-recv-ping-interval-without-data`).
-    pub ping_interval_min: Duration,
+    /// Time between two PINGs of a client to which we send nothing in between; `None` for any while a call is open, and
+    /// gRPC's else (`--grpc-http2-min-recv-ping-interval-without-data`).
+    pub ping_interval_min: Option<Duration>,
     /// How many of a client's PINGs may come too early; 0 for any number (`--grpc-http2-max-ping-strikes`).
     pub ping_strikes_max: u32,
     /// Age at which a connection drains; `None` for none (`--grpc-max-connection-age`).
@@ -324,7 +324,7 @@ impl Default for KeepAlivePolicy {
             timeout: KEEP_ALIVE_TIMEOUT,
             permits_without_calls: false,
             pings_without_data_max: PINGS_WITHOUT_DATA_MAX,
-            ping_interval_min: PING_INTERVAL_MIN,
+            ping_interval_min: None,
             ping_strikes_max: PING_STRIKES_MAX,
             age_max: None,
             age_grace: None,

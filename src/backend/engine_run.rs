@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::backend::batch::{Gather, InputConversion, OutputRows, answer_all, check_output, scatter};
 use crate::backend::batch_input::BatchInputs;
+use crate::backend::blame;
 use crate::backend::run_watch::{RunEnd, RunStopper, RunWatch, WatchedRun};
 use crate::backend::{Batch, InFlightState, Instance, Request, Threads};
 use crate::error::{Code, Error};
@@ -161,7 +162,13 @@ impl<E: EngineInstance> BatchedInstance<E> {
             Err(error) if requests.len() > 1 && !self.engine.is_lost() && error.code() != Code::DeadlineExceeded => {
                 self.run_apart(requests, clock);
             }
-            Err(error) => answer_all(requests, &error),
+            Err(error) => {
+                let error = match requests.as_slice() {
+                    [request] => blame::with_inputs(error, &self.spec, request),
+                    _ => error,
+                };
+                answer_all(requests, &error);
+            }
         }
     }
 

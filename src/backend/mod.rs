@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod batch_input;
 pub mod bits;
+mod blame;
 pub mod builtin;
 mod c_library;
 pub mod custom_metrics;
@@ -213,12 +214,22 @@ pub struct InFlightState {
     pub was_alone: bool,
     /// Its device is lost: it has answered all its requests and must be replaced by a new instance.
     pub is_lost: bool,
+    /// Requests of the batches in flight that have not begun: they were sent ahead, and still wait.
+    pub ahead: usize,
 }
 
 /// Nothing in flight: the state of an instance that answers inside [`Instance::run`].
 impl Default for InFlightState {
     fn default() -> Self {
-        Self { batches: 0, has_room: true, look_again: None, ended_batch: None, was_alone: false, is_lost: false }
+        Self {
+            batches: 0,
+            has_room: true,
+            look_again: None,
+            ended_batch: None,
+            was_alone: false,
+            is_lost: false,
+            ahead: 0,
+        }
     }
 }
 

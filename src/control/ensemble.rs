@@ -179,7 +179,8 @@ impl ControlThread {
         for (name, error) in broken {
             log::error(&format!("unloading ensemble '{name}', which no longer fits its composing models: {error}"));
             if let Some(model) = self.models.get_mut(&name) {
-                (model.failure, model.is_invalid) = (Some(error.text().to_owned()), true);
+                (model.failure, model.failed_version) = (Some(error.text().to_owned()), None);
+                model.is_invalid = true;
             }
             self.unload_broken_ensemble(&name);
         }

@@ -17,6 +17,8 @@ pub enum LoadFailure {
     Policy(Error),
     /// A client asked for what a flag forbids. The model is as it was.
     Refused(Error),
+    /// What a client sent for the model is invalid: its configuration, or its files.
+    Uploaded(Error),
     /// This version cannot be loaded.
     Version(u64, Error),
 }
@@ -26,7 +28,8 @@ impl LoadFailure {
     pub const fn error(&self) -> &Error {
         match self {
             Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
-            Self::NoModel(error) | Self::Policy(error) | Self::Refused(error) | Self::Version(_, error) => error,
+            Self::NoModel(error) | Self::Policy(error) | Self::Refused(error) => error,
+            Self::Uploaded(error) | Self::Version(_, error) => error,
         }
     }
 
@@ -49,12 +52,17 @@ impl LoadFailure {
     }
 
     /// The answer to the client that asked for the load, in Triton's words (`model_repository_manager.cc`). For a
-    /// bad configuration it has the reason too, which Triton only logs.
-    pub fn answer(&self, name: &str) -> Error {
+    /// bad configuration it has the reason too, which Triton only logs. A client's mistake is `NotFound` or
+    /// `InvalidArgument`; with `follows_triton` it is `Internal`, as in Triton.
+    pub fn answer(&self, name: &str, follows_triton: bool) -> Error {
         let unpolled = format!("failed to load '{name}', failed to poll from model repository");
         match self {
+            Self::Absent(error) if error.code() == Code::NotFound && !follows_triton => Error::not_found(unpolled),
             Self::Absent(_) => Error::internal(unpolled),
-            Self::Config(error) | Self::NoModel(error) => Error::internal(format!("{unpolled}: {error}")),
+            Self::Uploaded(error) if !follows_triton => Error::invalid(format!("{unpolled}: {error}")),
+            Self::Config(error) | Self::NoModel(error) | Self::Uploaded(error) => {
+                Error::internal(format!("{unpolled}: {error}"))
+            }
             Self::Refused(error) => error.clone(),
             Self::Composition(error) | Self::Policy(error) => {
                 Error::invalid(format!("load failed for model '{name}': {error}\n"))
@@ -91,5 +99,22 @@ const fn kind(code: Code) -> &'static str {
         | Code::Unauthenticated => "Unavailable",
         Code::Unknown => "Unknown",
         Code::Unsupported | Code::UnsupportedMedia => "Unsupported",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_mistake_is_told_as_one_unless_triton_is_followed() {
+        let codes = |failure: LoadFailure| [false, true].map(|follows| failure.answer("m", follows).code());
+        let own = [Code::Internal; 2];
+        assert_eq!(codes(LoadFailure::Absent(Error::not_found("x"))), [Code::NotFound, Code::Internal]);
+        assert_eq!(codes(LoadFailure::Uploaded(Error::invalid("x"))), [Code::InvalidArgument, Code::Internal]);
+        assert_eq!(codes(LoadFailure::Absent(Error::invalid("two repositories have it"))), own);
+        assert_eq!(codes(LoadFailure::Config(Error::invalid("x"))), own, "the repository's own");
+        let text = LoadFailure::Absent(Error::not_found("x")).answer("m", false);
+        assert_eq!(text.text(), "failed to load 'm', failed to poll from model repository");
     }
 }

@@ -20,7 +20,7 @@ use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
 use crate::control::uploaded_files::UploadedFiles;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::ensemble::ComposingModels;
@@ -273,6 +273,12 @@ impl LoadJob {
                 ready.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
             }
             Ok((ready, changes))
+        })
+        .map_err(|failure| match failure {
+            LoadFailure::Config(error) if is_uploaded && error.code() == Code::InvalidArgument => {
+                LoadFailure::Uploaded(error)
+            }
+            other => other,
         })?;
         if is_uploaded {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
@@ -322,7 +328,7 @@ fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Re
     }
     let Some(config) = load.config.clone() else {
         let text = "the load request has files but no parameter 'config', which they require";
-        return Err(LoadFailure::Config(Error::invalid(text)));
+        return Err(LoadFailure::Uploaded(Error::invalid(text)));
     };
     let uploaded_files = UploadedFiles::new(&load)
         .map_err(|error| Error::internal(format!("the uploaded files cannot be written: {error}")))?;

@@ -39,6 +39,8 @@ pub struct ModelRecord {
     pub past: BTreeMap<u64, (VersionState, String)>,
     /// Why its last load failed.
     pub failure: Option<String>,
+    /// The version that it is about; `None` where it is the whole model.
+    pub failed_version: Option<u64>,
     /// Whether it failed since what was found is no model.
     pub is_no_model: bool,
     /// The number of loads that succeeded and failed, and their time.
@@ -117,13 +119,16 @@ impl ModelRecord {
         self.is_invalid = matches!(failure, LoadFailure::Composition(_));
         self.is_no_model = matches!(failure, LoadFailure::NoModel(_));
         match failure {
-            LoadFailure::Version(version, _) if !self.serving.contains_key(version) => {
-                self.past.insert(*version, (VersionState::Unavailable, text.clone()));
-                // Also as the model's failure: the index shows it with the versions that serve.
-                self.failure = Some(text);
+            LoadFailure::Version(version, _) => {
+                if !self.serving.contains_key(version) {
+                    self.past.insert(*version, (VersionState::Unavailable, text.clone()));
+                }
+                // Also as the model's failure: the index shows it with this version, also where that serves on.
+                self.failed_version = Some(*version);
             }
-            _ => self.failure = Some(text),
+            _ => self.failed_version = None,
         }
+        self.failure = Some(text);
     }
 
     /// Records why nothing in the repositories can be loaded under this name. Returns false where that is known.
@@ -133,14 +138,14 @@ impl ModelRecord {
         if self.failure.as_deref() == Some(reason) {
             return false;
         }
-        (self.is_no_model, self.failure) = (is_no_model, Some(reason.to_owned()));
+        (self.is_no_model, self.failure, self.failed_version) = (is_no_model, Some(reason.to_owned()), None);
         self.loads.failed += 1;
         true
     }
 
     /// Forgets failed loads.
     pub fn forget_failures(&mut self) {
-        self.failure = None;
+        (self.failure, self.failed_version) = (None, None);
         (self.is_invalid, self.is_no_model) = (false, false);
         self.past.retain(|_, (state, reason)| *state == VersionState::Unloading || reason == UNLOADED);
     }
@@ -196,6 +201,7 @@ impl ModelRecord {
             namespace: namespace.to_owned(),
             versions,
             failure: self.failure.clone(),
+            failed_version: self.failed_version,
             loading: self.loading.clone(),
             is_no_model: self.is_no_model,
             is_on_demand: self.is_on_demand,

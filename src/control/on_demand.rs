@@ -78,7 +78,7 @@ impl OnDemand {
         let before = self.failed.get(name).map_or(Duration::ZERO, |failed| failed.pause);
         let pause = (before * 2).clamp(MODEL_RETRY_PAUSE, MODEL_RETRY_PAUSE_MAX);
         // In the words of a load request's answer, which has no path of the server.
-        let why = failure.answer(name);
+        let why = failure.answer(name, false);
         let why = why.text().trim_end_matches(['\n', ';']);
         let text = format!("model '{name}' cannot be loaded: {why}; it is tried again in {pause:?}");
         let is_too_large = failure.error().code() == Code::OutOfMemory;

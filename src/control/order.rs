@@ -21,6 +21,7 @@ use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::protocol::repository::{LoadOrder, LoadPlace, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
+use crate::settings::Compat;
 use crate::shard::control_request::{ControlLease, ControlReply, OrderOrigin};
 
 impl ControlThread {
@@ -356,7 +357,8 @@ impl ControlThread {
             _ => self.publish_overview(),
         }
         if let Some(reply) = reply {
-            reply.send(Err(failure.answer(split_qualified(name).1)));
+            let follows_triton = self.context.settings.compat == Compat::Triton;
+            reply.send(Err(failure.answer(split_qualified(name).1, follows_triton)));
         }
     }
 

@@ -18,11 +18,13 @@ use crate::control::process_memory;
 use crate::control::spawn::spawn;
 use crate::control::trace::trace_link;
 use crate::error::Error;
-use crate::limits::{GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NICENESS, RECEIVE_MEMORY_PART};
+use crate::limits::{
+    GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NICENESS, PING_INTERVAL_MIN, RECEIVE_MEMORY_PART,
+};
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, StoreCells};
 use crate::model::{InstanceGroup, ModelSpec};
-use crate::policy::ConsoleRules;
+use crate::policy::{ConsoleRules, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAiPaths};
 use crate::protocol::route::Delivery;
@@ -319,8 +321,15 @@ fn connection_limits(settings: &Settings) -> ConnectionLimits {
         http2_streams_max: settings.http2_streams_max,
         http2_resets_max: settings.http2_resets_max,
         http2_control_frames_max: settings.http2_control_frames_max,
-        keep_alive: settings.grpc_keep_alive,
+        keep_alive: keep_alive(settings),
     }
+}
+
+/// The rules of gRPC's PINGs. tritonserver counts early ones of a client that waits for an answer, too.
+fn keep_alive(settings: &Settings) -> KeepAlivePolicy {
+    let rules = settings.grpc_keep_alive;
+    let tritons = (settings.compat == Compat::Triton).then_some(PING_INTERVAL_MIN);
+    KeepAlivePolicy { ping_interval_min: rules.ping_interval_min.or(tritons), ..rules }
 }
 
 /// What clients see of the server as a whole.
@@ -533,5 +542,18 @@ mod tests {
         assert_eq!(size_max(Compat::Protocol, None), 64 << 20);
         assert_eq!(size_max(Compat::Triton, None), (2 << 30) - 1);
         assert_eq!(size_max(Compat::Triton, Some(7)), 7, "the flag holds");
+    }
+
+    #[test]
+    fn pings_of_a_waiting_client_are_bounded_as_tritons_where_that_is_asked_for() {
+        let interval = |compat, given: Option<Duration>| {
+            let mut settings = Settings { compat, ..Settings::default() };
+            settings.grpc_keep_alive.ping_interval_min = given;
+            keep_alive(&settings).ping_interval_min
+        };
+        let second = Some(Duration::from_secs(1));
+        assert_eq!((interval(Compat::Protocol, None), interval(Compat::Protocol, second)), (None, second));
+        assert_eq!(interval(Compat::Triton, None), Some(Duration::from_secs(300)));
+        assert_eq!(interval(Compat::Triton, second), second, "the flag holds");
     }
 }

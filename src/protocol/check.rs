@@ -165,9 +165,6 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Resu
     for (expected, input) in given {
         check_input(spec, id, input, expected)?;
     }
-    if rows == Some(0) {
-        return Err(refusal(id, format!("inference request batch-size must be >= 1 for '{}'", spec.name)));
-    }
     Ok((into_model_order(spec, inputs, &slots), rows.unwrap_or(1)))
 }
 
@@ -330,6 +327,10 @@ fn check_rows<'a>(
     if rows > i64::from(spec.rows_max) {
         let text = format!("inference request batch-size must be <= {} for '{model}'", spec.rows_max);
         return Err(refusal(id, text));
+    }
+    if rows == 0 {
+        // Triton says that the size of an input differs, which is that of one row.
+        return Err(refusal(id, format!("inference request batch-size must be >= 1 for '{model}'")));
     }
     // A negative size becomes 0 here; `check_shape` refuses it with its own text.
     Ok(Some(u32::try_from(rows).unwrap_or(0)))
@@ -575,7 +576,7 @@ mod tests {
         );
         check(
             "A:FP32:0,4:0 B:INT8:0,1:0",
-            "[request id: 7] input byte size mismatch for input 'A' for model 'm'. Expected 16, got 0",
+            "[request id: 7] inference request batch-size must be >= 1 for 'm'",
         );
         check(
             "A:FP32:1,4:16 B:INT8:1,-1:1",

@@ -46,6 +46,20 @@ pub struct ResponsePlan {
     pub repeated: Option<Box<SequenceParameters>>,
     /// Inputs and outputs in shared memory; `None` if there are none.
     pub shared: Option<Arc<SharedTensors>>,
+    /// REST only: the parameter `non_finite_output`.
+    pub non_finite: NonFinite,
+}
+
+/// How JSON shows numbers that it cannot have: NaN and the infinities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonFinite {
+    /// `NaN`, `Infinity`, `-Infinity`, as Triton does. Not JSON.
+    #[default]
+    Literal,
+    /// `null`.
+    Null,
+    /// `"NaN"`, `"Infinity"`, `"-Infinity"`.
+    Text,
 }
 
 impl ResponsePlan {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::classification::classify;
-use crate::protocol::infer::ResponsePlan;
+use crate::protocol::infer::{NonFinite, ResponsePlan};
 use crate::tensor::Tensor;
 
 /// One output to be written.
@@ -15,6 +15,8 @@ pub(super) struct SentOutput<'a> {
     pub(super) is_binary: bool,
     /// It was written to shared memory: the response has only its name, datatype and shape.
     pub(super) is_shared: bool,
+    /// REST only: how NaN and the infinities are shown.
+    pub(super) non_finite: NonFinite,
 }
 
 /// The planned outputs, in the plan's order, classified if the plan says so; without those that a Python model, or a
@@ -49,7 +51,8 @@ pub(super) fn planned_outputs<'a>(
             0 => tensor,
             count => classify(spec, expected, &tensor, count)?,
         };
-        sent.push(SentOutput { spec: expected, tensor, is_binary: planned.is_binary, is_shared });
+        let (is_binary, non_finite) = (planned.is_binary, plan.non_finite);
+        sent.push(SentOutput { spec: expected, tensor, is_binary, is_shared, non_finite });
     }
     Ok(sent)
 }

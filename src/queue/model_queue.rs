@@ -117,7 +117,7 @@ impl ModelQueue {
         let queue = queue.with_hold(policy.hold);
         let model_queue = Arc::new(Self {
             queue: CachePadded::new(Mutex::new(queue)),
-            counters: CachePadded::new(QueueCounters::new(policy.rows_max)),
+            counters: CachePadded::new(QueueCounters::new(policy.rows_max, instances)),
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
             policy,
             admission: CachePadded::new(admission),
@@ -139,6 +139,11 @@ impl ModelQueue {
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
+    }
+
+    /// Requests that have not begun: those that wait, and those that were sent ahead to a process.
+    pub fn pending(&self) -> usize {
+        self.waiting().saturating_add(self.counters.ahead())
     }
 
     /// Millionths of the requests that may wait that do.

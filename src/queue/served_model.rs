@@ -220,7 +220,7 @@ impl ServedModel {
             cells: self.cells.iter().map(|cells| &**cells).collect(),
             workers: model_queue.map(|model_queue| model_queue.batches()),
             releases: releases.collect(),
-            pending: model_queue.map_or(0, |model_queue| model_queue.waiting() as u64),
+            pending: model_queue.map_or(0, |model_queue| model_queue.pending() as u64),
             placement: match &self.placement {
                 Placement::Ensemble(_) => "ensemble",
                 Placement::Inline => "inline",

@@ -21,7 +21,7 @@ use crate::backend::{Answer, AnswerPart, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX};
 use crate::metrics::StepTimes;
-use crate::model::ensemble::fits;
+use crate::model::ensemble::{Wiring, fits};
 use crate::model::parameters::Parameters;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::{ModelSpec, TensorSpec};
@@ -38,7 +38,7 @@ use crate::shard::ensemble_steps::EnsembleSteps;
 use crate::shard::infer::{Arrival, InferOutcome, ModelMetrics, unless_late};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::{PartSink, RequestSlots};
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Stamps;
 
 /// A tensor between two steps.
@@ -126,7 +126,7 @@ impl Shard {
     /// Runs a request of an ensemble and counts it once.
     ///
     /// # Errors
-    /// The first failed step's error, with the ensemble's name in front; or why no step could be submitted.
+    /// The first failed step's error, with the ensemble's name and the step in front; or why no step could be submitted.
     pub(super) async fn infer_ensemble(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
@@ -269,9 +269,10 @@ impl RunningEnsemble {
         loop {
             let mut has_moved = false;
             while let Some(launch) = self.run.poll_step() {
+                let step = launch.step;
                 match self.common.begin(launch, &self.window) {
                     Ok(step) => self.in_flight.push(step),
-                    Err(error) => return Poll::Ready(Err(error)),
+                    Err(error) => return Poll::Ready(Err(self.common.in_step(step, error))),
                 }
                 has_moved = true;
             }
@@ -302,7 +303,8 @@ impl RunningEnsemble {
             let answers = flight.parts.as_ref().map(|parts| std::mem::take(&mut *parts.answers.borrow_mut()));
             let (step, rows) = (flight.step, flight.rows);
             for answer in answers.into_iter().flatten() {
-                let outputs = self.common.spec_of(step)?.to_client(answer.outputs?)?;
+                let outputs = answer.outputs.and_then(|outputs| self.common.spec_of(step)?.to_client(outputs));
+                let outputs = outputs.map_err(|error| self.common.in_step(step, error))?;
                 self.run.handle_part(step, self.common.pieces(step, rows, outputs));
                 has_moved = true;
             }
@@ -313,7 +315,8 @@ impl RunningEnsemble {
             // In order: what a step waits for behind others is asked for in the order of the answers before it.
             let flight = self.in_flight.remove(index);
             has_moved = true;
-            let (InferOutcome { outputs, stamps, .. }, part) = outcome?;
+            let (InferOutcome { outputs, stamps, .. }, part) =
+                outcome.map_err(|error| self.common.in_step(step, error))?;
             self.computed.add(&stamps);
             if flight.parts.is_none() {
                 let outputs = self.common.pieces(step, rows, outputs);
@@ -371,6 +374,16 @@ impl EnsembleContext {
         self.bound.specs.get(step).ok_or_else(|| Error::internal("a step has a model"))
     }
 
+    /// The error of a step, which it names by its place in the configuration and its model; as Triton, which names only the
+    /// ensemble, with `--compat=triton`.
+    fn in_step(&self, step: usize, error: Error) -> Error {
+        if self.spec.follows_triton {
+            return error;
+        }
+        let model = self.bound.specs.get(step).map_or("", |spec| spec.name.as_str());
+        error.with_prefix(&format!("step {} ('{model}'): ", step + 1))
+    }
+
     /// Submits a step as a client's request would be.
     fn begin(&self, launch: StepLaunch<StepTensor>, window: &Rc<AnswerWindow>) -> Result<StepInFlight, Error> {
         let StepLaunch { frame, step, inputs } = launch;
@@ -383,7 +396,9 @@ impl EnsembleContext {
             let shape = reshape(&input.dims, spec.has_batch_axis(), piece.rows, tensor.shape);
             Some(NamedTensor::new(&input.name, Some(tensor.datatype), shape, tensor.contents))
         });
-        let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
+        let mut named = named.collect::<SmallVec<[_; 2]>>();
+        let checked = check::check(spec, &self.plan.id, &mut named);
+        let (inputs, rows) = checked.map_err(|error| wrong_output(&self.bound.specs, &self.bound.wiring, step, &named).unwrap_or(error))?;
         check::check_sequence(spec, &self.sequence, rows)?;
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs
@@ -482,6 +497,41 @@ impl PartSink for UnreadAnswers {
     }
 }
 
+/// The error of an input of a step that an earlier step made otherwise than its configuration declares: then that step is at
+/// fault, and no client.
+fn wrong_output(
+    specs: &[Arc<ModelSpec>],
+    wiring: &Wiring,
+    step: usize,
+    inputs: &[NamedTensor<'_>],
+) -> Option<Error> {
+    let (spec, wires) = (specs.get(step)?, &wiring.steps.get(step)?.inputs);
+    inputs.iter().find_map(|input| {
+        let index = spec.input_index(input.name)?;
+        let (_, tensor) = wires.iter().find(|(have, _)| *have == index)?;
+        let mut makers = wiring.steps.iter().zip(specs).enumerate();
+        let (maker, model, output) = makers.find_map(|(maker, (wiring, spec))| {
+            let (output, _) = wiring.outputs.iter().find(|(_, have)| have == tensor)?;
+            Some((maker + 1, &spec.name, spec.outputs.get(*output)?))
+        })?;
+        // A batch axis may have been added for the model that reads it, or removed.
+        let batch_rank = input.shape.len().checked_sub(output.dims.len());
+        let dims = batch_rank.filter(|rank| *rank <= 1).and_then(|rank| input.shape.get(rank..));
+        if input.datatype == Some(output.datatype) && dims.is_some_and(|dims| fits(&output.dims, dims)) {
+            return None;
+        }
+        Some(Error::internal(format!(
+            "its input '{}' is output '{}' of step {maker} ('{model}'), which came as {} {} but is declared as {} {}",
+            input.name,
+            output.name,
+            input.datatype.map_or("<invalid>", Datatype::name),
+            check::shape_text(&input.shape),
+            output.datatype.name(),
+            check::shape_text(&output.shape),
+        )))
+    })
+}
+
 /// Whether two models have inputs and outputs of the same names, datatypes and shapes, in the same order.
 fn is_alike(one: &ModelSpec, other: &ModelSpec) -> bool {
     let are_alike = |one: &[TensorSpec], other: &[TensorSpec]| {
@@ -504,7 +554,40 @@ fn reshape(dims: &[i64], has_batch_axis: bool, rows: u32, shape: Shape) -> Shape
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::model::ensemble::StepWiring;
+    use crate::protocol::testing::{input, output, spec};
+
+    #[test]
+    fn a_step_that_makes_another_tensor_than_it_declares_is_at_fault_and_no_client() {
+        let first = spec(8, vec![input("A", Datatype::Fp32, &[4])], vec![output("B", Datatype::Fp32, &[-1])]);
+        let plain = spec(0, vec![], vec![output("B", Datatype::Fp32, &[2])]);
+        let second = spec(8, vec![input("C", Datatype::Fp32, &[4]), input("D", Datatype::Fp32, &[4])], vec![]);
+        let told = |first: &ModelSpec, name: &str, datatype, shape: &[i64]| {
+            let specs = [first, &second].map(|spec| Arc::new(spec.clone()));
+            let of_first = StepWiring { inputs: vec![(0, 0)], outputs: vec![(0, 1)] };
+            let of_second = StepWiring { inputs: vec![(0, 1), (1, 0)], outputs: vec![] };
+            let wiring = Wiring { steps: vec![of_first, of_second], is_decoupled: false };
+            let tensor = NamedTensor::new(name, Some(datatype), Shape::from_slice(shape), Bytes::new());
+            wrong_output(&specs, &wiring, 1, &[tensor]).map(|error| (error.code(), error.text().to_owned()))
+        };
+        let wrong = |came: &str, declared: &str| {
+            let text = format!(
+                "its input 'C' is output 'B' of step 1 ('m'), which came as {came} but is declared as {declared}"
+            );
+            Some((Code::Internal, text))
+        };
+        assert_eq!(told(&first, "C", Datatype::Fp64, &[1, 4]), wrong("FP64 [1,4]", "FP32 [-1,-1]"));
+        assert_eq!(told(&first, "C", Datatype::Fp32, &[1, 4, 4]), wrong("FP32 [1,4,4]", "FP32 [-1,-1]"));
+        assert_eq!(told(&plain, "C", Datatype::Fp32, &[1, 3]), wrong("FP32 [1,3]", "FP32 [2]"));
+        // As declared: what does not fit the second model came from the client's values.
+        assert_eq!(told(&first, "C", Datatype::Fp32, &[1, 3]), None);
+        assert_eq!(told(&plain, "C", Datatype::Fp32, &[1, 2]), None);
+        // The client brought it.
+        assert_eq!(told(&first, "D", Datatype::Fp64, &[1, 4]), None);
+    }
 
     #[test]
     fn a_batch_axis_of_one_row_is_added_or_removed_between_models() {

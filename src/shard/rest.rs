@@ -108,7 +108,7 @@ pub async fn handle_message(
             let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
             request_metrics.settle(&outcome);
             http_trace.handle_sending(trace);
-            outcome
+            outcome.map_err(|error| with_missing_length(error, &fields, front_end))
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
             let stream = (delivery == Delivery::Stream).then_some(stream);
@@ -177,6 +177,23 @@ async fn run_generate(
             reply
         })
     })
+}
+
+/// Adds to a fault in the JSON that the header is missing which says where it ends, where the body says that it is binary.
+fn with_missing_length(error: Error, fields: &Fields, front_end: FrontEnd) -> Error {
+    const BINARY: &[u8] = b"application/octet-stream";
+    let is_binary = |value: &[u8]| value.get(..BINARY.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(BINARY));
+    if error.code() != Code::MalformedJson
+        || front_end != FrontEnd::Kserve
+        || fields.get(front_end.length_field()).is_some()
+        || !fields.get("content-type").is_some_and(is_binary)
+    {
+        return error;
+    }
+    error.with_suffix(
+        "; the content type is application/octet-stream, and the header Inference-Header-Content-Length is missing, which \
+         says how many bytes at the beginning are JSON (0: the body is one raw tensor)",
+    )
 }
 
 /// The header fields of a request that go on to its model.

@@ -181,8 +181,8 @@ def an_error_is_in_band_with_its_prefix(addresses):
     stream.send("sums_through", [tensor(tritonclient.grpc, "x", [[1]])], request_id="1", sequence_id=7)
     _, error = stream.take()
     want = (
-        "in ensemble 'sums_through', inference request for sequence 7 to model 'sums' must specify the START flag on "
-        "the first request of the sequence"
+        "in ensemble 'sums_through', step 2 ('sums'): inference request for sequence 7 to model 'sums' must specify the "
+        "START flag on the first request of the sequence"
     )
     equal(error.message(), want, "not begun")
     stream.send("e", diamond(tritonclient.grpc))

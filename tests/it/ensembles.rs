@@ -276,10 +276,12 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
     assert_eq!(infer(&server, "e", &body(2)).unwrap()["outputs"][0]["data"], json!([12.0]));
     let start = Instant::now();
     let (status, text) = infer(&server, "e", &body(9)).unwrap_err();
-    assert!(status == 500 && text.starts_with("{\"error\":\"in ensemble 'e', "), "{status} {text}");
+    assert_eq!(status, 400, "the lookup has 3 rows: {text}");
+    assert!(text.starts_with("{\"error\":\"in ensemble 'e', step 2 ('lookup'): model 'lookup': "), "{text}");
+    assert!(text.contains("; the inputs were 'ROW' [1,1]"), "{text}");
     assert!(start.elapsed() < Duration::from_millis(250), "it does not wait for the other step");
     let (_, text) = infer(&server, "outer", &body(9)).unwrap_err();
-    assert!(text.starts_with("{\"error\":\"in ensemble 'outer', in ensemble 'e', "), "{text}");
+    assert!(text.starts_with("{\"error\":\"in ensemble 'outer', step 1 ('e'): in ensemble 'e', step 2 ('lookup'): "), "{text}");
     assert_eq!((count(&server, "e", "fail"), count(&server, "lookup", "fail")), (2, 2));
     let other =
         metrics::metric(server.metrics(), "nv_inference_request_failure{model=\"e\",reason=\"OTHER\",version=\"1\"}");
@@ -287,7 +289,7 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
     wait_until("the end of what was left", || count(&server, "slow", "fail") == 2);
 
     let (status, text) = one(&server, "shapes", 1.0).unwrap_err();
-    let want = "in ensemble 'shapes', [request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'two'. \
+    let want = "in ensemble 'shapes', step 2 ('two'): [request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'two'. \
                 Expected [-1,2], got [1,1]. ";
     assert!(status == 400 && text.contains(want), "{text}");
     assert_eq!(in_flight(&server), 0);
@@ -370,8 +372,12 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
         let calls: Vec<_> = (0..12).map(|_| scope.spawn(|| one(&server, "e", 2.5))).collect();
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
-    let full = (503, error("in ensemble 'e', [request id: <id_unknown>] Exceeds maximum queue size"));
-    let (served, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    let full = (503, error("in ensemble 'e', STEP[request id: <id_unknown>] Exceeds maximum queue size"));
+    let outcomes = outcomes.into_iter().map(|outcome| {
+        // It may be full at either step.
+        outcome.map_err(|(status, text)| (status, text.replace("step 1 ('slow'): ", "STEP").replace("step 2 ('slow'): ", "STEP")))
+    });
+    let (served, refused): (Vec<_>, Vec<_>) = outcomes.partition(Result::is_ok);
     assert!(!served.is_empty() && !refused.is_empty(), "{} {}", served.len(), refused.len());
     assert!(refused.iter().all(|outcome| *outcome == Err(full.clone())), "{refused:?}");
 
@@ -381,7 +387,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
         thread::sleep(Duration::from_millis(30));
         let late = json!({ "parameters": { "timeout": 1000 }, "inputs": [input("x", "FP32", &[1, 1], json!([1.0]))] });
         let outcome = infer(&server, "e", &late);
-        assert_eq!(outcome.unwrap_err(), (503, error("in ensemble 'e', Request timeout expired")));
+        assert_eq!(outcome.unwrap_err(), (503, error("in ensemble 'e', step 1 ('slow'): Request timeout expired")));
         assert_eq!(first.join().unwrap(), Ok(1.0));
     });
 

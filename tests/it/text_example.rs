@@ -80,7 +80,7 @@ fn it_tells_the_language_of_sentences_that_it_was_not_trained_on() {
 fn a_sentence_without_letters_is_refused_by_the_tokenizer() {
     let Some(server) = server() else { return };
     let (status, answer) = infer(&server, &request(&["A sentence.", "?!"]));
-    let want = "in ensemble 'language', a sentence has no letters";
+    let want = "in ensemble 'language', step 1 ('language_tokenizer'): a sentence has no letters";
     assert_eq!((status, answer["error"].as_str()), (400, Some(want)));
     let (status, _) = infer(&server, &request(&["A sentence."]));
     assert_eq!(status, 200);

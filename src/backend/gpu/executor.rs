@@ -277,6 +277,7 @@ impl Instance for GpuInstance {
             // Copies of one overlap with the program of another.
             was_alone: false,
             is_lost: self.is_lost,
+            ahead: 0,
         }
     }
 

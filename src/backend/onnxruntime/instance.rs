@@ -25,7 +25,7 @@ use super::bind::{InputSource, OrtBinding};
 use super::fence::DeviceFence;
 use super::run_options::SharedRunOptions;
 use super::session::{SessionTarget, SharedSession};
-use super::{datatype, told};
+use super::{datatype, run_failure, told};
 
 /// One instance: a session and what it shares with the model's others.
 pub(super) struct OnnxruntimeInstance {
@@ -126,7 +126,7 @@ impl EngineInstance for OnnxruntimeInstance {
         };
         // The crate panics where the library returns what its interface does not allow.
         let outcome = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(outcome) => outcome.map_err(|error| told(&error)),
+            Ok(outcome) => outcome.map_err(|error| run_failure(&error)),
             Err(_) => Err(Error::internal("ONNX Runtime returned what its interface does not allow")),
         };
         outcome.map_err(|error| error.with_prefix(&format!("model '{}': ", shared.spec.name)))

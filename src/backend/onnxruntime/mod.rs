@@ -39,11 +39,12 @@ use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::{ErrorCode, LoadDynamicError};
 
+use crate::backend::blame;
 use crate::backend::engine_run::BatchedInstance;
 use crate::backend::gpu::{Gpu, GpuInstanceFigures, GpuModel, Gpus};
 use crate::backend::model_file::ModelFile;
 use crate::backend::{Backend, Instance, LoadedModel, Threads, threads};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
 use crate::model::ModelSpec;
 use crate::model::onnx::graph::OnnxGraph;
@@ -316,6 +317,18 @@ impl OnnxruntimeModel {
         DeviceFence::new(gpu, figures).map_err(|error| {
             Error::from(error).with_prefix(&format!("an instance of model '{name}' cannot be made on GPU {index}: "))
         })
+    }
+}
+
+/// The error of a run: the client's mistake where the library blames the request's shapes or values.
+fn run_failure(error: &ort::Error) -> Error {
+    let told = told(error);
+    match blame::onnxruntime(error.message()) {
+        Some(why) if matches!(told.code(), Code::Internal | Code::InvalidArgument) => {
+            let code = ort::sys::OrtErrorCode::from(error.code()) as i32;
+            Error::invalid(format!("onnx runtime error {code}: {why}"))
+        }
+        _ => told,
     }
 }
 

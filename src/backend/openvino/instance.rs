@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::batch::{InputConversion, fits};
 use crate::backend::bits::bools_to_bits;
+use crate::backend::blame;
 use crate::backend::engine_run::{EngineInputs, EngineInstance, output_differs};
 use crate::backend::run_watch::RunStopper;
 use crate::backend::text::ShapeText;
@@ -160,7 +161,10 @@ fn wrong_shape(spec: &ModelSpec, place: usize, port: &InputPort, came: &[i64]) -
     Error::invalid(format!("input '{name}' of model '{}' has shape {came}, but its file takes {taken}", spec.name))
 }
 
-/// The error of a run. The library does not tell a client's mistake from its own.
+/// The error of a run. The library has no code for a client's mistake, but its text tells.
 fn failed(spec: &ModelSpec, why: &str) -> Error {
+    if let Some(why) = blame::openvino(why) {
+        return Error::invalid(format!("model '{}': OpenVINO: {why}", spec.name));
+    }
     Error::internal(format!("model '{}': OpenVINO: {why}", spec.name))
 }

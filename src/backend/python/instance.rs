@@ -666,6 +666,7 @@ impl Instance for PythonInstance {
             // The process runs one batch after the other, and a batch begins when the one before it ends.
             was_alone: self.open.is_empty(),
             is_lost: false,
+            ahead: self.flights.iter().skip(1).map(|flight| flight.requests.len()).sum(),
         }
     }
 

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::backend::Threads;
 use crate::backend::batch::InputConversion;
+use crate::backend::blame;
 use crate::backend::engine_run::{EngineInputs, EngineInstance};
 use crate::backend::text::config_name;
 use crate::error::Error;
@@ -85,7 +86,12 @@ impl EngineInstance for PytorchInstance {
             inputs.push(TorchInput { name, element: *element, shape, contents });
         }
         let outputs = self.module.run(&inputs, self.threads);
-        outputs.map_err(|why| Error::internal(format!("PyTorch execute failure: {why}")))
+        outputs.map_err(|why| match blame::torch(&why) {
+            Some(why) => {
+                Error::invalid(format!("model '{}': PyTorch execute failure: {why}", self.shared.spec.name))
+            }
+            None => Error::internal(format!("PyTorch execute failure: {why}")),
+        })
     }
 
     fn outputs(

@@ -139,9 +139,15 @@ fn failed(model: &str, text: &str) -> Error {
             let operator = operator.unwrap_or_default();
             Error::invalid(format!("model '{model}': operator {operator} {BEYOND}; {ALTERNATIVE}"))
         }
+        None if BLAMES.iter().any(|words| text.contains(words)) => Error::invalid(format!("model '{model}': {text}")),
         None => Error::internal(format!("model '{model}': {text}")),
     }
 }
+
+/// The engine's words for tensors of a run that do not fit an operator (`OpError`): it read the graph before, so that the
+/// request brought them.
+const BLAMES: [&str; 3] =
+    ["failed: conversion error for input", "failed: incompatible input shapes", "failed: input or attribute has invalid value"];
 
 /// What decides over the memory of a run.
 fn run_inputs<'a>(shared: &'a SharedGraph, inputs: EngineInputs<'a>) -> impl Iterator<Item = RunInput<'a>> + Clone {

@@ -118,6 +118,8 @@ pub(super) struct TfError {
 
 /// `TF_INVALID_ARGUMENT`.
 pub(super) const INVALID_ARGUMENT: i32 = 3;
+/// `TF_OUT_OF_RANGE`.
+pub(super) const OUT_OF_RANGE: i32 = 11;
 /// `TF_UNIMPLEMENTED`.
 pub(super) const UNIMPLEMENTED: i32 = 12;
 /// `TF_INTERNAL`.

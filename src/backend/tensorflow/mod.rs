@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::backend::batch::InputConversion;
 use crate::backend::bits::bools_to_bits;
+use crate::backend::blame;
 use crate::backend::engine_run::{BatchedInstance, EngineInputs, EngineInstance, output_differs};
 use crate::backend::model_file::model_file_or_directory;
 use crate::backend::text::{check_shape, config_name, datatype_differs, input_count_differs, unexpected_tensor};
@@ -26,7 +27,7 @@ use crate::model::tensorflow::{ChosenSignature, SAVED_MODEL_FILE, SavedModel, Sa
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Tensor};
 
-use library::{INVALID_ARGUMENT, TfError, TfLibrary, TfPlace, TfSession, TfTensor, UNIMPLEMENTED};
+use library::{INVALID_ARGUMENT, OUT_OF_RANGE, TfError, TfLibrary, TfPlace, TfSession, TfTensor, UNIMPLEMENTED};
 use parameters::TensorflowParameters;
 
 /// The backend: an opened library.
@@ -286,9 +287,10 @@ impl EngineInstance for TensorflowInstance {
 
 /// The error of a run.
 fn failed(spec: &ModelSpec, error: &TfError) -> Error {
-    let text = format!("model '{}': TensorFlow: {}", spec.name, without_directory(&error.text, Path::new("")));
+    let told = |why: &str| format!("model '{}': TensorFlow: {}", spec.name, without_directory(why, Path::new("")));
+    let text = told(&error.text);
     match error.code {
-        INVALID_ARGUMENT => Error::invalid(text),
+        INVALID_ARGUMENT | OUT_OF_RANGE => Error::invalid(told(&blame::tensorflow(&error.text))),
         UNIMPLEMENTED => Error::unsupported(text),
         _ => Error::internal(text),
     }

@@ -21,7 +21,7 @@ const KEEP_ALIVE: KeepAlivePolicy = KeepAlivePolicy {
     timeout: crate::limits::KEEP_ALIVE_TIMEOUT,
     permits_without_calls: false,
     pings_without_data_max: 2,
-    ping_interval_min: crate::limits::PING_INTERVAL_MIN,
+    ping_interval_min: Some(crate::limits::PING_INTERVAL_MIN),
     ping_strikes_max: 2,
     age_max: None,
     age_grace: None,

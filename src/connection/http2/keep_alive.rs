@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::limits::IDLE_PING_INTERVAL_MIN;
+use crate::limits::{IDLE_PING_INTERVAL_MIN, PING_INTERVAL_MIN};
 use crate::policy::KeepAlivePolicy;
 use crate::time::Instant;
 
@@ -69,11 +69,17 @@ impl KeepAlive {
         self.strikes = 0;
     }
 
-    /// The client sent a PING. Whether that is one too many.
+    /// The client sent a PING. Whether that is one too many. As in gRPC (proposals A8 and A18) one that comes early is a
+    /// strike, but by default none is while a call is open: a client that waits for a long answer, with its keepalive at
+    /// the usual 10 s, has nothing else to send. Such PINGs are bounded as all frames that move nothing are.
     pub(super) fn handle_ping(&mut self, has_streams: bool, now: Instant) -> bool {
         let settings = &self.settings;
-        let is_idle = !has_streams && !settings.permits_without_calls;
-        let interval = if is_idle { IDLE_PING_INTERVAL_MIN } else { settings.ping_interval_min };
+        let interval = match settings.ping_interval_min {
+            _ if !has_streams && !settings.permits_without_calls => IDLE_PING_INTERVAL_MIN,
+            Some(interval) => interval,
+            None if has_streams => Duration::ZERO,
+            None => PING_INTERVAL_MIN,
+        };
         let is_early = self.pinged_at.replace(now).is_some_and(|before| now.since(before) < interval);
         if !self.has_carried_call || !is_early {
             return false;
@@ -144,7 +150,7 @@ mod tests {
         timeout: Duration::from_millis(20),
         permits_without_calls: false,
         pings_without_data_max: 2,
-        ping_interval_min: Duration::from_millis(300),
+        ping_interval_min: Some(Duration::from_millis(300)),
         ping_strikes_max: 2,
         age_max: None,
         age_grace: None,
@@ -234,6 +240,25 @@ mod tests {
         check(KeepAlivePolicy { permits_without_calls: true, ..quiet }, &idle, "");
         // A connection without any call is none of gRPC's.
         check(quiet, &pings(1, 1).collect::<Vec<_>>(), "");
+    }
+
+    #[test]
+    fn by_default_a_client_may_ping_at_any_rate_while_a_call_is_open() {
+        let quiet = KeepAlivePolicy { time: None, ..KeepAlivePolicy::default() };
+        let pings = |begin: u64, step: u64| (1..=1_000).map(move |count| (begin + count * step, "ping"));
+        let told = |settings: KeepAlivePolicy, happens: &[(u64, &str)]| timeline(settings, happens, u64::MAX / 1_000_000);
+        let long_call = |step| [(0, "call")].into_iter().chain(pings(0, step)).collect::<Vec<_>>();
+        assert_eq!(told(quiet, &long_call(10_000)), "", "keepalive at 10 s");
+        assert_eq!(told(quiet, &long_call(1)), "");
+        // When the call is over, gRPC's rules hold again: three pings that come early are one too many.
+        let idle = |step| [(0, "call"), (1, "idle")].into_iter().chain(pings(1, step).take(4)).collect::<Vec<_>>();
+        assert_eq!(told(quiet, &idle(10_000)), "too-many ");
+        let permitted = KeepAlivePolicy { permits_without_calls: true, ..quiet };
+        assert_eq!(told(permitted, &idle(10_000)), "too-many ");
+        assert_eq!(told(permitted, &idle(300_000)), "");
+        // A flag that says a time is kept to, as tritonserver does.
+        let strict = KeepAlivePolicy { ping_interval_min: Some(PING_INTERVAL_MIN), ..quiet };
+        assert_eq!(told(strict, &long_call(10_000)[..5]), "too-many ");
     }
 
     #[test]

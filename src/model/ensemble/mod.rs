@@ -13,7 +13,7 @@ use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 
 pub use self::members::{
-    ComposingModel, ComposingModels, Wiring, cycle_error, find_cycle, fits, load_order, no_response_cache,
+    ComposingModel, ComposingModels, StepWiring, Wiring, cycle_error, find_cycle, fits, load_order, no_response_cache,
 };
 
 pub(super) use self::check::check;

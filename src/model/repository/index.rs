@@ -108,6 +108,8 @@ pub struct ModelOverview {
     pub versions: Vec<VersionOverview>,
     /// Why its last load failed, if it failed before any version was loaded.
     pub failure: Option<String>,
+    /// The version that the failure is about; `None` where it is the whole model.
+    pub failed_version: Option<u64>,
     /// The progress of its load, if one is running.
     pub loading: Option<Arc<LoadProgress>>,
     /// Whether what was found is no model: a directory without a configuration and without versions, or a name that
@@ -307,9 +309,10 @@ impl ModelOverview {
             return entries.push(entry(None, state, failure));
         }
         for version in &self.versions {
-            // A version that goes on serving after a failed load shows that failure.
+            // A version that goes on serving after a failed load of its own, or of the whole model, shows that failure.
             let is_silent = version.reason.is_empty() || version.reason == UNLOADED;
-            let reason = if is_silent && !failure.is_empty() { failure } else { &version.reason };
+            let is_of_it = self.failed_version.is_none_or(|failed| failed == version.version);
+            let reason = if is_silent && is_of_it && !failure.is_empty() { failure } else { &version.reason };
             entries.push(entry(Some(version.version), version.state, reason));
         }
     }
@@ -401,6 +404,10 @@ mod tests {
         ModelOverview { failure: Some(why.to_owned()), ..model }
     }
 
+    fn failed_in(model: ModelOverview, version: u64, why: &str) -> ModelOverview {
+        ModelOverview { failed_version: Some(version), ..failed(model, why) }
+    }
+
     fn loading(model: ModelOverview) -> ModelOverview {
         ModelOverview { loading: Some(Arc::default()), ..model }
     }
@@ -450,6 +457,8 @@ mod tests {
             failed(model("bad", vec![]), "why"),
             failed(model("kept", vec![version(2, Ready, "")]), "version 3 is broken"),
             loading(model("new", vec![])),
+            failed_in(model("of_two", vec![version(1, Ready, ""), version(2, Unavailable, "two")]), 2, "two"),
+            failed_in(model("of_two_kept", vec![version(1, Ready, ""), version(2, Ready, "")]), 2, "two"),
             model("off", vec![version(1, Unavailable, UNLOADED), version(2, Ready, "")]),
         ];
         let overview = RepositoryOverview { models, start: None };
@@ -457,9 +466,13 @@ mod tests {
         assert_eq!(
             index(&overview, &names, false),
             "bad UNAVAILABLE (why); double UNAVAILABLE (model appears in two or more repositories); \
-             kept 2 READY (version 3 is broken); never; new LOADING; off 1 UNAVAILABLE (unloaded); off 2 READY"
+             kept 2 READY (version 3 is broken); never; new LOADING; of_two 1 READY; of_two 2 UNAVAILABLE (two); \
+             of_two_kept 1 READY; of_two_kept 2 READY (two); off 1 UNAVAILABLE (unloaded); off 2 READY"
         );
-        assert_eq!(index(&overview, &names, true), "kept 2 READY (version 3 is broken); off 2 READY");
+        assert_eq!(
+            index(&overview, &names, true),
+            "kept 2 READY (version 3 is broken); of_two 1 READY; of_two_kept 1 READY; of_two_kept 2 READY (two); off 2 READY"
+        );
         assert_eq!(index(&RepositoryOverview::default(), &[], false), "");
     }
 

@@ -66,7 +66,14 @@ pub fn decode_streamed(
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
     let repeated = ResponsePlan::repeated(spec, &sequence);
     check::check_sequence(spec, &sequence, rows)?;
-    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final, repeated, shared };
+    let plan = ResponsePlan {
+        id: message.id.to_owned(),
+        outputs,
+        wants_empty_final,
+        repeated,
+        shared,
+        ..ResponsePlan::default()
+    };
     let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }

@@ -16,11 +16,12 @@ use crate::protocol::check::{
     self, AskedOutput, NamedTensor, check, check_classes, check_outputs, refusal, shape_overflow, size_mismatch,
 };
 use crate::protocol::infer::SequenceParameters;
-use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::protocol::infer::{InferRequest, NonFinite, OutputPlan, ResponsePlan};
 use crate::protocol::rest::data;
 use crate::protocol::rest::fault::NOT_AN_ARRAY;
 use crate::protocol::rest::fault::json_error;
 use crate::protocol::rest::fault::unparsable;
+use crate::protocol::rest::misspelt;
 use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
 use crate::wire::json::{Document, JsonValue, ValueKind};
@@ -77,6 +78,7 @@ struct RestParameters {
     priority: u64,
     timeout: Duration,
     is_binary: bool,
+    non_finite: NonFinite,
     sequence: SequenceParameters,
     /// The others, where the model looks at them.
     own: Parameters,
@@ -121,8 +123,11 @@ fn decode_document(
     memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
     let root = document.root();
-    let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
-    let parameters = root.get("parameters");
+    let id = root.given("id").map_or(Ok(""), |id| string(id, "id"))?;
+    let parameters = root.given("parameters");
+    if !spec.follows_triton {
+        refuse_misspelt(root)?;
+    }
     let parameters =
         parameters.map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked, memory))?;
     if document.has_full_array() {
@@ -131,7 +136,7 @@ fn decode_document(
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
-        json_count = json_count.saturating_add(usize::from(input.get("data").is_some()));
+        json_count = json_count.saturating_add(usize::from(input.given("data").is_some()));
         inputs.push(decode_input(spec, input, &mut binary, regions, memory)?);
     }
     if document.raw_count() > json_count {
@@ -144,15 +149,15 @@ fn decode_document(
     let mut destinations = Vec::new();
     // As the protocol says; in tritonserver the outputs that are listed say for themselves.
     let listed_is_binary = parameters.is_binary && !spec.follows_triton;
-    let outputs = decode_outputs(root, listed_is_binary, regions, &mut destinations)?;
+    let outputs = decode_outputs(spec, root, listed_is_binary, regions, &mut destinations)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
     check_output_formats(spec, &outputs)?;
     let (tensors, rows) = check(spec, id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
-    let RestParameters { priority, timeout, sequence, own: parameters, .. } = parameters;
+    let RestParameters { priority, timeout, sequence, non_finite, own: parameters, .. } = parameters;
     let repeated = ResponsePlan::repeated(spec, &sequence);
     check::check_sequence(spec, &sequence, rows)?;
-    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, ..ResponsePlan::default() };
+    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, non_finite, ..ResponsePlan::default() };
     let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
@@ -173,9 +178,10 @@ fn decode_input<'d>(
     regions: Option<&Regions>,
     memory: &mut ReceiveReservation,
 ) -> Result<NamedTensor<'d>, Error> {
-    let parameter = |name: &str| input.get("parameters").and_then(|parameters| parameters.get(name));
-    let (json, size, region) = (input.get("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
-    check_sources(json.is_some(), size.is_some(), region.is_some())?;
+    let parameters = input.get("parameters");
+    let parameter = |name: &str| parameters.and_then(|parameters| parameters.given(name));
+    let (json, size, region) = (input.given("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
+    check_sources(input, json.is_some(), size.is_some(), region.is_some())?;
     let name = string(member(input, "name")?, "name")?;
     let datatype = Datatype::from_name(string(member(input, "datatype")?, "datatype")?);
     let shape = decode_shape(name, input)?;
@@ -198,7 +204,7 @@ fn decode_input<'d>(
 /// The shared memory slice of an input or output whose parameters name a region.
 fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<RegionSlice, Error> {
     let regions = regions.ok_or_else(shared_memory::disabled)?;
-    let parameter = |name: &'static str| Some((tensor.get("parameters")?.get(name)?, name));
+    let parameter = |name: &'static str| Some((tensor.get("parameters")?.given(name)?, name));
     let number = |name| parameter(name).map_or(Ok(0), |(value, name)| unsigned(value, name));
     let region = parameter("shared_memory_region").map_or(Ok(""), |(value, name)| string(value, name))?;
     // A size that is left out is none, as in Triton, and refused for that.
@@ -206,12 +212,17 @@ fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<
 }
 
 /// Refuses an input whose elements are given in no way, or in more than one.
-fn check_sources(has_json: bool, has_binary: bool, has_region: bool) -> Result<(), Error> {
+fn check_sources(
+    input: JsonValue<'_, '_>,
+    has_json: bool,
+    has_binary: bool,
+    has_region: bool,
+) -> Result<(), Error> {
     let fields = [(has_json, " 'data'"), (has_binary, " 'binary_data_size'"), (has_region, " 'shared_memory_region'")];
     let set: SmallVec<[&str; 3]> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
     let what = match set.len() {
         1 => return Ok(()),
-        0 => " no field is set".to_owned(),
+        0 => format!(" no field is set{}{}", misspelt::hint(input, "data"), misspelt::hint(input, "parameters")),
         _ => format!(" set{}", set.concat()),
     };
     Err(Error::invalid(format!(
@@ -254,6 +265,17 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
     }
 }
 
+/// The parameters of an output.
+const OUTPUT_PARAMETERS: &[&str] =
+    &["binary_data", "classification", "shared_memory_byte_size", "shared_memory_offset", "shared_memory_region"];
+
+/// Refuses a request in which `outputs` or `parameters` is misspelt.
+fn refuse_misspelt(root: JsonValue<'_, '_>) -> Result<(), Error> {
+    const KNOWN: [&str; 4] = ["id", "inputs", "outputs", "parameters"];
+    let found = KNOWN.iter().filter(|name| root.get(name).is_some()).count();
+    misspelt::refuse(root, found, &KNOWN, &["outputs", "parameters"])
+}
+
 /// Decodes the parameters of the request. Unknown ones are the client's own: their type is checked, and they are
 /// kept only for a model that looks at them. Of members with the same name the first counts, as in Triton, whose reader
 /// finds no other.
@@ -272,6 +294,8 @@ fn decode_parameters(
         }
         let value = parameters.get(name).unwrap_or(own);
         match name {
+            _ if *value.kind() == ValueKind::Null && ACTED_ON.contains(&name) => {}
+            "non_finite_output" => decoded.non_finite = non_finite(value)?,
             "sequence_id" => decoded.sequence.id = sequence_id(value)?,
             "sequence_start" => decoded.sequence.is_start = boolean(value, name)?,
             "sequence_end" => decoded.sequence.is_end = boolean(value, name)?,
@@ -299,6 +323,29 @@ fn decode_parameters(
     Ok(decoded)
 }
 
+/// The parameters that the server acts on.
+const ACTED_ON: [&str; 7] = [
+    "binary_data_output",
+    "non_finite_output",
+    "priority",
+    "sequence_end",
+    "sequence_id",
+    "sequence_start",
+    "timeout",
+];
+
+/// The value of `non_finite_output`.
+pub(super) fn non_finite(value: JsonValue<'_, '_>) -> Result<NonFinite, Error> {
+    match string(value, "non_finite_output")? {
+        "literal" => Ok(NonFinite::Literal),
+        "null" => Ok(NonFinite::Null),
+        "string" => Ok(NonFinite::Text),
+        other => Err(Error::invalid(format!(
+            "Unable to parse 'non_finite_output', got: {other}; expected 'literal', 'null' or 'string'"
+        ))),
+    }
+}
+
 /// The value of a parameter of the client's own; `None` for what is no scalar. An integer that 64 bits do not hold is
 /// the nearest double.
 pub(super) fn own_value(value: JsonValue<'_, '_>) -> Option<ParameterValue> {
@@ -320,17 +367,24 @@ pub(super) fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<Correlation
 
 /// Decodes the requested outputs; those that go to shared memory are added to `destinations`.
 fn decode_outputs<'d>(
+    spec: &ModelSpec,
     root: JsonValue<'d, '_>,
     default_is_binary: bool,
     regions: Option<&Regions>,
     destinations: &mut Vec<(&'d str, RegionSlice)>,
 ) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
     let mut requested = SmallVec::new();
-    if root.get("outputs").is_none() {
+    if root.given("outputs").is_none() {
         return Ok(requested);
     }
     for output in array(root, "outputs")? {
-        let parameter = |name: &str| output.get("parameters").and_then(|parameters| parameters.get(name));
+        let parameters = output.given("parameters");
+        if !spec.follows_triton {
+            let found = 1_usize.saturating_add(usize::from(parameters.is_some()));
+            misspelt::refuse(output, found, &["name", "parameters"], &["parameters"])?;
+            parameters.map_or(Ok(()), |parameters| misspelt::refuse_in(parameters, OUTPUT_PARAMETERS))?;
+        }
+        let parameter = |name: &str| parameters.and_then(|parameters| parameters.given(name));
         let (classes, region) = (parameter("classification"), parameter("shared_memory_region"));
         if region.is_some() && classes.is_some() {
             let text = "Output can't set both 'shared_memory_region' and 'classification'";
@@ -455,7 +509,10 @@ pub(super) fn too_many(what: &str, most: usize) -> Error {
 }
 
 fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
-    value.get(name).ok_or_else(|| unparsable(name, &format!("attempt to access non-existing object member '{name}'")))
+    value.get(name).ok_or_else(|| {
+        let hint = misspelt::hint(value, name);
+        unparsable(name, &format!("attempt to access non-existing object member '{name}'{hint}"))
+    })
 }
 
 fn array<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<Item = JsonValue<'d, 'a>>, Error> {
@@ -482,7 +539,7 @@ fn unsigned(value: JsonValue<'_, '_>, name: &str) -> Result<u64, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::testing::spec;
+    use crate::protocol::testing::{input, output, spec};
 
     /// The client's own parameters of a request for a model of this backend.
     fn own(backend: &str, parameters: &str) -> Result<Parameters, Error> {
@@ -515,6 +572,82 @@ mod tests {
         check("-2.5e-3", Double(-0.0025));
         check("0.1", Double(0.1));
         check("Infinity", Double(f64::INFINITY));
+    }
+
+    /// Whether a body is decoded, or its error.
+    fn outcome(body: &str) -> String {
+        let model = spec(0, vec![input("A", Datatype::Uint8, &[1])], vec![output("X", Datatype::Uint8, &[1])]);
+        let body = Bytes::from(body.to_owned());
+        match decode(&model, HeaderLength::Absent, body, None, &mut ReceiveReservation::default()) {
+            Ok(request) => format!("{} outputs, id '{}'", request.plan.outputs.len(), request.plan.id),
+            Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
+        }
+    }
+
+    #[test]
+    fn an_optional_member_that_is_null_counts_as_absent() {
+        let input = r#""inputs":[{"name":"A","datatype":"UINT8","shape":[1],"data":[1]}]"#;
+        for member in [
+            r#""id":null"#,
+            r#""parameters":null"#,
+            r#""outputs":null"#,
+            r#""outputs":[{"name":"X","parameters":null}]"#,
+            r#""outputs":[{"name":"X","parameters":{"binary_data":null,"classification":null,"shared_memory_region":null}}]"#,
+            r#""parameters":{"sequence_id":null,"sequence_start":null,"sequence_end":null,"priority":null}"#,
+            r#""parameters":{"timeout":null,"binary_data_output":null,"non_finite_output":null}"#,
+        ] {
+            assert_eq!(outcome(&format!("{{{member},{input}}}")), "1 outputs, id ''", "{member}");
+        }
+        for parameters in ["null", r#"{"binary_data_size":null,"shared_memory_region":null}"#] {
+            let member = input.replace("\"data\"", &format!("\"parameters\":{parameters},\"data\""));
+            assert_eq!(outcome(&format!("{{{member}}}")), "1 outputs, id ''", "{parameters}");
+        }
+        // No data at all, and what is required.
+        let none = input.replace("[1]}", "null}");
+        assert!(outcome(&format!("{{{none}}}")).contains("But no field is set"), "{}", outcome(&format!("{{{none}}}")));
+        assert!(outcome(r#"{"inputs":null}"#).starts_with("400 Unable to parse 'inputs'"));
+        // What follows is still read: an array named data elsewhere is no input's.
+        let fault = format!(r#"{{"x":{{"data":[}}]}},"id":null,{input}}}"#);
+        assert!(outcome(&fault).starts_with("400 failed to parse"), "{}", outcome(&fault));
+    }
+
+    #[test]
+    fn misspelt_members_are_refused_with_what_was_meant_and_others_are_ignored() {
+        let input = r#""inputs":[{"name":"A","datatype":"UINT8","shape":[1],"data":[1]}]"#;
+        let unknown = |name: &str, meant: &str| format!("400 unknown member '{name}': did you mean '{meant}'?");
+        let ok = "1 outputs, id ''";
+        let check = |member: &str, want: &str| assert_eq!(outcome(&format!("{{{member},{input}}}")), want, "{member}");
+        check(r#""output":[{"name":"X"}]"#, &unknown("output", "outputs"));
+        check(r#""parameter":{"priority":1}"#, &unknown("parameter", "parameters"));
+        check(r#""Parameters":{}"#, &unknown("Parameters", "parameters"));
+        check(r#""outputs":[{"name":"X","parameter":{"binary_data":true}}]"#, &unknown("parameter", "parameters"));
+        check(
+            r#""outputs":[{"name":"X","parameters":{"binary-data":true}}]"#,
+            &unknown("binary-data", "binary_data"),
+        );
+        check(r#""model_name":"m","model_version":"1","timeout":5,"version":7,"raw_output_contents":[]"#, ok);
+        check(r#""outputs":[{"name":"X","datatype":"UINT8","shape":[1],"parameters":{"mine":1}}]"#, ok);
+        let missing = |name: &str, hint: &str| {
+            format!("400 Unable to parse '{name}': attempt to access non-existing object member '{name}' (there is '{hint}': did you mean '{name}'?)")
+        };
+        assert_eq!(outcome(&format!("{{{}}}", input.replace("inputs", "input"))), missing("inputs", "input"));
+        for (name, hint) in [("datatype", "dataype"), ("shape", "shapes"), ("name", "nmae")] {
+            let body = format!("{{{}}}", input.replace(&format!("\"{name}\""), &format!("\"{hint}\"")));
+            assert_eq!(outcome(&body), missing(name, hint));
+        }
+        let body = format!("{{{}}}", input.replace("\"data\":[1]", "\"parameter\":{\"binary_data_size\":1}"));
+        assert!(outcome(&body).ends_with("no field is set (there is 'parameter': did you mean 'parameters'?)"), "{}", outcome(&body));
+    }
+
+    #[test]
+    fn what_is_no_finite_number_is_written_as_the_client_asks() {
+        let plan = |value: &str| own("identity", &format!("\"non_finite_output\":{value}")).map(|_| ());
+        for value in [r#""literal""#, r#""null""#, r#""string""#, "null"] {
+            assert_eq!(plan(value), Ok(()), "{value}");
+        }
+        let text = "Unable to parse 'non_finite_output', got: none; expected 'literal', 'null' or 'string'";
+        assert_eq!(plan(r#""none""#), Err(Error::invalid(text)));
+        assert!(plan("1").is_err());
     }
 
     #[test]

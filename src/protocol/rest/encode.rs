@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 use crate::error::{Code, Error};
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::infer::{OutputPlan, ResponsePlan, SequenceParameters};
+use crate::protocol::infer::{NonFinite, OutputPlan, ResponsePlan, SequenceParameters};
 use crate::protocol::outputs::{SentOutput, planned_outputs};
 use crate::protocol::rest::decode::check_json_output;
 use crate::tensor::strings::Strings;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count};
-use crate::wire::json::writer;
+use crate::wire::json::writer::{self, Float};
 use crate::wire::message::Reply;
 
 /// Encodes a response. `outputs` are in the order of the model's outputs; the plan says which to send, and how.
@@ -49,7 +49,7 @@ pub fn encode(
     writer::integer(version, &mut json);
     json.push(b'"');
     if plan.repeated.is_some() || parameters.is_some() {
-        write_parameters(plan.repeated.as_deref(), parameters, &mut json);
+        write_parameters(plan.repeated.as_deref(), parameters, plan.non_finite, &mut json);
     }
     json.extend_from_slice(b",\"outputs\":[");
     let mut parts: SmallVec<[Bytes; 2]> = SmallVec::new();
@@ -82,7 +82,12 @@ pub fn json_output_size(plan: &ResponsePlan, outputs: &[Tensor]) -> usize {
 }
 
 /// Writes the echoed sequence parameters, then the model's own.
-fn write_parameters(repeated: Option<&SequenceParameters>, own: Option<&Parameters>, json: &mut Vec<u8>) {
+fn write_parameters(
+    repeated: Option<&SequenceParameters>,
+    own: Option<&Parameters>,
+    non_finite: NonFinite,
+    json: &mut Vec<u8>,
+) {
     json.extend_from_slice(b",\"parameters\":{");
     if let Some(repeated) = repeated {
         write_repeated(repeated, json);
@@ -91,19 +96,32 @@ fn write_parameters(repeated: Option<&SequenceParameters>, own: Option<&Paramete
         writer::comma(index.saturating_add(usize::from(repeated.is_some())), json);
         writer::string(name, json);
         json.push(b':');
-        write_parameter(value, json);
+        write_parameter(value, non_finite, json);
     }
     json.push(b'}');
 }
 
 /// Writes the value of a parameter.
-pub(super) fn write_parameter(value: &ParameterValue, json: &mut Vec<u8>) {
+pub(super) fn write_parameter(value: &ParameterValue, non_finite: NonFinite, json: &mut Vec<u8>) {
     match value {
         ParameterValue::Bool(value) => writer::boolean(*value, json),
-        ParameterValue::Double(value) => writer::float(*value, json),
+        ParameterValue::Double(value) => write_float(*value, non_finite, json),
         ParameterValue::Int64(value) => writer::integer(*value, json),
         ParameterValue::Text(value) => writer::string(value, json),
         ParameterValue::Uint64(value) => writer::integer(*value, json),
+    }
+}
+
+/// Writes a float, whatever it is.
+fn write_float<T: Float>(value: T, non_finite: NonFinite, json: &mut Vec<u8>) {
+    match non_finite {
+        NonFinite::Null if !value.widen().is_finite() => json.extend_from_slice(b"null"),
+        NonFinite::Text if !value.widen().is_finite() => {
+            json.push(b'"');
+            writer::float(value, json);
+            json.push(b'"');
+        }
+        _ => writer::float(value, json),
     }
 }
 
@@ -203,6 +221,12 @@ impl SentOutput<'_> {
         }
         match self.tensor.datatype {
             Datatype::Bool => write_elements::<u8>(contents, json, |value, json| writer::boolean(value != 0, json)),
+            Datatype::Fp32 if self.non_finite != NonFinite::Literal => {
+                write_elements::<f32>(contents, json, |value, json| write_float(value, self.non_finite, json));
+            }
+            Datatype::Fp64 if self.non_finite != NonFinite::Literal => {
+                write_elements::<f64>(contents, json, |value, json| write_float(value, self.non_finite, json));
+            }
             datatype => write_elements_of(datatype, contents, json),
         }
         Ok(())
@@ -278,6 +302,7 @@ fn write_elements<T: AnyBitPattern>(contents: &[u8], json: &mut Vec<u8>, write: 
 mod tests {
     use super::*;
     use crate::protocol::infer::OutputPlan;
+    use crate::protocol::rest::generate;
     use crate::protocol::testing::{output, spec};
     use crate::tensor::Shape;
 
@@ -315,6 +340,40 @@ mod tests {
             let head = r#"{"model_name":"m","model_version":"1","parameters":{"#;
             assert_eq!(got, format!(r#"{head}{before}{written}}},"outputs":[]}}"#));
         }
+    }
+
+    #[test]
+    fn what_is_no_finite_number_is_written_so_that_the_answer_is_json_where_that_is_asked_for() {
+        let floats = [("F", Datatype::Fp32), ("D", Datatype::Fp64)].map(|(name, kind)| output(name, kind, &[-1]));
+        let model = spec(0, vec![], floats.into());
+        let values = [f32::NAN, 1.5, f32::INFINITY, f32::NEG_INFINITY];
+        let contents: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let wide: Vec<u8> = values.iter().flat_map(|value| f64::from(*value).to_le_bytes()).collect();
+        let tensor = |datatype, contents: &[u8]| Tensor {
+            datatype,
+            shape: Shape::from_slice(&[4]),
+            contents: Bytes::copy_from_slice(contents),
+        };
+        let own = Parameters(vec![("p".to_owned(), ParameterValue::Double(f64::NAN))]);
+        let check = |non_finite, list: &str, nan: &str| {
+            let planned = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+            let outputs = [planned(0), planned(1)].into_iter().collect();
+            let plan = ResponsePlan { outputs, non_finite, ..ResponsePlan::default() };
+            let tensors = || vec![tensor(Datatype::Fp32, &contents), tensor(Datatype::Fp64, &wide)];
+            let json = body(&encode(&model, 1, &plan, tensors(), Some(&own)).unwrap());
+            let part = |name: &str, kind: &str| {
+                format!(r#"{{"name":"{name}","datatype":"{kind}","shape":[4],"data":[{list}]}}"#)
+            };
+            let outputs = format!("{},{}", part("F", "FP32"), part("D", "FP64"));
+            let head = r#"{"model_name":"m","model_version":"1","parameters":"#;
+            assert_eq!(json, format!(r#"{head}{{"p":{nan}}},"outputs":[{outputs}]}}"#));
+            let json = generate::encode(&model, 1, &plan, tensors(), Some(&own)).unwrap();
+            let want = format!(r#"{{"D":[{list}],"F":[{list}],"model_name":"m","model_version":"1","p":{nan}}}"#);
+            assert_eq!(String::from_utf8(json).unwrap(), want);
+        };
+        check(NonFinite::Literal, "NaN,1.5,Infinity,-Infinity", "NaN");
+        check(NonFinite::Null, "null,1.5,null,null", "null");
+        check(NonFinite::Text, r#""NaN",1.5,"Infinity","-Infinity""#, r#""NaN""#);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::limits::PARAMETERS_MAX;
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
 use crate::protocol::check::{self, NamedTensor, check_outputs, refusal};
-use crate::protocol::infer::{InferRequest, ResponsePlan, SequenceParameters};
+use crate::protocol::infer::{InferRequest, NonFinite, ResponsePlan, SequenceParameters};
 use crate::protocol::outputs::{SentOutput, planned_outputs};
 use crate::protocol::rest::data;
 use crate::protocol::rest::decode::{self, check_output_formats};
@@ -26,6 +26,9 @@ use crate::wire::message::Reply;
 /// The member whose members count as if they were outside of it.
 const NESTED: &str = "parameters";
 
+/// Members that are no inputs and may be `null`, which counts as absent. (Of the client's own parameters it is refused.)
+const OPTIONAL: [&str; 5] = ["id", "non_finite_output", "sequence_end", "sequence_id", "sequence_start"];
+
 /// What the members of a request say.
 struct GenerateFields<'d> {
     spec: &'d ModelSpec,
@@ -33,6 +36,7 @@ struct GenerateFields<'d> {
     inputs: SmallVec<[NamedTensor<'d>; 2]>,
     sequence: SequenceParameters,
     parameters: Parameters,
+    non_finite: NonFinite,
     /// Members that are no inputs.
     count: usize,
 }
@@ -47,26 +51,28 @@ pub fn decode(spec: &ModelSpec, body: &Bytes, memory: &mut ReceiveReservation) -
     let document = Document::parse(body, &names).map_err(json_error)?;
     document.validate().map_err(json_error)?;
     let root = document.root();
-    let id = root.get("id").map_or(Ok(""), |id| decode::string(id, "id"))?;
+    let id = root.given("id").map_or(Ok(""), |id| decode::string(id, "id"))?;
     if *root.kind() != ValueKind::Object {
         return Err(Error::malformed_json("attempt to get members for non-object"));
     }
-    let (inputs, sequence, parameters) = Default::default();
-    let mut fields = GenerateFields { spec, id, inputs, sequence, parameters, count: 0 };
+    let (inputs, sequence, parameters, non_finite) = Default::default();
+    let mut fields = GenerateFields { spec, id, inputs, sequence, parameters, non_finite, count: 0 };
     for (name, own) in root.members() {
         if name == NESTED {
-            fields.take_nested(own, memory)?;
+            if *own.kind() != ValueKind::Null {
+                fields.take_nested(own, memory)?;
+            }
         } else {
             fields.take(name, root.get(name).unwrap_or(own), memory)?;
         }
     }
-    let GenerateFields { mut inputs, sequence, parameters, .. } = fields;
+    let GenerateFields { mut inputs, sequence, parameters, non_finite, .. } = fields;
     let outputs = check_outputs(spec, id, &[], false)?;
     check_output_formats(spec, &outputs)?;
     let (inputs, rows) = check::check(spec, id, &mut inputs)?;
     check::check_sequence(spec, &sequence, rows)?;
     let repeated = ResponsePlan::repeated(spec, &sequence);
-    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, ..ResponsePlan::default() };
+    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, non_finite, ..ResponsePlan::default() };
     let (priority, timeout) = Default::default();
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
@@ -112,6 +118,13 @@ impl<'d> GenerateFields<'d> {
         self.count = self.count.saturating_add(1);
         if self.count > PARAMETERS_MAX {
             return Err(decode::too_many("parameters", PARAMETERS_MAX));
+        }
+        if *value.kind() == ValueKind::Null && OPTIONAL.contains(&name) {
+            return Ok(());
+        }
+        if name == "non_finite_output" {
+            self.non_finite = decode::non_finite(value)?;
+            return Ok(());
         }
         let Some(own) = decode::own_value(value) else {
             return Err(Error::invalid(format!(
@@ -225,7 +238,7 @@ pub fn encode(
         json.push(b':');
         match value {
             GenerateValue::Output(output) => write_output(output, &mut json)?,
-            GenerateValue::Parameter(value) => write_parameter(value, &mut json),
+            GenerateValue::Parameter(value) => write_parameter(value, plan.non_finite, &mut json),
             GenerateValue::Text(text) => writer::string(text, &mut json),
         }
     }
@@ -333,6 +346,20 @@ mod tests {
         };
         // The string, its text as a list, and three doubles.
         assert!(fits(10 + 14 + 24) && !fits(10 + 14 + 23) && !fits(9));
+    }
+
+    #[test]
+    fn null_counts_as_absent_and_what_the_server_acts_on_is_no_parameter_of_the_model() {
+        let model = spec(0, vec![input("a", Datatype::Uint8, &[1])], vec![]).run_by("python");
+        let decode = |body: &'static str| decode(&model, &Bytes::from(body), &mut ReceiveReservation::default());
+        let body = r#"{"a":1,"id":null,"sequence_id":null,"parameters":null,"non_finite_output":null}"#;
+        let request = decode(body).unwrap();
+        assert_eq!((request.plan.id.as_str(), request.parameters.0.len()), ("", 0));
+        let request = decode(r#"{"a":1,"parameters":{"non_finite_output":"null"}}"#).unwrap();
+        assert_eq!((request.plan.non_finite, request.parameters.0.len()), (NonFinite::Null, 0));
+        let refused = decode(r#"{"a":1,"own":null}"#).unwrap_err();
+        assert!(refused.text().starts_with("parameter 'own' has invalid type"), "{refused}");
+        assert!(decode(r#"{"a":null}"#).is_err(), "an input is required");
     }
 
     #[test]

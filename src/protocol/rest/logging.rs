@@ -4,17 +4,20 @@ use crate::error::Error;
 use crate::protocol::logging::{LogState, LogUpdate, file_is_fixed, format_of};
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::fault::json_error;
-use crate::wire::json::{Document, JsonValue, ValueKind, writer};
+use crate::protocol::rest::misspelt;
+use crate::wire::json::{Document, JsonValue, writer};
 use crate::wire::message::Reply;
 
-/// What the body of `POST /v2/logging` asks for. As in Triton, unknown keys and nulls ask for nothing.
+/// What the body of `POST /v2/logging` asks for. As in Triton, unknown keys and nulls ask for nothing; one that is near to
+/// a known one is a mistake.
 ///
 /// # Errors
 ///
 /// `InvalidArgument` for a body that is not JSON or a value of another type, `Unsupported` for another file.
 pub fn update(body: &[u8]) -> Result<LogUpdate, Error> {
     let document = Document::parse(body, &[]).map_err(json_error)?;
-    let given = |name| document.root().get(name).filter(|value| !matches!(value.kind(), ValueKind::Null));
+    misspelt::refuse_in(document.root(), MEMBERS)?;
+    let given = |name| document.root().given(name);
     let flag = |name| given(name).map(|value| value.as_bool().ok_or_else(|| mistyped("boolean"))).transpose();
     if given("log_file").is_some() {
         return Err(file_is_fixed());
@@ -27,6 +30,9 @@ pub fn update(body: &[u8]) -> Result<LogUpdate, Error> {
         format: given("log_format").map(format).transpose()?,
     })
 }
+
+/// The members of a body.
+const MEMBERS: &[&str] = &["log_error", "log_file", "log_format", "log_info", "log_verbose_level", "log_warning"];
 
 fn level(value: JsonValue<'_, '_>) -> Result<u32, Error> {
     value.as_u64().and_then(|level| u32::try_from(level).ok()).ok_or_else(|| mistyped("unsigned-integer"))
@@ -77,6 +83,7 @@ mod tests {
              Some(\"json\") }",
         );
         check("", "400 failed to parse the request JSON buffer: The document is empty. at 0");
+        check("{\"log_inof\":true}", "400 unknown member 'log_inof': did you mean 'log_info'?");
         check("{\"log_info\":1}", "400 attempt to access JSON non-boolean as boolean");
         for value in ["-1", "1.5", "\"1\"", "true", "4294967296"] {
             let body = format!("{{\"log_verbose_level\":{value}}}");

@@ -10,6 +10,7 @@ pub mod fuzz;
 pub mod generate;
 pub mod hosted;
 pub mod logging;
+pub(in crate::protocol) mod misspelt;
 pub mod openapi;
 pub mod repository;
 pub mod server;

@@ -8,6 +8,7 @@ use crate::limits::ORDER_PARAMETERS_MAX;
 use crate::model::repository::index::IndexEntry;
 use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name};
 use crate::protocol::rest::encode::JSON;
+use crate::protocol::rest::misspelt;
 use crate::protocol::rest::server::write_list;
 use crate::wire::base64;
 use crate::wire::json::{Document, JsonValue, ValueKind, writer};
@@ -20,7 +21,8 @@ use crate::wire::message::Reply;
 /// `InvalidArgument` if the body is not a JSON object, or `ready` not a boolean.
 pub fn index_order(body: &[u8]) -> Result<RepositoryOrder, Error> {
     let Some(document) = parse(body)? else { return Ok(RepositoryOrder::Index { only_ready: false }) };
-    let only_ready = match document.root().get("ready") {
+    misspelt::refuse_in(document.root(), &["ready"])?;
+    let only_ready = match document.root().given("ready") {
         None => false,
         Some(ready) => {
             ready.as_bool().ok_or_else(|| Error::malformed_json("Invalid value for 'ready': expected a boolean"))?
@@ -37,8 +39,12 @@ pub fn index_order(body: &[u8]) -> Result<RepositoryOrder, Error> {
 pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     let mut load = LoadOrder { name: model_name(name)?, ..LoadOrder::default() };
     let document = parse(body)?;
+    document.as_ref().map_or(Ok(()), |document| misspelt::refuse_in(document.root(), &["parameters"]))?;
     // One more than the limit is read, to notice that there are too many.
     for (key, value) in document.iter().flat_map(|document| parameters(document)).take(ORDER_PARAMETERS_MAX + 1) {
+        if *value.kind() == ValueKind::Null && key == "config" {
+            continue;
+        }
         let text = value.as_str().ok_or_else(|| {
             Error::malformed_json(format!("Unable to parse '{key}': attempt to access JSON non-string as string"))
         })?;
@@ -66,7 +72,11 @@ pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
 pub fn unload_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     let name = model_name(name)?;
     let document = parse(body)?;
-    let flag = document.as_ref().and_then(|document| document.root().get("parameters")?.get("unload_dependents"));
+    let root = document.as_ref().map(Document::root);
+    root.map_or(Ok(()), |root| misspelt::refuse_in(root, &["parameters"]))?;
+    let parameters = root.and_then(|root| root.given("parameters"));
+    parameters.map_or(Ok(()), |parameters| misspelt::refuse_in(parameters, &["unload_dependents"]))?;
+    let flag = parameters.and_then(|parameters| parameters.given("unload_dependents"));
     let with_dependents = match flag {
         None => false,
         Some(flag) => flag.as_bool().ok_or_else(|| {
@@ -141,6 +151,8 @@ mod tests {
         check(index_order(b""), "Index { only_ready: false }");
         check(index_order(b"{}"), "Index { only_ready: false }");
         check(index_order(b"{\"ready\":true}"), "Index { only_ready: true }");
+        check(index_order(b"{\"ready\":null,\"more\":1}"), "Index { only_ready: false }");
+        check(index_order(b"{\"redy\":true}"), "400 unknown member 'redy': did you mean 'ready'?");
         check(index_order(b"{\"ready\":1}"), "400 Invalid value for 'ready': expected a boolean");
         check(index_order(b"[]"), "400 failed to parse the request JSON buffer: expected an object");
         check(index_order(b"{"), "400 failed to parse the request JSON buffer: Missing a name for object member. at 1");
@@ -151,6 +163,19 @@ mod tests {
             r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")], place: Repositories })"#,
         );
         check(load_order("m", br#"{"parameters":{"x":"1"}}"#), "400 unrecognized load parameter 'x'.");
+        let plain = r#"Load(LoadOrder { name: "m", config: None, files: [], place: Repositories })"#;
+        check(load_order("m", br#"{"parameters":null,"id":1}"#), plain);
+        check(load_order("m", br#"{"parameters":{"config":null}}"#), plain);
+        let misspelt = "400 unknown member 'parameter': did you mean 'parameters'?";
+        check(load_order("m", br#"{"parameter":{"config":"{}"}}"#), misspelt);
+        check(unload_order("m", br#"{"parameter":{}}"#), misspelt);
+        check(
+            unload_order("m", br#"{"parameters":{"unload_dependent":true}}"#),
+            "400 unknown member 'unload_dependent': did you mean 'unload_dependents'?",
+        );
+        for body in [&br#"{"parameters":null}"#[..], br#"{"parameters":{"unload_dependents":null,"own":1}}"#] {
+            check(unload_order("m", body), "Unload { name: \"m\", with_dependents: false }");
+        }
         check(
             load_order("m", br#"{"parameters":{"config":{}}}"#),
             "400 Unable to parse 'config': attempt to access JSON non-string as string",

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::fault::json_error;
+use crate::protocol::rest::misspelt;
 use crate::protocol::rest::server::write_list;
 use crate::protocol::route::RegionAction;
 use crate::protocol::shared_memory::{RegionDescription, RegionKind, RegionOrder, RegionPlace, RegionRegistration};
@@ -67,7 +68,8 @@ fn registration(kind: RegionKind, name: &str, body: &[u8]) -> Result<RegionRegis
     match kind {
         RegionKind::System => {
             let key = string(root.get("key").ok_or_else(|| missing("key"))?)?;
-            let offset = root.get("offset").map_or(Ok(0), unsigned)?;
+            misspelt::refuse_in(root, &["byte_size", "key", "offset"])?;
+            let offset = root.given("offset").map_or(Ok(0), unsigned)?;
             let size = unsigned(root.get("byte_size").ok_or_else(|| missing("byte_size"))?)?;
             RegionRegistration::system(name, key.to_owned(), offset, size)
         }
@@ -121,6 +123,9 @@ mod tests {
             |name: &str, body: &str, want: &str| assert_eq!(outcome(RegionKind::System, name, body), want, "{body}");
         check("a", r#"{"key":"/k","byte_size":64}"#, r#"System { key: "/k", offset: 0 } a 64 0"#);
         check("a", r#"{"key":"k","offset":7,"byte_size":64}"#, r#"System { key: "k", offset: 7 } a 64 0"#);
+        check("a", r#"{"key":"k","offset":null,"byte_size":64,"own":1}"#, r#"System { key: "k", offset: 0 } a 64 0"#);
+        let misspelt = "400 unknown member 'ofset': did you mean 'offset'?";
+        check("a", r#"{"key":"k","ofset":7,"byte_size":64}"#, misspelt);
         check("", "{", "400 'region name' is necessary to register system shared memory region");
         check("a", r#"{"byte_size":64}"#, "400 Shared memory register request has no 'key' field");
         check("a", "[]", "400 Shared memory register request has no 'key' field");

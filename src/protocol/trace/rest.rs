@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::fault::json_error;
+use crate::protocol::rest::misspelt;
 use crate::protocol::rest::server::write_list;
 use crate::protocol::trace::{TraceOrder, count, file_is_fixed, level, told, unsigned};
 use crate::trace::{SettingChange, SettingUpdate, TraceTable};
@@ -16,7 +17,8 @@ use crate::wire::message::Reply;
 pub fn order(model: &str, body: &[u8]) -> Result<TraceOrder, Error> {
     let document = Document::parse(body, &[]).map_err(json_error)?;
     let root = document.root();
-    if root.get("trace_file").is_some() {
+    misspelt::refuse_in(root, MEMBERS)?;
+    if root.given("trace_file").is_some() {
         return Err(file_is_fixed());
     }
     let mut change = SettingChange::default();
@@ -35,6 +37,9 @@ pub fn order(model: &str, body: &[u8]) -> Result<TraceOrder, Error> {
     change.log_frequency = update(root, "log_frequency", |text| unsigned("log_frequency", text))?;
     Ok(TraceOrder { model: model.to_owned(), change })
 }
+
+/// The members of a body.
+const MEMBERS: &[&str] = &["log_frequency", "trace_count", "trace_file", "trace_level", "trace_rate"];
 
 /// The setting of a model, or the global one where `model` is empty.
 pub fn reply(table: &TraceTable, model: &str) -> Reply {
@@ -92,6 +97,8 @@ mod tests {
             r#"{"trace_level":null,"trace_rate":null,"trace_count":null,"log_frequency":null}"#,
             "Clear Clear Clear Clear",
         );
+        check(r#"{"trace_file":null,"trace_mode":"triton"}"#, "Keep Keep Keep Keep");
+        check(r#"{"trace_rates":"7"}"#, "400 unknown member 'trace_rates': did you mean 'trace_rate'?");
         check(r#"{"trace_level":["OFF"]}"#, "Set({ timestamps: false, tensors: false }) Keep Keep Keep");
         check(r#"{"trace_level":["NEW"]}"#, "Keep Keep Keep Keep");
         check(r#"{"trace_level":["OFF","TENSORS"]}"#, "400 Expect only one trace level 'OFF' is specified");

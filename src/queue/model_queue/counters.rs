@@ -13,12 +13,27 @@ pub(super) struct QueueCounters {
     releases: [AtomicUsize; ReleaseReason::ALL.len()],
     batches: Arc<BatchCells>,
     pub(super) row_costs: RowCostCells,
+    /// For each instance, its requests that were sent ahead and have not begun. Written by its worker alone.
+    ahead: Box<[AtomicUsize]>,
 }
 
 impl QueueCounters {
-    pub(super) fn new(rows_max: u32) -> Self {
+    pub(super) fn new(rows_max: u32, instances: usize) -> Self {
         let batches = Arc::new(BatchCells::new(batch_sizes(rows_max)));
-        Self { releases: Default::default(), batches, row_costs: RowCostCells::default() }
+        let ahead = (0..instances).map(|_| AtomicUsize::new(0)).collect();
+        Self { releases: Default::default(), batches, row_costs: RowCostCells::default(), ahead }
+    }
+
+    /// An instance has so many requests that were sent ahead. Most have none, always: then the line is only read.
+    pub(super) fn set_ahead(&self, instance_index: usize, count: usize) {
+        if let Some(ahead) = self.ahead.get(instance_index).filter(|ahead| ahead.load(Ordering::Relaxed) != count) {
+            ahead.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// The requests of all instances that were sent ahead and have not begun.
+    pub(super) fn ahead(&self) -> usize {
+        self.ahead.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// The batcher has learned what rows cost, or that it cannot be said.

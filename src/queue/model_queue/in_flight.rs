@@ -118,6 +118,7 @@ impl ModelQueue {
     /// Polls for a batch where there is room for one.
     fn poll_with_room(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
         let Some(parking) = self.parkings.get(instance_index) else { return PollOutcome::Ended };
+        self.counters.set_ahead(instance_index, flight.ahead);
         if flight.is_lost {
             parking.set_full(false);
             return PollOutcome::Lost;

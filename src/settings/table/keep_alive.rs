@@ -43,9 +43,9 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["grpc-http2-min-recv-ping-interval-without-data"],
         takes: One("MS"),
-        default: Value("300000"),
+        default: Text("any while a call is open, else 300000; with --compat=triton 300000"),
         help: "Time between two PINGs of a gRPC client that is sent nothing; one that comes earlier is a strike",
-        apply: |settings, value| set(&mut settings.grpc_keep_alive.ping_interval_min, millis(value)),
+        apply: |settings, value| set(&mut settings.grpc_keep_alive.ping_interval_min, millis(value).map(Some)),
     },
     Flag {
         names: &["grpc-http2-max-ping-strikes"],

@@ -103,6 +103,7 @@ impl Instance for FlightInstance {
             ended_batch,
             was_alone: false,
             is_lost: false,
+            ahead: 0,
         }
     }
 }

@@ -83,7 +83,7 @@ fn encode_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason phrase of a status. That of 405 is Triton's.
+/// The reason phrase of a status (RFC 9110 §15). Errors whose text is the phrase say the same.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -96,7 +96,7 @@ pub const fn reason(status: u16) -> &'static str {
         401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
-        405 => "Not Allowed",
+        405 => "Method Not Allowed",
         406 => "Not Acceptable",
         408 => "Request Timeout",
         409 => "Conflict",
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_status_has_an_empty_reason_and_405_is_tritons() {
+    fn an_unknown_status_has_an_empty_reason_and_405_says_what_its_body_says() {
         let line = |status| head(&Reply { status, ..Reply::default() }, ConnectionOption::None);
-        assert!(line(405).starts_with("HTTP/1.1 405 Not Allowed\r\n"));
+        assert!(line(405).starts_with("HTTP/1.1 405 Method Not Allowed\r\n"));
         assert!(line(299).starts_with("HTTP/1.1 299 \r\n"));
     }
 

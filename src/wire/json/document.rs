@@ -144,6 +144,11 @@ impl<'d, 'a> JsonValue<'d, 'a> {
         self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
+    /// The same, but a member that is `null` counts as absent.
+    pub fn given(self, name: &str) -> Option<Self> {
+        self.get(name).filter(|value| !matches!(value.kind(), ValueKind::Null))
+    }
+
     /// The members of an object; none for any other kind.
     pub fn members(self) -> impl Iterator<Item = (&'d str, Self)> {
         let children = matches!(self.kind(), ValueKind::Object).then(|| self.children());
