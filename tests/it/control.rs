@@ -132,7 +132,7 @@ fn clients_load_and_unload_what_they_want() {
     assert_eq!(load(&server, "b").0, 200);
     assert_eq!(infer(&server, "b/versions/2").0, 200);
     let absent = error("failed to load 'nope', failed to poll from model repository");
-    assert_eq!(load(&server, "nope"), (500, absent));
+    assert_eq!(load(&server, "nope"), (404, absent));
     assert_eq!(unload(&server, "nope").0, 200, "as in Triton");
     let traversal = "invalid model name '..', model name must not contain path traversal characters";
     assert_eq!(load(&server, ".."), (400, error(traversal)));
@@ -516,7 +516,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     let other = r#"{"name":"other","backend":"identity"}"#;
     for (config, want) in [("{", "failed to poll from model repository"), (other, "directory name")] {
         let (status, text) = load_with("m", &[("config", config)]);
-        assert!(status == 500 && text.contains("failed to load 'm'") && text.contains(want), "{status} {text}");
+        assert!(status == 400 && text.contains("failed to load 'm'") && text.contains(want), "{status} {text}");
         assert_eq!((rows_max(), infer(&server, "m").0), (8, 200), "what serves goes on");
     }
     assert_eq!(load(&server, "m").0, 200, "nothing lies there that fails");
@@ -544,7 +544,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     wait_until("the end of the files", || overlays().count() == 0);
 
     let (status, text) = load_with("m", &[("file:1/model.onnx", &file)]);
-    assert!(status == 500 && text.contains("failed to load 'm', failed to poll from model repository"), "{text}");
+    assert!(status == 400 && text.contains("failed to load 'm', failed to poll from model repository"), "{text}");
     assert_eq!(load(&server, "m").0, 200, "nothing lies there that fails");
     for path in ["file:../x", "file:1/../../x", "file:/etc/x", "file:x"] {
         let (status, text) = load_with("m", &[("config", config), (path, &file)]);

@@ -276,7 +276,7 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
     assert_eq!(infer(&server, "e", &body(2)).unwrap()["outputs"][0]["data"], json!([12.0]));
     let start = Instant::now();
     let (status, text) = infer(&server, "e", &body(9)).unwrap_err();
-    assert_eq!(status, 400, "the lookup has 3 rows: {text}");
+    assert_eq!(status, 400, "the table has 4 rows: {text}");
     assert!(text.starts_with("{\"error\":\"in ensemble 'e', step 2 ('lookup'): model 'lookup': "), "{text}");
     assert!(text.contains("; the inputs were 'ROW' [1,1]"), "{text}");
     assert!(start.elapsed() < Duration::from_millis(250), "it does not wait for the other step");

@@ -19,6 +19,7 @@ mod support;
 mod admin_socket;
 mod capacity;
 mod catalogue;
+mod client_mistakes;
 mod clients;
 mod compression;
 mod config_corpus;

@@ -1,6 +1,7 @@
 //! The corpus of the fuzz target, replayed and changed; and what only large answers and a clock show.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -409,6 +410,29 @@ fn streams_that_are_opened_to_be_reset_have_their_bounds() {
         opened += 1;
     }
     assert_eq!((machine.exceeded(), opened), (Some(Http2Limit::ServerResets), SERVER_RESETS_MAX));
+}
+
+#[test]
+fn a_long_call_outlives_any_keepalive_of_its_client_and_a_flood_of_pings_has_its_bound() {
+    let mut ping = Vec::new();
+    frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &[0; 8], &mut ping);
+    let pings_until_the_end = |interval: Duration, most: u32| {
+        let mut machine = machine(&[]);
+        write_to(&mut machine, &call(1, 0), Instant::ZERO, || MessageDelivery::Each);
+        let mut now = Instant::ZERO;
+        let mut count = 0;
+        while count < most && !machine.has_failed() {
+            now = now + interval;
+            write(&mut machine, &ping, now);
+            sent(&mut machine, usize::MAX);
+            count += 1;
+        }
+        (count, machine.exceeded())
+    };
+    // Ten hours at 10 s, and a minute at 2 ms. The bound of all frames that move nothing is 10,000 in 10 s.
+    assert_eq!(pings_until_the_end(Duration::from_secs(10), 3_600), (3_600, None));
+    assert_eq!(pings_until_the_end(Duration::from_millis(2), 30_000), (30_000, None));
+    assert_eq!(pings_until_the_end(Duration::from_micros(100), 30_000).1, Some(Http2Limit::ControlFrames));
 }
 
 #[test]

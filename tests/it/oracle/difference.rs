@@ -287,6 +287,48 @@ pub const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Replaced("['X','INPUT1','INPUT0']", "['INPUT0','INPUT1','X']"),
     },
     Difference {
+        decision: "an optional member that is null counts as absent; Triton refuses some of them",
+        on: On::Cases(&["id: null", "parameter: null"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n{\"model_name\":\"identity_fp32\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1.0,2.0]}]}",
+        ),
+    },
+    Difference {
+        decision: "outputs that are null are all outputs",
+        on: On::Cases(&["output: null"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n{\"model_name\":\"identity_two\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[1,1],\"data\":[1.0]},{\"name\":\"OUTPUT1\",\"datatype\":\"INT32\",\"shape\":[1,1],\"data\":[2]}]}",
+        ),
+    },
+    Difference {
+        decision: "a count of classes that is null is none",
+        on: On::Cases(&["classification: count null"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n{\"model_name\":\"classify\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[1,4],\"data\":[1.125,3.5,0.5,2.25]}]}",
+        ),
+    },
+    Difference {
+        decision: "a batch of no rows is told as that; Triton says that its size is not that of one row",
+        on: On::Cases(&["shape: identity_fp32 [0,1]"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"[request id: <id_unknown>] inference request batch-size must be >= 1 for 'identity_fp32'\"}",
+        ),
+    },
+    Difference {
+        decision: "a batch of no rows is told as that for any model",
+        on: On::Cases(&["shape: identity_raw [0,4]"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"[request id: <id_unknown>] inference request batch-size must be >= 1 for 'identity_raw'\"}",
+        ),
+    },
+    Difference {
+        decision: "a batch of no rows is told as that over gRPC too",
+        on: On::Cases(&["grpc error: no rows"]),
+        becomes: Becomes::Answer(
+            "InvalidArgument: [request id: <id_unknown>] inference request batch-size must be >= 1 for 'identity_fp32'",
+        ),
+    },
+    Difference {
         decision: "a dimension that no tensor can have is refused as that",
         on: On::Cases(&["shape: a dimension of 2^63"]),
         becomes: Becomes::Answer(

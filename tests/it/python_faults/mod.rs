@@ -4,6 +4,7 @@
 //!
 //! Most models here do what a request tells them: its input is a piece of Python.
 
+mod blame;
 mod bounds;
 mod corruption;
 mod death;

@@ -136,6 +136,24 @@ const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Replaced("500 application/json", "400 application/json"),
     },
     Difference {
+        decision: "a model that no repository has is not found; Triton says 500",
+        on: On::Cases(&["control: load nope"]),
+        becomes: Becomes::Replaced("500 application/json", "404 application/json"),
+    },
+    Difference {
+        decision: "a model that no repository has is not found over gRPC too",
+        on: On::Cases(&["control: load nope by gRPC"]),
+        becomes: Becomes::Replaced("Internal: ", "NotFound: "),
+    },
+    Difference {
+        decision: "what a client brings for a load and is invalid is 400; Triton says 500",
+        on: On::Cases(&[
+            "control: load one with {\"parameters\":{\"config\":\"{\"}}",
+            "control: load one with {\"parameters\":{\"file:1/x\":\"AAAA\"}}",
+        ]),
+        becomes: Becomes::Replaced("500 application/json", "400 application/json"),
+    },
+    Difference {
         decision: "who asks for a load is told why it failed; Triton tells its log",
         on: On::Cases(&["control: load misnamed"]),
         becomes: Becomes::Replaced(
