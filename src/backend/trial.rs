@@ -40,6 +40,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         metric_labels: String::new(),
         first_response_bounds: None,
         is_cached: false,
+        is_batch_axis_derived: false,
         identity: None,
         is_decoupled: false,
         follows_triton: false,

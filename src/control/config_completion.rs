@@ -143,7 +143,17 @@ impl ConfigCompletion<'_> {
             (None, Some(signature)) => draft.with_signature(signature, rules)?,
             (None, None) => draft,
         };
-        let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
+        let mut spec = draft.clone().complete(onnx.as_ref(), labels, rules)?;
+        if spec.is_batch_axis_derived
+            && let Some(differ) = Self::first_axes_that_differ(source, directory, version, (&draft, onnx.as_ref()))?
+        {
+            log::info(&format!(
+                "'{}' is not batched: the first axes of {differ} have different names in its file; max_batch_size above 0 \
+                 in its configuration says that they are its batch axis",
+                spec.name
+            ));
+            spec = draft.without_batch_axis().complete(onnx.as_ref(), labels, rules)?;
+        }
         if spec.is_cached && !self.settings.cache.is_on() {
             let name = &spec.name;
             log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
@@ -153,6 +163,22 @@ impl ConfigCompletion<'_> {
         spec.namespace.clone_from(&directory.namespace);
         spec.metric_labels.push_str(&namespace_label(&directory.namespace));
         Ok(spec)
+    }
+
+    /// Two tensors of an ONNX file, which OpenVINO reads too, whose first axes have different names.
+    fn first_axes_that_differ(
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        (draft, onnx): (&ConfigDraft, Option<&OnnxSignature>),
+    ) -> Result<Option<String>, Error> {
+        if let Some(onnx) = onnx {
+            return Ok(onnx.first_axes_that_differ());
+        }
+        let Some(file) = draft.framework_filename().filter(|file| file.ends_with(".onnx")) else { return Ok(None) };
+        let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+        // A file that only OpenVINO can read has no names that are known.
+        Ok(OnnxSignature::decode(&bytes).ok().and_then(|onnx| onnx.first_axes_that_differ()))
     }
 
     /// The inputs and outputs that a model of OpenVINO's or TensorFlow's has in its file.

@@ -9,6 +9,7 @@
 
 pub mod access_files;
 pub mod api_keys;
+pub mod batch_axis;
 pub mod beneath;
 pub mod certificates;
 pub mod checksum;
@@ -36,6 +37,7 @@ mod life;
 pub mod load_display;
 pub mod load_failure;
 pub mod load_job;
+pub mod load_log;
 pub mod load_trial;
 pub mod loaded_version;
 pub mod local_claim;

@@ -13,6 +13,7 @@ use crate::backend::stateful::begun_inputs;
 use crate::backend::triton::TritonHost;
 use crate::backend::triton_process::IsolatedLibraries;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
+use crate::control::batch_axis;
 use crate::control::checksum::VerifiedFiles;
 use crate::control::config_completion::{ConfigCompletion, LibraryCompletion, read_labels};
 use crate::control::engine::{EngineName, Engines};
@@ -21,6 +22,7 @@ use crate::control::hosted_backends;
 use crate::control::isolation::{self, EngineProcesses, ISOLATION};
 use crate::control::library_isolation::LibraryIsolation;
 use crate::control::load_failure::LoadFailure;
+use crate::control::load_log::{has_named_engine, log_cpu_fallback, log_loaded, log_unused_accelerators, served_with};
 use crate::control::load_trial::LoadTrials;
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_identity::{self, HashedFiles};
@@ -377,7 +379,7 @@ impl ModelLoader {
         if let Some(trials) = trials.filter(|_| is_framework) {
             trials.run(location.source, location.directory, version)?;
         }
-        let completed = self.complete_config(location, opened, version)?;
+        let completed = self.complete_config(location, (&opened.draft, &opened.labels), version)?;
         // Found before the trial, whose process has little time and memory for a compiler.
         let is_native = opened.draft.pytorch_filename().is_some()
             && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));
@@ -386,6 +388,24 @@ impl ModelLoader {
             trials.run(location.source, location.directory, version)?;
         }
         log_unused_accelerators(&completed.spec);
+        let loaded = self.load_or_use_cpu(location, opened, version, completed, began)?;
+        let Some(why) = &loaded.choice.no_batch_axis else { return Ok(loaded) };
+        batch_axis::log_refuted(&loaded.spec, why);
+        // Before the second copy is there.
+        drop(loaded.model);
+        let draft = opened.draft.clone().without_batch_axis();
+        let completed = self.complete_config(location, (&draft, &opened.labels), version)?;
+        self.load_or_use_cpu(location, opened, version, completed, began)
+    }
+
+    fn load_or_use_cpu(
+        &self,
+        location: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+        completed: CompletedConfig<'_>,
+        began: Instant,
+    ) -> Result<LoadedVersion, Error> {
         match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
             (Err(why), Some(spec)) => {
                 log_cpu_fallback(&spec, &why);
@@ -433,18 +453,6 @@ struct CompletedConfig<'a> {
     cpu_spec: Option<Arc<ModelSpec>>,
 }
 
-/// Says which accelerators are for GPUs, where none of the instances is on one.
-fn log_unused_accelerators(spec: &ModelSpec) {
-    for accelerator in spec.optimization.gpu_accelerators.iter().filter(|_| !spec.is_on_gpu()) {
-        let (model, name) = (&spec.name, &accelerator.name);
-        log::info(&format!("'{model}': gpu_execution_accelerator '{name}' has no effect: no instance is on a GPU"));
-    }
-}
-
-fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
-    log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
-}
-
 impl ModelLoader {
     fn completion(&self) -> ConfigCompletion<'_> {
         ConfigCompletion {
@@ -460,7 +468,7 @@ impl ModelLoader {
     fn complete_config(
         &self,
         ModelLocation { source, directory }: ModelLocation<'_>,
-        OpenedConfig { draft, labels, .. }: &OpenedConfig,
+        (draft, labels): (&ConfigDraft, &BTreeMap<String, Arc<Labels>>),
         version: u64,
     ) -> Result<CompletedConfig<'_>, Error> {
         if draft.library().is_some() && !self.host_gpus.is_off() {
@@ -551,14 +559,25 @@ impl ModelLoader {
             let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
             try_warm_up(spec, &*model, threads)?;
             let bound_by = placement::bound_by(spec, &self.settings);
-            let choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
+            let mut choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
+            let is_apart = !placement::is_tried(spec) && !self.runs_torch_in_python(spec)?;
+            if let (Some(kind), Some(backend)) = (batch_axis::needed(spec).filter(|_| is_apart), used) {
+                let load = |spec: &Arc<ModelSpec>| {
+                    let isolated = self.isolated(processes, backend, (source, &pinned))?;
+                    pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, &path)
+                };
+                let why = batch_axis::check_apart((spec, kind), &*model, threads, pinned.files_size, load)?;
+                choice.note_batch_axis(spec, why);
+            }
             Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);
         let is_plan = matches!(gpu_engine, Some(GpuEngine::Plan(_)));
         let engine = has_named_engine(spec).then(|| EngineName::of(used.filter(|_| !is_plan)));
         let with = served_with(spec, engine.as_ref(), used);
-        log_loaded(spec, version, &with, took, &choice);
+        if choice.no_batch_axis.is_none() {
+            log_loaded(spec, version, &with, took, &choice);
+        }
         let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
         if let Some(EngineName { engine, version }) = &engine {
             decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
@@ -701,33 +720,6 @@ fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) 
 
 /// Loads a model with a backend.
 type LoadWith<'a> = dyn Fn(&dyn Backend) -> Result<Box<dyn LoadedModel>, Error> + 'a;
-
-/// Whether log, configuration and metrics tell the engine of a model.
-fn has_named_engine(spec: &ModelSpec) -> bool {
-    let is_of_engine = isolation::ENGINE_BACKENDS.contains(&spec.backend.as_str());
-    is_of_engine && spec.library.is_none() && spec.python.is_none()
-}
-
-/// What runs a version, for the log: a library by its file, an engine of ONNX models with its version, or a backend.
-fn served_with(spec: &ModelSpec, engine: Option<&EngineName>, backend: Option<&dyn Backend>) -> String {
-    match (&spec.library, engine, backend) {
-        (Some(library), ..) => format!("'{}'", library.file),
-        (None, Some(engine), _) => engine.to_string(),
-        (None, None, backend) => backend.map_or_else(String::new, |backend| backend.name().to_owned()),
-    }
-}
-
-/// Tells that a version was loaded, by what, and where it runs.
-fn log_loaded(spec: &ModelSpec, version: u64, with: &str, took: Duration, choice: &PlacementChoice) {
-    let place = match choice.site {
-        InstanceSite::Ensemble => "in its steps",
-        InstanceSite::Inline => "inline",
-        InstanceSite::Worker => "on workers",
-    };
-    let why = if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) };
-    log::info(&format!("loaded '{}' version {version} with {with} in {took:?}, runs {place}{why}", spec.name));
-    choice.warnings.iter().for_each(|text| log::warning(text));
-}
 
 /// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up
 /// see the model with the control inputs and states as plain tensors, and [`StatefulModel`] is put around it.

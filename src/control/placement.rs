@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::backend::batch::fits;
 use crate::backend::text::ShapeText;
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
+use crate::control::batch_axis;
 use crate::control::internal_sink::InternalSink;
 use crate::error::{Code, Error};
 use crate::limits::{HEAVY_RUN_MIN, INLINE_LONGEST_MAX, INLINE_RUN_MAX};
@@ -45,6 +46,9 @@ pub struct PlacementChoice {
     pub warnings: Vec<String>,
     /// Whether an output has not the rows of its batch, so that requests must not be batched.
     pub runs_apart: bool,
+    /// Why the first axis, from which `max_batch_size` was derived, is not a batch axis; `None` if it is, or nothing was
+    /// derived.
+    pub no_batch_axis: Option<String>,
     /// Whether a run of one row is so long that its workers may share the cores of the shards.
     pub is_heavy: bool,
 }
@@ -52,11 +56,32 @@ pub struct PlacementChoice {
 impl PlacementChoice {
     /// One that needed no run.
     pub fn new(site: InstanceSite, why: impl Into<String>) -> Self {
-        Self { site, why: why.into(), run: None, warnings: Vec::new(), runs_apart: false, is_heavy: false }
+        Self {
+            site,
+            why: why.into(),
+            run: None,
+            warnings: Vec::new(),
+            runs_apart: false,
+            no_batch_axis: None,
+            is_heavy: false,
+        }
     }
 
     fn worker(why: impl Into<String>) -> Self {
         Self::new(InstanceSite::Worker, why)
+    }
+
+    /// Notes why the first axis is not a batch axis: a stated one stays, with a warning.
+    pub fn note_batch_axis(&mut self, spec: &ModelSpec, why: Option<String>) {
+        match why {
+            Some(why) if spec.is_batch_axis_derived => self.no_batch_axis = Some(why),
+            Some(why) => self.warnings.push(format!(
+                "the rows of '{}' depend on each other, and requests share batches as its configuration says: {why}; \
+                 max_batch_size: 0 runs each request alone",
+                spec.name
+            )),
+            None => {}
+        }
     }
 }
 
@@ -113,17 +138,27 @@ pub fn choose(
     depends_on_values: bool,
 ) -> Result<PlacementChoice, Error> {
     let decided = decide(spec, loaded, bound_by)?;
-    // Not those of TensorFlow, which may keep what they were given.
-    let is_engine = [ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str());
-    let is_tried = is_engine && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none();
+    let is_tried = is_tried(spec);
+    let axis = batch_axis::needed(spec).filter(|_| is_tried);
     let decided = match decided {
         Some(choice) if !is_tried => return Ok(choice),
         decided => decided,
     };
-    let mut trial =
-        Trial { spec, instance: loaded.new_instance(threads)?, findings: BTreeMap::new(), runs_apart: false };
-    let choice = trial.choose(decided, depends_on_values)?;
-    Ok(PlacementChoice { warnings: trial.findings.into_values().collect(), runs_apart: trial.runs_apart, ..choice })
+    let instance = loaded.new_instance(threads)?;
+    let mut trial = Trial { spec, instance, findings: BTreeMap::new(), runs_apart: false, shortest: None };
+    let mut choice = trial.choose(decided, depends_on_values)?;
+    let why = axis.and_then(|kind| batch_axis::check(spec, &mut *trial.instance, kind, trial.shortest));
+    choice.warnings = trial.findings.into_values().collect();
+    choice.runs_apart = trial.runs_apart;
+    choice.note_batch_axis(spec, why);
+    Ok(choice)
+}
+
+/// Whether a model runs here in any case: one of an engine on the CPU, but not of TensorFlow's, which may keep what it was
+/// given.
+pub fn is_tried(spec: &ModelSpec) -> bool {
+    let is_engine = [ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str());
+    is_engine && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none()
 }
 
 /// The choice that needs no measurement, if there is one.
@@ -160,6 +195,8 @@ struct Trial<'a> {
     /// What to warn of, by the index of the output.
     findings: BTreeMap<usize, String>,
     runs_apart: bool,
+    /// The shortest run of one row of zeros; `None` if it failed.
+    shortest: Option<Duration>,
 }
 
 /// Why a trial gave no time.
@@ -182,14 +219,16 @@ impl Trial<'_> {
                 return Ok(decided.unwrap_or_else(|| PlacementChoice::worker("its inputs are large")));
             }
         };
+        self.shortest = Some(run);
         let choice = match decided {
             Some(choice) => choice,
             None => self.choose_measured(run),
         };
         let choice = PlacementChoice { is_heavy: run >= HEAVY_RUN_MIN, ..choice };
         let spec = self.spec;
-        if choice.site == InstanceSite::Worker && spec.rows_max > 1 && spec.batching.is_some() && has_derived(spec) {
-            // Whether a batch can be cut apart. A failure says nothing.
+        let is_batched = choice.site == InstanceSite::Worker && spec.rows_max > 1 && spec.batching.is_some();
+        if is_batched && has_derived(spec) && !spec.is_batch_axis_derived {
+            // Whether a batch can be cut apart, which the check of a derived batch axis shows, too. A failure says nothing.
             let _ = self.measure(TrialRun { rows: 2, variable_size: 1, runs: 1 });
         }
         Ok(choice)

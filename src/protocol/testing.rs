@@ -41,6 +41,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         metric_labels: String::new(),
         first_response_bounds: None,
         is_cached: false,
+        is_batch_axis_derived: false,
         identity: None,
         is_decoupled: false,
         follows_triton: false,

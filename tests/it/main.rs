@@ -17,6 +17,7 @@
 mod support;
 
 mod admin_socket;
+mod batch_axis;
 mod capacity;
 mod catalogue;
 mod client_mistakes;

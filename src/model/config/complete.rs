@@ -5,6 +5,7 @@
 use crate::error::Error;
 use crate::model::config::GpuSupport;
 use crate::model::config::Notation;
+use crate::model::config::batch_axis::{BatchAxis, fill_batching, lists_rows};
 use crate::model::config::frameworks;
 use crate::model::config::pytorch;
 use crate::model::config::sequence_batching;
@@ -28,8 +29,7 @@ use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::PinnedMemoryBuffer;
 use crate::wire::proto::inference::model_version_policy::{Latest, PolicyChoice};
 use crate::wire::proto::inference::{
-    ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape,
-    ModelVersionPolicy,
+    ModelConfig, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape, ModelVersionPolicy,
 };
 
 /// Default of `max_sequence_idle_microseconds`, as in Triton.
@@ -119,14 +119,13 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
         .or_else(|| has_module().then_some(PYTORCH_BACKEND))
 }
 
-/// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. An explicit
-/// `max_batch_size: 0` counts as not set, as in Triton: protobuf cannot tell the two apart. Returns whether the outputs
+/// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. Returns whether the outputs
 /// are the file's.
 ///
 /// # Errors
 /// `InvalidArgument` if the file cannot provide what is missing: its shapes contradict `max_batch_size`, are unknown,
 /// or an output cannot be served.
-pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> Result<bool, Error> {
+pub(super) fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, axis: BatchAxis) -> Result<bool, Error> {
     let has_inputs = !config.input.is_empty() || !config.batch_input.is_empty();
     let is_derived = config.output.is_empty();
     if has_inputs && !is_derived {
@@ -136,7 +135,7 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
         return Err(Error::invalid(format!(
             "autofill failed for model '{}': output {reason}; {}",
             config.name,
-            outputs_to_list(config, onnx, rows_max_default)
+            outputs_to_list(config, onnx, axis)
         )));
     }
     // As in Triton a model can batch if the first dimension of every input and output has variable size.
@@ -149,12 +148,8 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
             config.name
         )));
     }
-    if is_batching && config.max_batch_size == 0 {
-        config.max_batch_size = rows_max_default;
-    }
-    if config.max_batch_size > 1 && config.scheduling_choice.is_none() {
-        config.scheduling_choice = Some(SchedulingChoice::DynamicBatching(ModelDynamicBatching::default()));
-    }
+    let axis = if is_batching { axis } else { BatchAxis::Stated };
+    fill_batching(config, axis, lists_rows(config, onnx));
     let is_batching = config.max_batch_size > 0;
     if !has_inputs {
         // Control and state inputs are the server's, not the client's.
@@ -177,10 +172,10 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
 }
 
 /// What to write into `config.pbtxt` so that the outputs that can be served are.
-fn outputs_to_list(config: &ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> String {
+fn outputs_to_list(config: &ModelConfig, onnx: &OnnxSignature, axis: BatchAxis) -> String {
     let served = OnnxSignature { outputs_refused: Vec::new(), ..onnx.clone() };
     let mut filled = config.clone();
-    let outcome = fill_from_onnx(&mut filled, &served, rows_max_default);
+    let outcome = fill_from_onnx(&mut filled, &served, axis);
     if outcome.is_err() || filled.output.is_empty() {
         return "it has no other output that can be served".to_owned();
     }

@@ -2,7 +2,7 @@
 //! outputs and batching from the model itself.
 
 use crate::error::Error;
-use crate::model::config::CompletionRules;
+use crate::model::config::batch_axis::{BatchAxis, fill_batching};
 use crate::model::config::sequence_batching;
 use crate::model::datatype;
 use crate::model::platform::{
@@ -10,8 +10,7 @@ use crate::model::platform::{
     SAVEDMODEL_PLATFORM, TENSORFLOW_BACKEND,
 };
 use crate::model::signature::{ModelSignature, SignatureTensor};
-use crate::wire::proto::inference::model_config::SchedulingChoice;
-use crate::wire::proto::inference::{ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelTensorReshape};
+use crate::wire::proto::inference::{ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
 
 /// The files that OpenVINO reads, in the order to look for them.
 const OPENVINO_FILES: [&str; 5] =
@@ -63,17 +62,14 @@ pub(super) fn is_incomplete(config: &ModelConfig) -> bool {
 ///
 /// # Errors
 /// `InvalidArgument` where the file cannot say what is missing, or contradicts `max_batch_size`.
-pub(super) fn fill(
-    config: &mut ModelConfig,
-    signature: &ModelSignature,
-    rules: CompletionRules,
-) -> Result<bool, Error> {
+pub(super) fn fill(config: &mut ModelConfig, signature: &ModelSignature, axis: BatchAxis) -> Result<bool, Error> {
     let (lacks_inputs, lacks_outputs) = (config.input.is_empty(), config.output.is_empty());
     if !lacks_inputs && !lacks_outputs {
         return Ok(false);
     }
     let name = config.name.clone();
-    let can_batch = signature.can_batch() && listed_batching(config, signature)?.unwrap_or(true);
+    let listed = listed_batching(config, signature)?;
+    let can_batch = signature.can_batch() && listed.unwrap_or(true);
     // OpenVINO opens a fixed first dimension itself: whoever configures batches says that it is one.
     if config.max_batch_size > 0 && !can_batch && config.backend != OPENVINO_BACKEND {
         return Err(Error::invalid(format!(
@@ -81,12 +77,7 @@ pub(super) fn fill(
              specified"
         )));
     }
-    if config.max_batch_size == 0 && can_batch {
-        config.max_batch_size = rules.rows_max_default.into();
-    }
-    if config.max_batch_size > 1 && config.scheduling_choice.is_none() {
-        config.scheduling_choice = Some(SchedulingChoice::DynamicBatching(ModelDynamicBatching::default()));
-    }
+    fill_batching(config, if can_batch { axis } else { BatchAxis::Stated }, listed == Some(true));
     let is_batching = config.max_batch_size > 0;
     if lacks_inputs {
         let server_inputs = sequence_batching::input_names(config);
@@ -162,7 +153,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::model::config::ConfigDraft;
+    use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::tensor::{Datatype, Shape};
 
     fn draft(text: &str, files: &[&str]) -> Result<ConfigDraft, String> {

@@ -4,6 +4,7 @@
 //! name.
 
 mod agents;
+mod batch_axis;
 mod batch_io;
 pub(in crate::model) mod complete;
 mod frameworks;
@@ -31,6 +32,7 @@ use prost::Message;
 use crate::error::Error;
 use crate::model::HostedLibrary;
 use crate::model::PythonModel;
+use crate::model::config::batch_axis::KnownAxis;
 use crate::model::config::python::NO_BACKEND_FILES;
 use crate::model::config::tensors::TensorIo;
 use crate::model::datatype;
@@ -81,6 +83,7 @@ pub struct ConfigDraft {
     library: Option<String>,
     /// Whether its outputs were filled in from the model's signature.
     are_outputs_filled: bool,
+    axis: KnownAxis,
 }
 
 /// The GPUs of the machine that a configuration may use.
@@ -186,7 +189,15 @@ impl ConfigDraft {
         check_filenames(&config)?;
         agents::checksums(&config)?;
         let gpus = GpuSupport { is_for_library: library.is_some(), ..GpuSupport::default() };
-        let draft = Self { config, notes, states: BTreeMap::new(), gpus, library, are_outputs_filled: false };
+        let draft = Self {
+            config,
+            notes,
+            states: BTreeMap::new(),
+            gpus,
+            library,
+            are_outputs_filled: false,
+            axis: KnownAxis { has_rows_max: text.position("max_batch_size").is_some(), ..KnownAxis::default() },
+        };
         if draft.config.name == directory {
             return Ok(draft);
         }
@@ -321,7 +332,7 @@ impl ConfigDraft {
     /// Fills in the inputs and outputs of a tree model, from the file that [`Self::tree_filename_to_complete`] names.
     pub fn with_trees(mut self, model: &TreeModel, rules: CompletionRules) -> Self {
         if rules.is_on {
-            trees::fill(&mut self.config, model, rules.rows_max_default);
+            trees::fill(&mut self.config, model, rules.rows_max_default, self.axis.has_rows_max);
         }
         self
     }
@@ -350,7 +361,9 @@ impl ConfigDraft {
     /// `InvalidArgument` where the file cannot say what is missing.
     pub fn with_signature(mut self, signature: &ModelSignature, rules: CompletionRules) -> Result<Self, Error> {
         if rules.is_on {
-            self.are_outputs_filled = frameworks::fill(&mut self.config, signature, rules)?;
+            let (before, rule) = (self.config.max_batch_size, self.axis.rule(rules));
+            self.are_outputs_filled = frameworks::fill(&mut self.config, signature, rule)?;
+            self.axis.note(rule, before, self.config.max_batch_size);
         }
         Ok(self)
     }
@@ -424,7 +437,12 @@ impl ConfigDraft {
         completion: CompletionRules,
     ) -> Result<ModelSpec, Error> {
         let is_filled = match onnx.filter(|_| completion.is_on) {
-            Some(onnx) => complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?,
+            Some(onnx) => {
+                let (before, rule) = (self.config.max_batch_size, self.axis.rule(completion));
+                let is_filled = complete::fill_from_onnx(&mut self.config, onnx, rule)?;
+                self.axis.note(rule, before, self.config.max_batch_size);
+                is_filled
+            }
             None => self.are_outputs_filled,
         };
         // Parts of a `batch_output` are cut by configured shapes, and states keep theirs.
@@ -457,7 +475,8 @@ impl ConfigDraft {
             let engine = Arc::new(engine);
             sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
         });
-        Ok(ModelSpec { sequence: sequence.transpose()?, ..spec })
+        let is_batch_axis_derived = self.axis.is_derived;
+        Ok(ModelSpec { sequence: sequence.transpose()?, is_batch_axis_derived, ..spec })
     }
 
     /// What the host of its library knows, where the model serves sequences: its engine sees states among the outputs.
@@ -577,6 +596,7 @@ fn into_spec(
         platform: platform.clone(),
         backend: config.backend.clone(),
         rows_max: config.max_batch_size.unsigned_abs(),
+        is_batch_axis_derived: false,
         inputs,
         outputs,
         batch_inputs: batch_io::inputs(config),
@@ -743,6 +763,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         gpus: GpuSupport::default(),
         library: None,
         are_outputs_filled: false,
+        axis: KnownAxis { has_rows_max: true, ..KnownAxis::default() },
     };
     let again = again.complete(None, &labels, CompletionRules::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");

@@ -57,9 +57,14 @@ pub(super) fn is_incomplete(config: &ModelConfig) -> bool {
 }
 
 /// Fills in inputs, outputs and batching from the model. Without a word about classes, a model answers what its library's
-/// `predict` does.
-pub(super) fn fill(config: &mut ModelConfig, model: &TreeModel, rows_max_default: u16) {
-    if config.max_batch_size == 0 && config.input.is_empty() && config.output.is_empty() && rows_max_default > 0 {
+/// `predict` does. Each row goes through the trees by itself, so that batches need no check.
+pub(super) fn fill(config: &mut ModelConfig, model: &TreeModel, rows_max_default: u16, has_rows_max: bool) {
+    if !has_rows_max
+        && config.max_batch_size == 0
+        && config.input.is_empty()
+        && config.output.is_empty()
+        && rows_max_default > 0
+    {
         config.max_batch_size = rows_max_default.max(TREE_ROWS_DEFAULT).into();
     }
     if config.max_batch_size > 1 && config.scheduling_choice.is_none() {

@@ -2,6 +2,7 @@
 //! loaded, on files of any size: weights and nodes are skipped by their length and not copied. Does not check whether
 //! an engine can run the graph.
 
+mod axes;
 pub mod external_data;
 pub mod graph;
 pub mod initializer;
@@ -35,6 +36,8 @@ pub struct OnnxSignature {
     pub outputs_refused: Vec<(String, String)>,
     /// The operator sets: domain (empty for ONNX's own) and version.
     pub operator_sets: Vec<(String, i64)>,
+    /// `(name, symbol)` of the required inputs and of the outputs whose first dimension has a symbol.
+    pub first_axes: Vec<(String, String)>,
 }
 
 /// One input or output of a graph.
@@ -83,6 +86,11 @@ impl OnnxSignature {
         if ir_version >= IR_VERSION_OF_DEFAULTS {
             for input in initialized {
                 signature.initialized.extend(read_value(input)?.ok());
+            }
+        }
+        for value in inputs.iter().chain(&outputs) {
+            if let Some(symbol) = axes::first_symbol(value)? {
+                signature.first_axes.push((text(find(value, 1)?.unwrap_or_default())?, symbol));
             }
         }
         for input in inputs {

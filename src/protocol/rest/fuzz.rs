@@ -95,6 +95,7 @@ fn model() -> ModelSpec {
         metric_labels: String::new(),
         first_response_bounds: None,
         is_cached: false,
+        is_batch_axis_derived: false,
         identity: None,
         is_decoupled: false,
         follows_triton: false,

@@ -1,0 +1,286 @@
+//! Whether the first axis of a model is a batch axis: rows run alone and the same rows run together must give the same
+//! answers. Called by `placement`, with the instance that it measures, before the model serves. A derived
+//! `max_batch_size` stands only where the runs demonstrate it; a stated one always, with a warning.
+//!
+//! Bounded by [`TRIES_MAX`] runs that look for inputs which the model takes, by [`TIME_MAX`], and by the sizes of
+//! `batch_axis::rows`.
+
+pub mod answers;
+pub mod rows;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
+use crate::control::batch_axis::answers::{Comparison, Noise, Tolerance, compare, differ};
+use crate::control::batch_axis::rows::{Fill, Row, RowShape, join};
+use crate::control::internal_sink::InternalSink;
+use crate::control::isolation::ENGINE_BACKENDS;
+use crate::error::Error;
+use crate::limits::HEAVY_RUN_MIN;
+use crate::log;
+use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND};
+use crate::model::{InstanceGroup, ModelSpec};
+use crate::runtime::clock;
+use crate::tensor::Tensor;
+use crate::time::Instant;
+
+/// Time after which no further set of rows is tried, once two have shown the same.
+const TIME_MAX: Duration = Duration::from_millis(100);
+/// Runs that look for a size of the open dimensions and for values which the model takes.
+const TRIES_MAX: usize = 30;
+/// Sizes of the open dimensions, in the order in which they are tried: a short text, then what fits anything, then
+/// images and windows of a signal.
+const OPEN_SIZES: [i64; 8] = [8, 1, 32, 224, 64, 16, 512, 3];
+/// The largest value of integers, in the order in which they are tried: ids of words, places in a small table, flags, zero.
+const INTEGERS_MAX: [u64; 4] = [100, 7, 1, 0];
+/// Sets of rows that must have shown the same before an axis counts as demonstrated.
+const AGREED_MIN: usize = 2;
+/// One row's run time from which a stated batch axis is not checked: the check costs three of them.
+const GLANCE_RUN_MAX: Duration = Duration::from_secs(1);
+
+/// Bytes of the files of a model with a stated batch axis above which it is not loaded a second time to be checked.
+const COPY_SIZE_MAX: u64 = 64 * 1024 * 1024;
+
+/// What the check is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AxisCheck {
+    /// To demonstrate a derived batch axis.
+    Derived,
+    /// To warn where a stated batch axis, along which requests are batched, is none.
+    Stated,
+}
+
+/// The check that a model needs; `None` if its requests never share a run, or it is code of its own, which knows its rows.
+pub fn needed(spec: &ModelSpec) -> Option<AxisCheck> {
+    let is_graph = ENGINE_BACKENDS.contains(&spec.backend.as_str()) && spec.library.is_none() && spec.python.is_none();
+    // The model sees all elements of a batch in one dimension, and what the server says of their requests.
+    let is_ragged = !spec.batch_inputs.is_empty() || spec.inputs.iter().any(|input| input.is_ragged);
+    if !is_graph || is_ragged || (spec.is_on_gpu() && spec.rows_max < 2) {
+        return None;
+    }
+    let shares_runs = spec.rows_max > 1 && (spec.batching.is_some() || spec.sequence.is_some());
+    let stated = shares_runs.then_some(AxisCheck::Stated);
+    if spec.is_batch_axis_derived { Some(AxisCheck::Derived) } else { stated }
+}
+
+/// Checks a model that `placement` does not try. One that may keep what it was given is loaded a second time for that, by
+/// `load`; with a stated batch axis only if its files are small.
+///
+/// # Errors
+/// Those of the engine, when it makes the instance.
+pub fn check_apart(
+    (spec, kind): (&Arc<ModelSpec>, AxisCheck),
+    model: &dyn LoadedModel,
+    threads: &Threads,
+    files_size: u64,
+    load: impl FnOnce(&Arc<ModelSpec>) -> Result<Box<dyn LoadedModel>, Error>,
+) -> Result<Option<String>, Error> {
+    let keeps = [PYTORCH_BACKEND, TENSORFLOW_BACKEND].contains(&spec.backend.as_str());
+    // Of a model that serves sequences the engine's own: states and controls are inputs like others.
+    let checked = spec.sequence.as_ref().map_or(spec, |sequence| &sequence.engine);
+    let gpu = spec.instance_groups.iter().flat_map(InstanceGroup::instances).find_map(|(_, gpu)| gpu);
+    if !keeps && spec.sequence.is_none() {
+        let mut instance = model.new_instance(&threads.on(gpu))?;
+        return Ok(check(checked, &mut *instance, kind, None));
+    }
+    if kind == AxisCheck::Stated && files_size > COPY_SIZE_MAX {
+        return Ok(None);
+    }
+    let copy = load(checked)?;
+    let mut instance = copy.new_instance(&threads.on(gpu))?;
+    Ok(check(checked, &mut *instance, kind, None))
+}
+
+/// Says that requests of a model are not batched, and why.
+pub fn log_refuted(spec: &ModelSpec, why: &str) {
+    log::info(&format!(
+        "'{}' is not batched, since its first axis is not known to be a batch axis: {why}; max_batch_size above 0 in its \
+         configuration says that it is",
+        spec.name
+    ));
+}
+
+/// Runs the check. Returns why the first axis is not a batch axis, or why that it is one cannot be demonstrated; `None`
+/// if it is, and for a stated axis also if the runs say nothing. `run` is what one row takes.
+pub fn check(spec: &ModelSpec, instance: &mut dyn Instance, kind: AxisCheck, run: Option<Duration>) -> Option<String> {
+    let is_slow = run.is_none_or(|run| run >= HEAVY_RUN_MIN);
+    let mut rows = AxisRuns { spec, instance, tolerance: Tolerance::of(spec), tries: 0, began: clock::now() };
+    match kind {
+        AxisCheck::Derived => rows.demonstrate(is_slow).err(),
+        AxisCheck::Stated if run.is_some_and(|run| run > GLANCE_RUN_MAX) => None,
+        AxisCheck::Stated => rows.glance(),
+    }
+}
+
+/// The runs of one check.
+struct AxisRuns<'a> {
+    spec: &'a ModelSpec,
+    instance: &'a mut dyn Instance,
+    tolerance: Tolerance,
+    tries: usize,
+    began: Instant,
+}
+
+/// What one set of rows has shown.
+enum SetOutcome {
+    /// Each row has the same answer alone and with others; and whether answers of different rows differ.
+    Agrees(bool),
+    /// An answer depends on other rows.
+    Differs(String),
+    /// Nothing, since the model does not take these rows, or answers the same row differently.
+    Unclear(String),
+}
+
+/// The order of rows in the batches of one set.
+type Orders = &'static [&'static [usize]];
+
+impl AxisRuns<'_> {
+    /// # Errors
+    /// Why the axis is not demonstrated.
+    fn demonstrate(&mut self, is_slow: bool) -> Result<(), String> {
+        let shape = self.find_shape()?;
+        let (mut agreed, mut varies, mut unclear) = (0, false, String::new());
+        for (index, fills) in Fill::SETS.into_iter().enumerate() {
+            let is_done = agreed >= AGREED_MIN && varies;
+            if is_done && (is_slow || clock::now().since(self.began) >= TIME_MAX) {
+                break;
+            }
+            let orders: Orders = match (is_slow, index) {
+                _ if self.spec.is_on_gpu() && self.spec.rows_max < 3 => &[&[1, 0]],
+                (true, 0) => &[&[1, 0, 1]],
+                (true, _) => &[&[1, 0]],
+                (false, 0) => &[&[0, 1, 2], &[2, 0]],
+                (false, _) => &[&[2, 0, 1]],
+            };
+            let fills = if is_slow { fills.get(..2).unwrap_or(&fills) } else { &fills };
+            match self.try_set(shape, fills, orders) {
+                SetOutcome::Agrees(has_varied) => {
+                    agreed += 1;
+                    varies |= has_varied;
+                }
+                SetOutcome::Differs(text) => return Err(text),
+                SetOutcome::Unclear(text) => unclear = text,
+            }
+        }
+        match (agreed >= AGREED_MIN, varies) {
+            (true, true) => Ok(()),
+            (true, false) => Err("all rows that were tried have the same answer, which shows nothing".to_owned()),
+            (false, _) => Err(unclear),
+        }
+    }
+
+    /// One run alone and one of two rows.
+    fn glance(&mut self) -> Option<String> {
+        let shape = self.find_shape().ok()?;
+        let [fills, ..] = Fill::SETS;
+        match self.try_set(shape, fills.get(..2)?, &[&[1, 0]]) {
+            SetOutcome::Differs(text) => Some(text),
+            SetOutcome::Agrees(_) | SetOutcome::Unclear(_) => None,
+        }
+    }
+
+    /// Finds a size of the open dimensions and a range of integers with which a row runs.
+    fn find_shape(&mut self) -> Result<RowShape, String> {
+        let has_open = self.spec.inputs.iter().any(RowShape::is_open);
+        let sizes = if has_open { &OPEN_SIZES[..] } else { &OPEN_SIZES[..1] };
+        let mut why = "its inputs are too large to be tried".to_owned();
+        // Those of `Fill::Unit` are at most 1: larger ones are tried by the sets.
+        for integer_max in [100, 0] {
+            for open_size in sizes {
+                let shape = RowShape { open_size: *open_size, integer_max };
+                let Some(row) = Row::new(self.spec, shape, Fill::Unit, 0) else { continue };
+                self.tries += 1;
+                match self.run(&[&row]) {
+                    Ok(_) => return Ok(shape),
+                    Err(error) => why = format!("it takes none of the rows that were tried: {error}"),
+                }
+                if self.tries >= TRIES_MAX {
+                    return Err(why);
+                }
+            }
+        }
+        Err(why)
+    }
+
+    fn try_set(&mut self, shape: RowShape, fills: &[Fill], orders: Orders) -> SetOutcome {
+        let mut outcome = SetOutcome::Unclear(String::new());
+        // A model may take the integers of one row and not those of another.
+        for integer_max in INTEGERS_MAX.into_iter().filter(|max| *max <= shape.integer_max) {
+            outcome = self.try_rows(RowShape { integer_max, ..shape }, fills, orders);
+            if !matches!(outcome, SetOutcome::Unclear(_)) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn try_rows(&mut self, shape: RowShape, fills: &[Fill], orders: Orders) -> SetOutcome {
+        let made = fills.iter().enumerate().map(|(index, fill)| Row::new(self.spec, shape, *fill, index));
+        let Some(rows) = made.collect::<Option<Vec<Row>>>() else {
+            return SetOutcome::Unclear("its inputs are too large to be tried".to_owned());
+        };
+        let mut alone = Vec::with_capacity(rows.len());
+        for row in &rows {
+            match self.run(&[row]) {
+                Ok(answer) => alone.push(answer),
+                Err(error) => return SetOutcome::Unclear(format!("a row of trial values fails: {error}")),
+            }
+        }
+        for order in orders {
+            let batch: Vec<&Row> = order.iter().filter_map(|index| rows.get(*index)).collect();
+            let together = match self.run(&batch) {
+                Ok(together) => together,
+                Err(error) => return SetOutcome::Differs(format!("{} rows fail together: {error}", batch.len())),
+            };
+            for (place, index) in order.iter().enumerate() {
+                let (Some(row), Some(answer)) = (rows.get(*index), alone.get(*index)) else { continue };
+                if let Some(outcome) = self.judge(row, answer, (together.as_slice(), place, order.len())) {
+                    return outcome;
+                }
+            }
+        }
+        let varies = alone.windows(2).any(|pair| match pair {
+            [one, other] => differ(one, other, self.tolerance),
+            _ => false,
+        });
+        SetOutcome::Agrees(varies)
+    }
+
+    /// Compares a row's answer with its part of a batch's; `None` if they are the same.
+    fn judge(&mut self, row: &Row, alone: &[Tensor], together: (&[Tensor], usize, usize)) -> Option<SetOutcome> {
+        let differences = match compare(self.spec, alone, together, self.tolerance) {
+            Comparison::Same => return None,
+            Comparison::Shape(text) => return Some(SetOutcome::Differs(text)),
+            Comparison::Values(differences) => differences,
+        };
+        // Where a change as small as rounding changes the row's own answer as much, or the row's answer is never the
+        // same twice, a difference says nothing about other rows.
+        let noises: Vec<_> = [self.run(&[row]), self.run(&[&row.nudged()])].into_iter().flatten().collect();
+        let mut is_hidden = false;
+        for difference in differences {
+            let mut noises = noises.iter().map(|noise| difference.beside(alone, noise));
+            match noises.find(|noise| *noise != Noise::Less) {
+                None => return Some(SetOutcome::Differs(difference.text(self.spec))),
+                Some(Noise::Hides) => is_hidden = true,
+                Some(Noise::Explains | Noise::Less) => {}
+            }
+        }
+        is_hidden
+            .then(|| SetOutcome::Unclear("its answers to one row differ as much when nothing else runs".to_owned()))
+    }
+
+    /// Runs rows as one batch.
+    fn run(&mut self, rows: &[&Row]) -> Result<Vec<Tensor>, Error> {
+        let inputs = join(rows);
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let sink = Arc::new(InternalSink::default());
+        let responder = sink.responder(0, count);
+        let requests = vec![Request { inputs, rows: count, responder, sequence: None, details: None }];
+        let batch = Batch { requests, rows: count, clock: clock::now, ended: Vec::new() };
+        let run = std::panic::AssertUnwindSafe(|| run_to_end(self.instance, batch));
+        // A panic is logged, and its responder has answered.
+        let _ = std::panic::catch_unwind(run);
+        sink.pop().map_or_else(|| Err(Error::internal("it gave no answer")), |answer| answer.outputs)
+    }
+}
