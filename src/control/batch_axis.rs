@@ -186,7 +186,8 @@ impl AxisRuns<'_> {
         let sizes = if has_open { &OPEN_SIZES[..] } else { &OPEN_SIZES[..1] };
         let mut why = "its inputs are too large to be tried".to_owned();
         // Those of `Fill::Unit` are at most 1: larger ones are tried by the sets.
-        for integer_max in [100, 0] {
+        let has_integers = self.spec.inputs.iter().any(RowShape::has_integers);
+        for integer_max in [100, 0].into_iter().take(if has_integers { 2 } else { 1 }) {
             for open_size in sizes {
                 let shape = RowShape { open_size: *open_size, integer_max };
                 let Some(row) = Row::new(self.spec, shape, Fill::Unit, 0) else { continue };
@@ -206,7 +207,9 @@ impl AxisRuns<'_> {
     fn try_set(&mut self, shape: RowShape, fills: &[Fill], orders: Orders) -> SetOutcome {
         let mut outcome = SetOutcome::Unclear(String::new());
         // A model may take the integers of one row and not those of another.
-        for integer_max in INTEGERS_MAX.into_iter().filter(|max| *max <= shape.integer_max) {
+        let has_integers = self.spec.inputs.iter().any(RowShape::has_integers);
+        let choices = INTEGERS_MAX.into_iter().filter(|max| *max <= shape.integer_max);
+        for integer_max in choices.take(if has_integers { INTEGERS_MAX.len() } else { 1 }) {
             outcome = self.try_rows(RowShape { integer_max, ..shape }, fills, orders);
             if !matches!(outcome, SetOutcome::Unclear(_)) {
                 break;
@@ -282,5 +285,120 @@ impl AxisRuns<'_> {
         // A panic is logged, and its responder has answered.
         let _ = std::panic::catch_unwind(run);
         sink.pop().map_or_else(|| Err(Error::internal("it gave no answer")), |answer| answer.outputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Batch;
+    use crate::backend::trial::{spec, tensor};
+    use crate::tensor::Datatype;
+
+    /// Computes the values of a batch of rows of four; the number counts its runs.
+    struct Computing<F> {
+        compute: F,
+        runs: usize,
+    }
+
+    impl<F: Fn(&[f32], usize) -> Result<Vec<f32>, Error> + Send> Instance for Computing<F> {
+        fn run(&mut self, batch: Batch) {
+            self.runs += 1;
+            for request in batch.requests {
+                let values: &[f32] = bytemuck::cast_slice(&request.inputs[0].contents);
+                let answer = (self.compute)(values, self.runs);
+                request.responder.send(answer.map(|values| vec![tensor(&[values.len() as i64 / 4, 4], &values)]));
+            }
+        }
+    }
+
+    type Compute = fn(&[f32], usize) -> Result<Vec<f32>, Error>;
+
+    fn checked(compute: Compute, kind: AxisCheck) -> (Option<String>, usize) {
+        let spec = spec(4, &[("x", Datatype::Fp32, &[4])], &[("y", Datatype::Fp32, &[4])]);
+        let mut instance = Computing { compute, runs: 0 };
+        let why = check(&spec, &mut instance, kind, Some(Duration::from_micros(10)));
+        (why, instance.runs)
+    }
+
+    fn each(values: &[f32], compute: impl Fn(f32) -> f32) -> Vec<f32> {
+        values.iter().copied().map(compute).collect()
+    }
+
+    #[test]
+    fn rows_that_run_by_themselves_are_a_batch_axis_and_others_are_not() {
+        let check = |compute: Compute, want: Option<&str>| {
+            for kind in [AxisCheck::Derived, AxisCheck::Stated] {
+                let (why, runs) = checked(compute, kind);
+                assert!((1..60).contains(&runs), "{runs}");
+                match (want, why) {
+                    (None, None) => {}
+                    (Some(want), Some(why)) => assert!(why.contains(want), "{why}"),
+                    (want, why) => panic!("{kind:?}: {why:?} instead of {want:?}"),
+                }
+            }
+        };
+        check(|values, _| Ok(each(values, |value| value * 2.0 + 1.0)), None);
+        // Another order of additions for each number of rows.
+        check(|values, _| Ok(each(values, |value| value * (1.0 + values.len() as f32 * 1e-7))), None);
+        let differs = "output 'y' of a row differs by up to ";
+        check(|values, _| Ok(each(values, |value| value - values[0])), Some(differs));
+        check(
+            |values, _| {
+                let mean = values.iter().sum::<f32>() / values.len() as f32;
+                Ok(each(values, |value| value - mean))
+            },
+            Some(differs),
+        );
+        check(|values, _| Ok(values[..4].to_vec()), Some("output 'y' is [1,4] for a row and [1,4] for "));
+        check(
+            |values, _| if values.len() > 4 { Err(Error::internal("one row")) } else { Ok(values.to_vec()) },
+            Some("rows fail together: one row"),
+        );
+    }
+
+    #[test]
+    fn what_shows_nothing_demonstrates_nothing_and_contradicts_nothing() {
+        let check = |compute: Compute, want: &str| {
+            let (why, _) = checked(compute, AxisCheck::Derived);
+            assert!(why.as_deref().is_some_and(|why| why.contains(want)), "{why:?}");
+            assert_eq!(checked(compute, AxisCheck::Stated).0, None, "{want}");
+        };
+        check(|_, _| Err(Error::internal("no")), "it takes none of the rows that were tried: no");
+        check(|values, _| Ok(each(values, |_| 1.0)), "all rows that were tried have the same answer");
+        check(
+            |values, runs| Ok(each(values, |value| value + runs as f32)),
+            "its answers to one row differ as much when nothing else runs",
+        );
+    }
+
+    #[test]
+    fn rows_that_mix_only_at_some_values_are_found() {
+        let flagged: Compute = |values, _| {
+            let sum: f32 = values.iter().sum();
+            Ok(each(values, |value| if value > 1.9 { sum } else { value }))
+        };
+        assert!(checked(flagged, AxisCheck::Derived).0.is_some());
+        // A difference that is far below the magnitude of other rows.
+        let quantized: Compute = |values, _| {
+            let step = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs())) / 127.0;
+            Ok(each(values, |value| (value / step).round() * step))
+        };
+        assert!(checked(quantized, AxisCheck::Derived).0.is_some());
+    }
+
+    #[test]
+    fn only_graphs_whose_requests_share_runs_are_checked() {
+        let graph = |rows_max: u32| {
+            let spec = spec(rows_max, &[("x", Datatype::Fp32, &[4])], &[("y", Datatype::Fp32, &[4])]);
+            ModelSpec { backend: "onnxruntime".to_owned(), ..spec }
+        };
+        let derived = ModelSpec { is_batch_axis_derived: true, ..graph(4) };
+        assert_eq!(needed(&derived), Some(AxisCheck::Derived));
+        assert_eq!(needed(&graph(4)), None, "without dynamic batching");
+        let batched = |rows_max| ModelSpec { batching: Some(Default::default()), ..graph(rows_max) };
+        assert_eq!(needed(&batched(4)), Some(AxisCheck::Stated));
+        assert_eq!(needed(&batched(1)), None);
+        assert_eq!(needed(&ModelSpec { backend: "identity".to_owned(), ..batched(4) }), None);
     }
 }

@@ -23,6 +23,14 @@ impl RowShape {
     pub fn is_open(input: &TensorSpec) -> bool {
         input.model_shape.iter().skip(1).any(|size| *size < 0)
     }
+
+    /// Whether the values of an input are integers.
+    pub const fn has_integers(input: &TensorSpec) -> bool {
+        !matches!(
+            input.datatype,
+            Datatype::Bf16 | Datatype::Bool | Datatype::Bytes | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64
+        )
+    }
 }
 
 /// How the values of a row are chosen.
@@ -51,7 +59,7 @@ impl Fill {
         [Self::Spread, Self::Scaled, Self::Sparse],
         [Self::Unit, Self::Text, Self::Ramp],
         [Self::Text, Self::Text, Self::Text],
-        [Self::Faint, Self::Spread, Self::Scaled],
+        [Self::Scaled, Self::Faint, Self::Scaled],
         [Self::Unit, Self::Unit, Self::Unit],
     ];
 

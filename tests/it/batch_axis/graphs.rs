@@ -536,12 +536,14 @@ fn row_wise_of_images() -> Vec<Graph> {
 
 fn row_wise_of_sequences() -> Vec<Graph> {
     let recurrent = |name, operator: &'static str, gates: i64| {
+        let attributes = [("hidden_size", 4), ("linear_before_reset", 1)];
+        let attributes = if operator == "GRU" { &attributes[..] } else { &attributes[..1] };
         let onnx = Onnx::default()
             .matrix("w", &[1, gates * 4, 4])
             .matrix("r", &[1, gates * 4, 4])
             .list("axis", &[0])
             .node_listed("Transpose", &["x"], &["steps"], ("perm", &[1, 0, 2]))
-            .node(operator, &["steps", "w", "r"], &["all", "last"], &[("hidden_size", 4)])
+            .node(operator, &["steps", "w", "r"], &["all", "last"], attributes)
             .node("Squeeze", &["last", "axis"], &["y"], &[])
             .input("x", FLOAT, &[-1, -1, 4])
             .output("y", FLOAT, &[-1, 4]);
