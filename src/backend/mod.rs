@@ -116,6 +116,11 @@ pub trait LoadedModel: Send + Sync {
         "it sleeps or waits"
     }
 
+    /// What is known of its runs without one.
+    fn computation(&self) -> Computation {
+        Computation::Short
+    }
+
     /// The counters of its instances on GPUs, if it has any.
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
         None
@@ -147,6 +152,17 @@ pub trait LoadedModel: Send + Sync {
     fn refuses_while_lost(&self) -> bool {
         false
     }
+}
+
+/// What is known of the runs of a model before one is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computation {
+    /// They compute in a process or on threads that are not the worker's, which waits for them.
+    Elsewhere,
+    /// They may take any time.
+    OfAnyLength,
+    /// They are short, or on a GPU.
+    Short,
 }
 
 /// Takes the answer of a model that was asked whether it is ready.

@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{
-    Answer, AnswerSink, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, RunWatch, Threads, Ticket,
-    wake_afterwards,
+    Answer, AnswerSink, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Request, RunWatch,
+    Threads, Ticket, wake_afterwards,
 };
 use crate::error::Error;
 use crate::model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
@@ -77,6 +77,14 @@ impl LoadedModel for StatefulModel {
 
     fn why_not_inline(&self) -> &str {
         "its sequences come from all shards"
+    }
+
+    /// No run of it is measured.
+    fn computation(&self) -> Computation {
+        match self.inner.computation() {
+            Computation::Elsewhere => Computation::Elsewhere,
+            Computation::OfAnyLength | Computation::Short => Computation::OfAnyLength,
+        }
     }
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {

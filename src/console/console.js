@@ -164,6 +164,8 @@ function showTotals() {
   if (fullest) limits.push(bound(`Fullest queue: ${fullest[2]}`, fullest[0], fullest[1], number));
   const step = sum(last, 'deuteron_memory_step');
   if (step) limits.push(['Given up for memory', `step ${step} of 4`, 'docs/operations.md says what each step is', step / 4]);
+  const short = sum(last, 'deuteron_processes_short_of_cores');
+  if (short) limits.push(['Processes with more threads than cores', number(short), 'the log says which']);
   figures(byId('limits'), limits);
 }
 

@@ -17,7 +17,6 @@ use crate::control::batch_axis::rows::{Fill, Row, RowShape, join};
 use crate::control::internal_sink::InternalSink;
 use crate::control::isolation::ENGINE_BACKENDS;
 use crate::error::Error;
-use crate::limits::HEAVY_RUN_MIN;
 use crate::log;
 use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND};
 use crate::model::{InstanceGroup, ModelSpec};
@@ -27,6 +26,8 @@ use crate::time::Instant;
 
 /// Time after which no further set of rows is tried, once two have shown the same.
 const TIME_MAX: Duration = Duration::from_millis(100);
+/// One row's run time from which two sets of two rows must be enough, so that the load stays short.
+const SLOW_RUN_MIN: Duration = Duration::from_millis(2);
 /// Runs that look for a size of the open dimensions and for values which the model takes.
 const TRIES_MAX: usize = 30;
 /// Sizes of the open dimensions, in the order in which they are tried: a short text, then what fits anything, then
@@ -104,7 +105,7 @@ pub fn log_refuted(spec: &ModelSpec, why: &str) {
 /// Runs the check. Returns why the first axis is not a batch axis, or why that it is one cannot be demonstrated; `None`
 /// if it is, and for a stated axis also if the runs say nothing. `run` is what one row takes.
 pub fn check(spec: &ModelSpec, instance: &mut dyn Instance, kind: AxisCheck, run: Option<Duration>) -> Option<String> {
-    let is_slow = run.is_none_or(|run| run >= HEAVY_RUN_MIN);
+    let is_slow = run.is_none_or(|run| run >= SLOW_RUN_MIN);
     let mut rows = AxisRuns { spec, instance, tolerance: Tolerance::of(spec), tries: 0, began: clock::now() };
     match kind {
         AxisCheck::Derived => rows.demonstrate(is_slow).err(),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::backend::python::ModelProcess;
 use crate::backend::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
 use crate::control::frameworks::Frameworks;
 use crate::control::model_source::ModelSource;
@@ -64,6 +65,11 @@ pub trait PythonEngine: Backend {
     /// Whether any model finalizes now. Each does for a limited time.
     fn is_finalizing(&self) -> bool {
         false
+    }
+
+    /// The processes of its models.
+    fn processes(&self) -> Vec<ModelProcess> {
+        Vec::new()
     }
 }
 

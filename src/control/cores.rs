@@ -1,9 +1,13 @@
 //! Which cores the threads run on: each shard on one core, the workers on the remaining cores or on those that
 //! the flags give them.
 
+use std::collections::BTreeMap;
+
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::backend::python::cores::ProcessCores;
 use crate::error::Error;
+use crate::settings::Settings;
 
 /// What the flags and the models ask for.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +18,7 @@ pub struct CoreRequest {
     pub worker_cores: Option<Vec<usize>>,
     /// The host policies that instances follow: name and cores of each.
     pub policy_cores: Vec<(String, Vec<usize>)>,
-    /// Number of workers that follow no host policy.
+    /// Number of workers that follow no host policy and need cores without a shard.
     pub workers: usize,
     /// The cores that the control groups leave the time of, where they limit it.
     pub quota: Option<usize>,
@@ -87,7 +91,31 @@ impl CorePlan {
     }
 }
 
-/// The number of shards without `--shards`: one per core if there are no workers. A model on workers computes much
+/// The cores of processes of models: what [`CorePlan::heavy`] would be if every host policy of the flags had instances.
+/// Processes start before all models are known. What a flag names and is not there fails the plan.
+pub fn of_processes(available: &[usize], settings: &Settings, quota: Option<usize>) -> ProcessCores {
+    let is_there = |cores: &Vec<usize>| cores.iter().all(|core| available.contains(core));
+    let by_policy: BTreeMap<_, _> = settings
+        .host_policies
+        .iter()
+        .filter(|(_, cores)| is_there(cores))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let core_request = CoreRequest {
+        worker_cores: settings.worker_cores.clone().filter(is_there),
+        policy_cores: by_policy.clone().into_iter().collect(),
+        quota,
+        ..CoreRequest::default()
+    };
+    let is_given = core_request.worker_cores.is_some();
+    let (free, is_pinned) = match CorePlan::new(available, &core_request) {
+        Ok(plan) => (plan.heavy, plan.is_pinned || is_given),
+        Err(_) => (available.to_vec(), false),
+    };
+    ProcessCores { free, is_pinned, by_policy, quota }
+}
+
+/// The number of shards without `--shards`: one per core if no worker needs cores without one. Such a worker computes
 /// longer than a shard works for its requests, so workers get at least three quarters of the cores.
 fn default_shards(cores: usize, workers: usize) -> usize {
     if workers == 0 { cores } else { cores.saturating_sub(workers).min(cores / 4) }
@@ -198,6 +226,27 @@ mod tests {
         check(8, None, 7, ("0", "1-7"));
         check(4, Some(1), 9, ("0", "1-3"));
         check(2, Some(3), 1, ("0 1 0", "0-1"));
+    }
+
+    #[test]
+    fn processes_have_the_cores_of_heavy_models_whatever_the_models_are() {
+        let all: Vec<_> = (0..6).collect();
+        let policies = BTreeMap::from([("far".to_owned(), vec![2, 3]), ("gone".to_owned(), vec![9])]);
+        let settings = |worker_cores| Settings { worker_cores, host_policies: policies.clone(), ..Settings::default() };
+        let check = |worker_cores: Option<&[usize]>, quota, want: (&str, bool)| {
+            let found = of_processes(&all, &settings(worker_cores.map(<[_]>::to_vec)), quota);
+            assert_eq!((&*text(&found.free), found.is_pinned), want, "{worker_cores:?} {quota:?}");
+            assert_eq!(found.by_policy.into_iter().collect::<Vec<_>>(), [("far".to_owned(), vec![2, 3])]);
+            assert_eq!(found.quota, quota);
+        };
+        check(None, None, ("0-1,4-5", true));
+        check(None, Some(2), ("0-1", false));
+        check(Some(&[4, 5]), None, ("4-5", true));
+        check(Some(&[4, 5]), Some(1), ("4-5", true));
+        check(Some(&[8]), None, ("0-1,4-5", true));
+        let plain = of_processes(&all, &Settings::default(), None);
+        assert_eq!((&*text(&plain.free), plain.is_pinned), ("0-5", true));
+        assert_eq!(of_processes(&[7], &Settings::default(), Some(1)).free, [7]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Resource, getrlimit};
 
 use crate::backend::python::archive::Archives;
-use crate::backend::python::environment::InterpreterSearch;
+use crate::backend::python::environment::{InterpreterSearch, thread_variable_names};
 use crate::backend::{Onnxruntime, Openvino, Tensorflow};
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::cpu_quota::{cores_for, cpu_quota};
@@ -23,6 +23,7 @@ use crate::control::gpu_engine::HostGpus;
 use crate::control::library_search::{LibraryCandidate, LibrarySearch, ONNX_RUNTIME, SearchedPlace, SoughtLibrary};
 use crate::control::process_memory::MemoryLimit;
 use crate::control::pytorch_shim::{self, FoundTorch, TORCH, Variable};
+use crate::control::thread_watch::{self, ThreadLook};
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
 use crate::settings::{Engine, GpuUse, Io, PytorchRunner, Settings};
@@ -254,11 +255,13 @@ impl Diagnosis {
         let available = cores::available();
         self.line(&format!("  cores: {} ({})", available.len(), cores::text(&available)));
         let quota = cpu_quota(&|path| fs::read_to_string(path).ok());
+        let quota_cores = quota.map(cores_for);
         let quota = quota.map_or_else(
             || "none".to_owned(),
             |cores| format!("the time of {cores:.2} cores, for the threads of {}", cores_for(cores)),
         );
         self.line(&format!("  CPU limit of the control group: {quota}"));
+        self.threads(quota_cores.unwrap_or(available.len()).min(available.len()));
         let memory = MemoryLimit::new(settings);
         self.line(&format!("  memory: {} ({memory})", size_text(memory.size as u64)));
         let files = getrlimit(Resource::Nofile);
@@ -276,6 +279,28 @@ impl Diagnosis {
         };
         if let Err(error) = CorePlan::new(&available, &request) {
             self.faults.push(error.to_string());
+        }
+    }
+
+    /// Says where libraries are told to start more threads than there are cores, and which processes of the servers that
+    /// run have more runnable threads than cores.
+    fn threads(&mut self, cores: usize) {
+        for name in thread_variable_names() {
+            let Some(count) = env::var_os(name).and_then(|value| value.to_str()?.trim().parse::<usize>().ok()) else {
+                continue;
+            };
+            if count > cores {
+                self.line(&format!(
+                    "  {name} is {count}, for the time of {cores} cores: libraries start more threads than cores"
+                ));
+            }
+        }
+        for (pid, server) in thread_watch::of_running_servers() {
+            if let Some(ThreadLook { runnable, cores }) = thread_watch::find(pid, thread_watch::quota()) {
+                self.line(&format!(
+                    "  process {pid} of server {server}: {runnable} runnable threads for {cores} cores"
+                ));
+            }
         }
     }
 

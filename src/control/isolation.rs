@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::Backend;
 use crate::backend::isolation::{IsolatedBackend, IsolationOptions};
+use crate::backend::python::ModelProcess;
 use crate::backend::python::host::PythonHost;
 use crate::control::engine::Engines;
 use crate::control::model_source::ModelSource;
@@ -51,6 +52,11 @@ impl EngineProcesses {
         };
         let (name, library) = (engine.name().to_owned(), engines.library(engine));
         Ok(IsolatedBackend { options, name, library, check_files: pinned.later_check(source)? })
+    }
+
+    /// The processes that run.
+    pub fn running(&self) -> Vec<ModelProcess> {
+        self.host.get().and_then(|host| host.as_ref().ok()).map(|host| host.processes()).unwrap_or_default()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::python::host::PythonHost;
-use crate::backend::python::{LibraryProcesses, PythonOptions, RegionLimit};
+use crate::backend::python::{LibraryProcesses, ModelProcess, PythonOptions, RegionLimit};
 use crate::backend::triton::{HostedChanges, HostedDraft};
 use crate::backend::triton_process::IsolatedLibraries;
 use crate::control::config_completion::LibraryCompletion;
@@ -43,6 +43,12 @@ impl LibraryIsolation {
         if is_isolated(&spec.name, named, &self.settings)? { self.libraries().map(Some) } else { Ok(None) }
     }
 
+    /// The processes that run.
+    pub fn running(&self) -> Vec<ModelProcess> {
+        let libraries = self.libraries.get().and_then(|libraries| libraries.as_ref().ok());
+        libraries.map(|libraries| libraries.processes.host.processes()).unwrap_or_default()
+    }
+
     /// Whether any instance is finalized now.
     pub fn is_finalizing(&self) -> bool {
         matches!(self.libraries.get(), Some(Ok(libraries)) if libraries.processes.is_finalizing())
@@ -62,7 +68,7 @@ impl LibraryIsolation {
             Ok(IsolatedLibraries {
                 processes: LibraryProcesses {
                     options: Arc::new(options),
-                    host: PythonHost::start("backend-host", python::log_line, clock::now, Vec::new())?,
+                    host: PythonHost::start("backend-host", python::log_line, clock::now, python::variables())?,
                     load_timeout: Some(settings.load_timeout).filter(|timeout| !timeout.is_zero()),
                 },
                 options: hosted_backends::options(settings),

@@ -394,7 +394,7 @@ fn make_ready(
         handles.push(ModelHandle { served: Arc::clone(&served), route });
     }
     let took = took + worker_group.wait()?;
-    let cores: Vec<_> = placements.into_iter().map(|placement| placement.cores).collect();
+    let cores: Vec<_> = placements.iter().map(|placement| placement.computes_on().to_vec()).collect();
     worker_cores.extend(cores.iter().cloned());
     Ok(ReadyVersion { served, handles, worker_group, cores, took, files_size })
 }

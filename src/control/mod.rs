@@ -67,6 +67,7 @@ pub mod run_watcher;
 pub mod shared_memory;
 pub mod spawn;
 pub mod stores;
+pub mod thread_watch;
 pub mod threads;
 pub mod trace;
 pub mod trial_process;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::isolation::IsolatedBackend;
+use crate::backend::python::ModelProcess;
 use crate::backend::stateful::begun_inputs;
 use crate::backend::triton::TritonHost;
 use crate::backend::triton_process::IsolatedLibraries;
@@ -196,6 +197,14 @@ impl ModelLoader {
         let is_hosted = self.engines.host().is_some_and(TritonHost::is_finalizing);
         let is_isolated = self.library_isolation.as_ref().is_some_and(LibraryIsolation::is_finalizing);
         is_hosted || is_isolated || self.engines.python().is_some_and(|python| python.is_finalizing())
+    }
+
+    /// The processes of all models.
+    pub fn model_processes(&self) -> Vec<ModelProcess> {
+        let of_python = self.engines.python().map(|python| python.processes());
+        let of_engines = self.engine_processes.as_ref().map(EngineProcesses::running);
+        let of_libraries = self.library_isolation.as_ref().map(LibraryIsolation::running);
+        [of_python, of_engines, of_libraries].into_iter().flatten().flatten().collect()
     }
 
     /// Ends the backends that are shared libraries: no model is left, and the server ends.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::backend::batch::fits;
 use crate::backend::text::ShapeText;
-use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
+use crate::backend::{Batch, Computation, Instance, LoadedModel, Request, Threads};
 use crate::control::batch_axis;
 use crate::control::internal_sink::InternalSink;
 use crate::error::{Code, Error};
@@ -27,6 +27,11 @@ const RUNS: usize = 5;
 const RUNS_TIME_MAX: Duration = Duration::from_millis(20);
 /// The size of a variable dimension in the large trial request: a long sequence. The small one uses 1.
 const VARIABLE_SIZE: i64 = 512;
+/// The size of a variable dimension in a typical request: a text of some sentences, a small image. A token alone takes a
+/// transformer a tenth of the time, and less than that of others.
+const TYPICAL_SIZE: i64 = 128;
+/// The rows of a typical batch of a model that batches.
+const TYPICAL_ROWS: u32 = 8;
 /// Bytes of one input above which a model is not tried: a long sequence of a large model. Images have some megabytes.
 const TRIAL_SIZE_MAX: usize = 16 * 1024 * 1024;
 
@@ -49,8 +54,8 @@ pub struct PlacementChoice {
     /// Why the first axis, from which `max_batch_size` was derived, is not a batch axis; `None` if it is, or nothing was
     /// derived.
     pub no_batch_axis: Option<String>,
-    /// Whether a run of one row is so long that its workers may share the cores of the shards.
-    pub is_heavy: bool,
+    /// Which cores its workers need.
+    pub load: WorkerLoad,
 }
 
 impl PlacementChoice {
@@ -63,7 +68,7 @@ impl PlacementChoice {
             warnings: Vec::new(),
             runs_apart: false,
             no_batch_axis: None,
-            is_heavy: false,
+            load: WorkerLoad::Light,
         }
     }
 
@@ -83,6 +88,17 @@ impl PlacementChoice {
             None => {}
         }
     }
+}
+
+/// Which cores the workers of a model need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerLoad {
+    /// Their runs are so long, or may be, that they divide all cores among themselves, those of the shards too.
+    Heavy,
+    /// Cores without a shard: their runs are about as short as the work of a shard for a request.
+    Light,
+    /// None of their own: they wait for a process, or for threads that are not theirs.
+    Waiting,
 }
 
 /// Where the instances of a model run.
@@ -141,8 +157,8 @@ pub fn choose(
     let is_tried = is_tried(spec);
     let axis = batch_axis::needed(spec).filter(|_| is_tried);
     let decided = match decided {
-        Some(choice) if !is_tried => return Ok(choice),
-        decided => decided,
+        Some(choice) if !is_tried => return Ok(PlacementChoice { load: unmeasured(spec, loaded), ..choice }),
+        decided => decided.map(|choice| PlacementChoice { load: unmeasured(spec, loaded), ..choice }),
     };
     let instance = loaded.new_instance(threads)?;
     let mut trial = Trial { spec, instance, findings: BTreeMap::new(), runs_apart: false, shortest: None };
@@ -159,6 +175,15 @@ pub fn choose(
 pub fn is_tried(spec: &ModelSpec) -> bool {
     let is_engine = [ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str());
     is_engine && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none()
+}
+
+/// Which cores the workers of a model need whose runs are not measured. On GPUs they do not compute.
+fn unmeasured(spec: &ModelSpec, loaded: &dyn LoadedModel) -> WorkerLoad {
+    match loaded.computation() {
+        Computation::Elsewhere => WorkerLoad::Waiting,
+        Computation::OfAnyLength if !spec.is_on_gpu() => WorkerLoad::Heavy,
+        Computation::OfAnyLength | Computation::Short => WorkerLoad::Light,
+    }
 }
 
 /// The choice that needs no measurement, if there is one.
@@ -209,29 +234,44 @@ enum TrialFailure {
 
 impl Trial<'_> {
     fn choose(&mut self, decided: Option<PlacementChoice>, depends_on_values: bool) -> Result<PlacementChoice, Error> {
+        // What cannot be tried may take any time.
+        let untried = |decided: Option<PlacementChoice>, why: &str| {
+            let choice = decided.unwrap_or_else(|| PlacementChoice::worker(why));
+            PlacementChoice { load: WorkerLoad::Heavy, ..choice }
+        };
         let run = match self.measure(TrialRun { rows: 1, variable_size: 1, runs: RUNS }) {
             Ok(run) => run,
             Err(TrialFailure::Run(error)) if !depends_on_values && has_one_shape(self.spec) && is_engines(&error) => {
                 return Err(error.with_prefix("it can never run, since a row of zeros fails: "));
             }
-            Err(TrialFailure::Run(_)) => return Ok(decided.unwrap_or_else(|| PlacementChoice::worker(""))),
-            Err(TrialFailure::Size) => {
-                return Ok(decided.unwrap_or_else(|| PlacementChoice::worker("its inputs are large")));
-            }
+            Err(TrialFailure::Run(_)) => return Ok(untried(decided, "")),
+            Err(TrialFailure::Size) => return Ok(untried(decided, "its inputs are large")),
         };
         self.shortest = Some(run);
         let choice = match decided {
             Some(choice) => choice,
             None => self.choose_measured(run),
         };
-        let choice = PlacementChoice { is_heavy: run >= HEAVY_RUN_MIN, ..choice };
         let spec = self.spec;
         let is_batched = choice.site == InstanceSite::Worker && spec.rows_max > 1 && spec.batching.is_some();
         if is_batched && has_derived(spec) && !spec.is_batch_axis_derived {
             // Whether a batch can be cut apart, which the check of a derived batch axis shows, too. A failure says nothing.
             let _ = self.measure(TrialRun { rows: 2, variable_size: 1, runs: 1 });
         }
-        Ok(choice)
+        let load = if choice.site == InstanceSite::Worker { self.load(run) } else { WorkerLoad::Light };
+        Ok(PlacementChoice { load, ..choice })
+    }
+
+    /// Which cores the workers need, by the time of a typical batch. One row of size 1 takes `run`. A batch that cannot be
+    /// tried may take any time.
+    fn load(&mut self, run: Duration) -> WorkerLoad {
+        let heavy = |outcome: Result<Duration, TrialFailure>| outcome.map_or(true, |run| run >= HEAVY_RUN_MIN);
+        let rows = if self.spec.batching.is_some() { i64::from(self.spec.rows_max.clamp(1, TYPICAL_ROWS)) } else { 1 };
+        let row = TrialRun { rows: 1, variable_size: TYPICAL_SIZE, runs: RUNS };
+        let is_heavy = run >= HEAVY_RUN_MIN
+            || (has_variable_size(self.spec) && heavy(self.measure(row)))
+            || (rows > 1 && heavy(self.measure(TrialRun { rows, ..row })));
+        if is_heavy { WorkerLoad::Heavy } else { WorkerLoad::Light }
     }
 
     fn choose_measured(&mut self, run: Duration) -> PlacementChoice {
@@ -305,6 +345,12 @@ impl Trial<'_> {
 /// Whether any output has the shape that the model's file declares.
 fn has_derived(spec: &ModelSpec) -> bool {
     spec.outputs.iter().any(|output| output.is_derived)
+}
+
+/// Whether the size of a row depends on the request.
+fn has_variable_size(spec: &ModelSpec) -> bool {
+    let is_variable = |input: &TensorSpec| input.dims.iter().any(|size| *size < 0);
+    spec.inputs.iter().any(is_variable)
 }
 
 /// Whether all inputs are floats of one size but for the rows. The values of others may be sizes and places, which
@@ -399,6 +445,79 @@ mod tests {
         }
     }
 
+    /// A model whose runs take a time for each element of a row, or fail from a number of elements on.
+    #[derive(Clone, Copy)]
+    struct Sized {
+        element: Duration,
+        elements_max: i64,
+        computation: Computation,
+    }
+
+    impl LoadedModel for Sized {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(*self))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            false
+        }
+
+        fn computation(&self) -> Computation {
+            self.computation
+        }
+    }
+
+    impl Instance for Sized {
+        fn run(&mut self, batch: Batch) {
+            for request in batch.requests {
+                let elements: i64 = request.inputs[0].shape.iter().product();
+                let until = clock::now() + self.element * u32::try_from(elements).unwrap();
+                while clock::now() < until {
+                    std::hint::spin_loop();
+                }
+                let is_refused = elements > self.elements_max;
+                request.responder.send(if is_refused { Err(Error::internal("too many")) } else { Ok(Vec::new()) });
+            }
+        }
+    }
+
+    const OF_ANY_SIZE: Sized =
+        Sized { element: Duration::ZERO, elements_max: i64::MAX, computation: Computation::OfAnyLength };
+
+    #[test]
+    fn a_model_is_heavy_by_a_typical_request_and_not_by_one_of_size_1() {
+        let load = |input: &str, more: &str, model: Sized| {
+            let choice = threads::enter(1, |threads| choose(&onnx_spec(input, more), &model, threads, None, true));
+            choice.unwrap().load
+        };
+        let (open, fixed) = ("data_type: TYPE_FP32 dims: [ -1 ]", "data_type: TYPE_FP32 dims: [ 2 ]");
+        // One element is far below the threshold, and a typical row above it.
+        let element = HEAVY_RUN_MIN / 100;
+        assert_eq!(load(open, "", Sized { element, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
+        // A row of two is below the threshold, and eight such rows above it: a model that batches runs them at once.
+        let element = HEAVY_RUN_MIN / 10;
+        assert_eq!(load(fixed, "dynamic_batching { }", Sized { element, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
+        // What cannot be tried may take any time.
+        assert_eq!(load(open, "", Sized { elements_max: 1, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
+        assert_eq!(load(open, "", Sized { elements_max: 0, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
+        let large = "data_type: TYPE_FP32 dims: [ 9999999 ]";
+        assert_eq!(load(large, "", OF_ANY_SIZE), WorkerLoad::Heavy);
+        let short = Sized { computation: Computation::Short, ..OF_ANY_SIZE };
+        assert_eq!(load(large, "", short), WorkerLoad::Heavy);
+        assert_eq!(load(open, "", Sized { elements_max: 0, ..short }), WorkerLoad::Heavy);
+    }
+
+    #[test]
+    fn a_model_whose_runs_are_not_measured_is_heavy_unless_it_only_waits_or_is_known_to_be_short() {
+        let load = |groups: &str, computation| {
+            let spec = spec(groups);
+            unmeasured(&spec, &Sized { computation, ..OF_ANY_SIZE })
+        };
+        assert_eq!(load("", Computation::Elsewhere), WorkerLoad::Waiting);
+        assert_eq!(load("", Computation::OfAnyLength), WorkerLoad::Heavy);
+        assert_eq!(load("", Computation::Short), WorkerLoad::Light);
+    }
+
     fn spec(more: &str) -> ModelSpec {
         let text = format!(
             "backend: 'identity' max_batch_size: 8 {more}\n\
@@ -420,7 +539,8 @@ mod tests {
             let choice = chosen(&spec(""), slow, None).unwrap();
             assert!(choice.site == site && choice.why.starts_with(why), "{choice:?}");
             assert!(choice.run.unwrap() >= slow.one);
-            assert!(choice.is_heavy == (choice.run.unwrap() >= HEAVY_RUN_MIN), "{choice:?}");
+            let is_heavy = site == InstanceSite::Worker && choice.run.unwrap() >= HEAVY_RUN_MIN;
+            assert!(choice.load == if is_heavy { WorkerLoad::Heavy } else { WorkerLoad::Light }, "{choice:?}");
         };
         check(Slow { one: HEAVY_RUN_MIN, ..FAST }, InstanceSite::Worker, "one row takes ");
         check(FAST, InstanceSite::Inline, "one row takes ");

@@ -13,7 +13,7 @@ use crate::control::certificates::Certificates;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::loaded_version::LoadedVersion;
-use crate::control::placement::InstanceSite;
+use crate::control::placement::{InstanceSite, WorkerLoad};
 use crate::control::process_memory;
 use crate::control::spawn::spawn;
 use crate::control::trace::trace_link;
@@ -87,6 +87,8 @@ pub struct WorkerPlacement {
     pub shared: Vec<usize>,
     /// Whether it is kept to its cores: by a flag, or because the process has their time.
     pub is_pinned: bool,
+    /// Whether it only waits, for a process or for threads that are not its own.
+    pub is_waiting: bool,
     /// The index of its instance's GPU.
     pub gpu: Option<u32>,
 }
@@ -95,6 +97,11 @@ impl WorkerPlacement {
     /// The cores that it is kept to; none where it is kept to none.
     pub fn pinned_to(&self) -> &[usize] {
         if self.is_pinned { &self.cores } else { &[] }
+    }
+
+    /// The cores that its engine computes on: as many as the engine has threads.
+    pub fn computes_on(&self) -> &[usize] {
+        if self.is_waiting { &[] } else { &self.cores }
     }
 }
 
@@ -146,7 +153,8 @@ impl PlannedModel {
         warn_of_unknown_policies(settings, &loaded);
         let groups = || instances(&loaded).map(|(group, ..)| host_policy_cores(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
-        let free_cores = if loaded.choice.is_heavy { &cores.heavy } else { &cores.workers };
+        let free_cores = if loaded.choice.load == WorkerLoad::Light { &cores.workers } else { &cores.heavy };
+        let is_waiting = loaded.choice.load == WorkerLoad::Waiting;
         let mut least = cores::least_loaded(free_cores, worker_cores, free).into_iter();
         let is_pinned = cores.is_pinned || settings.worker_cores.is_some();
         let mut placements = Vec::new();
@@ -156,11 +164,11 @@ impl PlannedModel {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
                     let own = cores::share(all, parking, of_policy);
-                    WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned: true, gpu }
+                    WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned: true, is_waiting, gpu }
                 }
                 None => {
-                    let own = least.next().unwrap_or_else(|| free_cores.clone());
-                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_pinned, gpu }
+                    let own = least.next().filter(|_| !is_waiting).unwrap_or_else(|| free_cores.clone());
+                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_pinned, is_waiting, gpu }
                 }
             });
         }
@@ -457,10 +465,13 @@ fn host_policy_cores<'a>(settings: &'a Settings, group: &InstanceGroup) -> Optio
 
 fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
     let groups = || models.iter().flat_map(LoadedVersion::worker_groups);
+    // Only these take cores from the shards: the others use the shards' own.
+    let light = models.iter().filter(|loaded| loaded.choice.load == WorkerLoad::Light);
     let named: BTreeMap<_, _> = groups()
         .filter_map(|group| Some((group.host_policy.clone(), host_policy_cores(settings, group)?.clone())))
         .collect();
-    let free = groups().filter(|group| host_policy_cores(settings, group).is_none());
+    let free = light.flat_map(LoadedVersion::worker_groups);
+    let free = free.filter(|group| host_policy_cores(settings, group).is_none());
     CoreRequest {
         shards: settings.shards,
         worker_cores: settings.worker_cores.clone(),
@@ -474,29 +485,34 @@ fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
 
 /// Places the workers of all models at start. Workers of one host policy share its cores evenly, over all models; all
 /// other workers share the cores of [`CorePlan::workers`], and those of heavy models the cores of [`CorePlan::heavy`].
+/// Workers that only wait have all of the latter, and take no part of them.
 fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Vec<Vec<WorkerPlacement>> {
     let pool = |loaded: &LoadedVersion, group: &InstanceGroup| match host_policy_cores(settings, group) {
         Some(_) => WorkerPool::Policy(group.host_policy.clone()),
-        None if loaded.choice.is_heavy => WorkerPool::Heavy,
-        None => WorkerPool::Light,
+        None => match loaded.choice.load {
+            WorkerLoad::Heavy => WorkerPool::Heavy,
+            WorkerLoad::Light => WorkerPool::Light,
+            WorkerLoad::Waiting => WorkerPool::Waiting,
+        },
     };
     let mut counts: BTreeMap<WorkerPool, usize> = BTreeMap::new();
-    for (loaded, (group, ..)) in models.iter().flat_map(|loaded| instances(loaded).map(move |one| (loaded, one))) {
+    let computing = || models.iter().filter(|loaded| loaded.choice.load != WorkerLoad::Waiting);
+    for (loaded, (group, ..)) in computing().flat_map(|loaded| instances(loaded).map(move |one| (loaded, one))) {
         *counts.entry(pool(loaded, group)).or_default() += 1;
     }
     let mut dealt: BTreeMap<WorkerPool, usize> = BTreeMap::new();
-    let mut place = |loaded, parking, group: &InstanceGroup, gpu| {
+    let mut place = |loaded: &LoadedVersion, parking, group: &InstanceGroup, gpu| {
         let pool = pool(loaded, group);
-        let is_heavy = pool == WorkerPool::Heavy;
+        let is_waiting = loaded.choice.load == WorkerLoad::Waiting;
         let count = counts.get(&pool).copied().unwrap_or(1);
         let index = dealt.entry(pool).or_default();
-        let of_pool = if is_heavy { &cores.heavy } else { &cores.workers };
+        let of_pool = if loaded.choice.load == WorkerLoad::Light { &cores.workers } else { &cores.heavy };
         let given = host_policy_cores(settings, group);
         let is_pinned = cores.is_pinned || given.is_some() || settings.worker_cores.is_some();
         let all = given.unwrap_or(of_pool);
-        let own = cores::share(all, *index, count);
-        *index += 1;
-        WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned, gpu }
+        let own = if is_waiting { all.clone() } else { cores::share(all, *index, count) };
+        *index += usize::from(!is_waiting);
+        WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned, is_waiting, gpu }
     };
     let mut of_model = |loaded| -> Vec<WorkerPlacement> {
         instances(loaded).enumerate().map(|(parking, (group, _, gpu))| place(loaded, parking, group, gpu)).collect()
@@ -511,6 +527,7 @@ enum WorkerPool {
     Light,
     /// Those that follow the host policy of this name.
     Policy(String),
+    Waiting,
 }
 
 /// Warns of host policies that no flag describes. Triton ignores them silently.

@@ -6,9 +6,12 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::backend::gateway::Gateway;
 use crate::backend::python::archive::{self, Archives};
+use crate::backend::python::cores::ProcessCores;
 use crate::backend::python::message::LogLevel;
-use crate::backend::python::{PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
+use crate::backend::python::{ModelProcess, PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
 use crate::control::config_completion::{PythonDraft, PythonEngine};
+use crate::control::cores;
+use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::model_services::ModelServices;
 use crate::control::process_memory;
 use crate::error::Error;
@@ -41,9 +44,16 @@ pub fn options(settings: &Settings, services: &ModelServices) -> PythonOptions {
             process: "a Python process",
         },
         backend_directory: settings.backend_directory.clone(),
+        cores: process_cores(settings),
         exit_timeout: settings.exit_timeout,
         finalizing: AtomicUsize::new(0),
     }
+}
+
+/// The cores that the flags leave to processes of models: those of heavy models, whatever the models are.
+fn process_cores(settings: &Settings) -> ProcessCores {
+    let quota = cpu_quota(&|path| std::fs::read_to_string(path).ok()).map(cores_for);
+    cores::of_processes(&cores::available(), settings, quota)
 }
 
 /// Removes what servers that were killed left behind, when a server starts.
@@ -69,6 +79,10 @@ impl PythonEngine for PythonBackend {
     fn is_finalizing(&self) -> bool {
         Self::is_finalizing(self)
     }
+
+    fn processes(&self) -> Vec<ModelProcess> {
+        Self::processes(self)
+    }
 }
 
 /// Logs what a process of a model prints.
@@ -82,6 +96,7 @@ pub fn log_line(level: LogLevel, text: &str) {
     log::from_model(severity, text);
 }
 
-fn variables() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+/// The environment of this process.
+pub fn variables() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
     std::env::vars_os().collect()
 }

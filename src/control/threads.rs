@@ -186,7 +186,7 @@ fn start_worker(
             log::warning(&format!("worker '{name}' cannot be pinned to cores {cores}: {error}"));
         }
         // After the pinning: the engine's threads inherit the cores of the thread that starts them.
-        threads::enter(placement.cores.len(), move |threads| {
+        threads::enter(placement.computes_on().len(), move |threads| {
             let parking = model_queue.parkings().get(placement.parking);
             let instance = parking.map_or("", |parking| parking.name());
             let threads = &threads.on(placement.gpu).of_instance(instance, placement.pinned_to());

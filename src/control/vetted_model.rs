@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::backend::gpu::{Gpu, GpuInstanceFigures};
-use crate::backend::{Instance, LoadedModel, ReadyReply, Threads};
+use crate::backend::{Computation, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 
 /// A check of each new instance; it runs on the thread that made the instance.
@@ -37,6 +37,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
 
     fn why_not_inline(&self) -> &str {
         self.model.why_not_inline()
+    }
+
+    fn computation(&self) -> Computation {
+        self.model.computation()
     }
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {

@@ -15,6 +15,8 @@ pub struct HostCells {
     pub memory_total: Gauge,
     /// Bytes of memory that are not available.
     pub memory_used: Gauge,
+    /// Processes of models that were found with more runnable threads than cores; not known before the first.
+    pub short_of_cores: Gauge,
     /// Bytes of pinned memory that the server may take.
     pub pinned_total: Gauge,
     /// Bytes of pinned memory that it has taken.
@@ -59,7 +61,13 @@ pub fn memory(text: &str) -> Option<(u64, u64)> {
 /// One family: name, help, the figure, and the divisor from its unit to the metric's.
 type HostFamily = (&'static str, &'static str, fn(&HostCells) -> &Gauge, u32);
 
-const FAMILIES: [HostFamily; 5] = [
+const FAMILIES: [HostFamily; 6] = [
+    (
+        "deuteron_processes_short_of_cores",
+        "Processes of models that were found with more runnable threads than cores",
+        |host| &host.short_of_cores,
+        1,
+    ),
     (
         "nv_pinned_memory_pool_total_bytes",
         "Pinned memory pool total memory size, in bytes",
@@ -126,8 +134,11 @@ mod tests {
         assert_eq!(out, "");
         cells.cpu_utilization.set(Some(513_500));
         cells.memory_total.set(Some(25_276_502_016));
+        cells.short_of_cores.set(Some(1));
         cells.encode(&mut out);
-        let want = "# HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]\n# TYPE nv_cpu_utilization gauge\n\
+        let want = "# HELP deuteron_processes_short_of_cores Processes of models that were found with more runnable threads \
+                    than cores\n# TYPE deuteron_processes_short_of_cores gauge\ndeuteron_processes_short_of_cores 1\n\
+                    # HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]\n# TYPE nv_cpu_utilization gauge\n\
                     nv_cpu_utilization 0.5135\n\
                     # HELP nv_cpu_memory_total_bytes CPU total memory (RAM), in bytes\n\
                     # TYPE nv_cpu_memory_total_bytes gauge\nnv_cpu_memory_total_bytes 25276502016\n";

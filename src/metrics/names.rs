@@ -95,6 +95,7 @@ mod tests {
             memory_used: one(),
             pinned_total: one(),
             pinned_used: one(),
+            short_of_cores: one(),
         };
         let mut text = encode(std::slice::from_ref(&model), &[], &[load], &[gpu]);
         encode_latencies(&mut text, &[model], &options, 0);

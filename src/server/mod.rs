@@ -43,8 +43,8 @@ use crate::control::trace::TraceThread;
 use crate::control::watched_files::FileWaker;
 use crate::control::{
     ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_backend,
-    isolated_engine, memory_watch, notify, process_memory, python, rate_limit, redis, shared_memory, trial_process,
-    uploaded_files,
+    isolated_engine, memory_watch, notify, process_memory, python, rate_limit, redis, shared_memory, thread_watch,
+    trial_process, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
@@ -266,6 +266,9 @@ fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &S
         let pinned_used = move || loader.upgrade().map_or(0, |loader| loader.pinned_used() as u64);
         host_watch::start(&server_context.metrics.host, settings.metrics_config.interval, pinned_used);
     }
+    let loader = Arc::downgrade(loader);
+    let processes = move || loader.upgrade().map(|loader| loader.model_processes()).unwrap_or_default();
+    thread_watch::start(&server_context.metrics.host, processes);
 }
 
 /// Looks from now on at what changes outside: the files of TLS and of API keys, and the memory of the process.
@@ -455,7 +458,7 @@ fn start_threads(
         let model = models.entry(served.spec.qualified_name()).or_default();
         let number = served.version;
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-        let cores = placements.into_iter().map(|placement| placement.cores).collect();
+        let cores = placements.iter().map(|placement| placement.computes_on().to_vec()).collect();
         model.shared = Some(model.mark.shared);
         let version = VersionRecord { served, worker_group, cores, mark, took, files_size, uploaded_files: None };
         model.serving.insert(number, version);

@@ -436,14 +436,14 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
     Flag {
         names: &["shards"],
         takes: One("COUNT"),
-        default: Text("all cores this process may use; where models run on workers, a quarter of them at most"),
+        default: Text("all cores this process may use; where light models run on workers, a quarter of them at most"),
         help: "Threads that serve connections, one per core",
         apply: |settings, value| set_count(settings.shards.get_or_insert_default(), value),
     },
     Flag {
         names: &["worker-cores"],
         takes: One("CORES"),
-        default: Text("those without a shard"),
+        default: Text("those without a shard; all for heavy models and processes"),
         help: "Cores that models compute on, as in 2-5,8, and no shard unless there are too few",
         apply: |settings, value| {
             settings.worker_cores = Some(parse_cores(value)?);

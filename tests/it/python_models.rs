@@ -5,6 +5,7 @@ mod acceptance;
 mod beyond;
 mod calls;
 mod clients;
+mod cores;
 mod environments;
 mod faults;
 mod life;

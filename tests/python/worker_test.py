@@ -15,6 +15,7 @@ from worker.requests import Log, Requests
 from worker.returns import Returns
 from worker.senders import Senders
 from worker.tensors import Tensors
+from worker.threads import Threads
 
 __all__ = [
     "Calls",
@@ -28,6 +29,7 @@ __all__ = [
     "Returns",
     "Senders",
     "Tensors",
+    "Threads",
 ]
 
 if __name__ == "__main__":

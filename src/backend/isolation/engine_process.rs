@@ -72,7 +72,7 @@ impl EngineProcess {
             EngineFailure::Refused(Error::unavailable(format!("the process of a model cannot be started: {error}")))
         };
         let (socket, end) = EngineSocket::pair().map_err(refused)?;
-        let program = ProcessProgram::Own(command);
+        let program = ProcessProgram::Own { command, threads: None };
         let process = host.spawn(ProcessCommand { name: name.to_owned(), program, main: end, cores: Vec::new() });
         let process = process.map_err(EngineFailure::Refused)?;
         let size = region_size(order.len() as u64);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::backend::isolation::instance::IsolatedInstance;
 use crate::backend::isolation::message::{EngineLibrary, EngineOrder};
 use crate::backend::isolation::shared::{FilesCheck, IsolatedShared, IsolationOptions};
-use crate::backend::{Backend, Instance, LoadedModel, Threads};
+use crate::backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
 
@@ -87,6 +87,10 @@ impl LoadedModel for IsolatedModel {
     /// Whoever waits for another process waits.
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn computation(&self) -> Computation {
+        Computation::OfAnyLength
     }
 
     fn why_not_inline(&self) -> &str {

@@ -19,7 +19,7 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::backend::engine_run::BatchedInstance;
 use crate::backend::model_file::model_file_or_directory;
-use crate::backend::{Backend, Instance, LoadedModel, Threads};
+use crate::backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::platform::{GRAPHDEF_PLATFORM, TENSORFLOW_BACKEND};
 use crate::model::signature::{ModelSignature, SignatureTensor};
@@ -220,6 +220,10 @@ impl LoadedModel for OpenvinoModel {
     /// A new shape has the library compile kernels within a run: its time does not follow from the shapes.
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn computation(&self) -> Computation {
+        Computation::OfAnyLength
     }
 
     fn why_not_inline(&self) -> &str {

@@ -14,6 +14,7 @@ use crate::backend::Request;
 use crate::backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use crate::backend::gateway::Gateway;
 use crate::backend::python::archive::Archives;
+use crate::backend::python::cores::ProcessCores;
 use crate::backend::python::environment::{Interpreter, refuse_start};
 use crate::backend::python::exit::ExitReason;
 use crate::backend::python::host::LogLine;
@@ -53,6 +54,8 @@ pub struct PythonOptions {
     pub region_limit: RegionLimit,
     /// Where Python-based backends are (`--backend-directory`).
     pub backend_directory: PathBuf,
+    /// The cores of processes.
+    pub cores: ProcessCores,
     /// How long finalize may take when the server ends.
     pub exit_timeout: Duration,
     /// Instances whose process finalizes now.

@@ -177,10 +177,52 @@ pub fn refuse_start(interpreter: &Interpreter, reason: ExitReason, stderr: &str)
 /// The beginnings of variables that are the server's own: its flags may hold secrets.
 const OWN_VARIABLES: &[&str] = &["DEUTERON_"];
 
-/// How many threads the libraries of a process start by themselves. By default all take as many as the machine has
-/// cores, in each process.
-const THREAD_VARIABLES: &[&str] =
-    &["MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"];
+/// The variable that most libraries follow: OpenMP, and without a variable of their own MKL, OpenBLAS, BLIS, numexpr.
+const GENERAL_THREADS: &str = "OMP_NUM_THREADS";
+
+/// The variables by which libraries take the number of their threads, and another name of the same. By default each
+/// library starts as many threads as the machine has cores, in each process.
+const THREAD_VARIABLES: &[(&str, Option<&str>)] = &[
+    (GENERAL_THREADS, None),
+    ("BLIS_NUM_THREADS", None),
+    ("LOKY_MAX_CPU_COUNT", None),
+    ("MKL_NUM_THREADS", None),
+    ("NUMBA_NUM_THREADS", None),
+    ("NUMEXPR_NUM_THREADS", Some("NUMEXPR_MAX_THREADS")),
+    ("OPENBLAS_NUM_THREADS", Some("GOTO_NUM_THREADS")),
+    ("OPENCV_FOR_THREADS_NUM", None),
+    ("POLARS_MAX_THREADS", None),
+    ("RAYON_NUM_THREADS", Some("RAYON_RS_NUM_CPUS")),
+    ("TF_NUM_INTEROP_THREADS", None),
+    ("TF_NUM_INTRAOP_THREADS", None),
+    ("VECLIB_MAXIMUM_THREADS", None),
+];
+
+/// The names of the variables by which libraries take the number of their threads.
+pub fn thread_variable_names() -> impl Iterator<Item = &'static str> {
+    THREAD_VARIABLES.iter().map(|(name, _)| *name)
+}
+
+/// The threads of each library of a process: the number that the user set for OpenMP, or else `threads`. Libraries that
+/// read another variable first, as torch does with MKL's, would not see the user's otherwise.
+pub(super) fn general_threads(server: &[(OsString, OsString)], threads: usize) -> usize {
+    let set = server.iter().find(|(name, _)| name == GENERAL_THREADS).and_then(|(_, value)| value.to_str());
+    // OpenMP takes a list: the number of each nested level.
+    let of_user = set.and_then(|value| value.split(',').next()?.trim().parse::<usize>().ok());
+    of_user.filter(|count| *count > 0).unwrap_or(threads).max(1)
+}
+
+/// The variables of libraries that the user did not set, with the number of threads. An empty one counts as not set, as
+/// it does for the libraries.
+pub(super) fn thread_variables(
+    server: &[(OsString, OsString)],
+    threads: usize,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let is_set = |name: &str| server.iter().any(|(known, value)| known == name && !value.is_empty());
+    let count = general_threads(server, threads).to_string();
+    let unset = THREAD_VARIABLES.iter().filter(move |(name, alias)| !is_set(name) && !alias.is_some_and(is_set));
+    unset.map(move |(name, _)| (*name, count.clone()))
+}
 
 /// The variables of a process: the server's, less its own, with what the interpreter and `threads` require.
 pub(super) fn child_variables(
@@ -192,9 +234,7 @@ pub(super) fn child_variables(
     let mut variables: BTreeMap<_, _> = server.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
     // A line that a model prints appears when it is printed.
     variables.insert("PYTHONUNBUFFERED".into(), "1".into());
-    for name in THREAD_VARIABLES {
-        variables.entry(name.into()).or_insert_with(|| threads.max(1).to_string().into());
-    }
+    variables.extend(thread_variables(server, threads).map(|(name, count)| (name.into(), count.into())));
     if let Some(root) = &interpreter.environment {
         // What the script bin/activate would set, which is not run.
         variables.remove(OsStr::new("PYTHONHOME"));

@@ -22,6 +22,7 @@ use crate::backend::python::line::LineCutter;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::{HostWake, ProcessState, PythonProcess};
 use crate::backend::python::program::ProcessCommand;
+use crate::backend::python::roster::{ModelProcess, ProcessRoster};
 use crate::backend::python::spawn::spawn;
 use crate::error::Error;
 use crate::limits::{PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE, PYTHON_TERMINATE_WAIT};
@@ -34,6 +35,7 @@ pub type LogLine = fn(level: LogLevel, text: &str);
 pub struct PythonHost {
     orders: Sender<HostOrder>,
     wake: Arc<HostWake>,
+    roster: Arc<ProcessRoster>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,9 +55,14 @@ impl PythonHost {
         let refuse = |error: std::io::Error| Error::internal(format!("could not start the {name} thread: {error}"));
         let (orders, receiver) = channel();
         let mut host = HostThread::new(receiver, log, clock, variables).map_err(|errno| refuse(errno.into()))?;
-        let wake = Arc::clone(&host.wake);
+        let (wake, roster) = (Arc::clone(&host.wake), Arc::clone(&host.roster));
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || host.run()).map_err(refuse)?;
-        Ok(Arc::new(Self { orders, wake, thread: Some(thread) }))
+        Ok(Arc::new(Self { orders, wake, roster, thread: Some(thread) }))
+    }
+
+    /// The processes that run.
+    pub fn processes(&self) -> Vec<ModelProcess> {
+        self.roster.running()
     }
 
     /// Starts a process, and returns once the interpreter's program runs.
@@ -96,6 +103,7 @@ struct HostThread {
     log: LogLine,
     clock: Clock,
     variables: Vec<(OsString, OsString)>,
+    roster: Arc<ProcessRoster>,
     processes: BTreeMap<u64, HostedProcess>,
     /// The number of the next process. Never used again: an event of a process that is gone finds nothing.
     next: u64,
@@ -139,8 +147,8 @@ impl HostThread {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(HostWake(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let processes = BTreeMap::new();
-        Ok(Self { epoll, wake, orders, log, clock, variables, processes, next: 0, stop_by: None })
+        let (roster, processes) = (Arc::default(), BTreeMap::new());
+        Ok(Self { epoll, wake, orders, log, clock, variables, roster, processes, next: 0, stop_by: None })
     }
 
     fn run(&mut self) {
@@ -212,6 +220,7 @@ impl HostThread {
             state.abandon();
             return Err(Error::internal(format!("could not watch a process: {errno}")));
         }
+        self.roster.add(&state);
         let process = PythonProcess::new(Arc::clone(&state), Arc::clone(&self.wake));
         let hosted = HostedProcess { state, stdout: Some(stdout), stderr: Some(stderr), ending: None };
         self.processes.insert(number, hosted);

@@ -5,6 +5,7 @@ pub mod allocator;
 pub mod archive;
 mod calls;
 mod context;
+pub mod cores;
 pub mod environment;
 pub mod exit;
 pub mod fuzz;
@@ -23,6 +24,7 @@ pub mod process;
 mod program;
 pub mod region;
 pub mod restart;
+mod roster;
 mod spawn;
 mod starter;
 mod unpack;
@@ -32,6 +34,7 @@ pub use self::library::{LibraryProcesses, LibraryVersion};
 pub use self::memory::RegionLimit;
 pub use self::model::{PythonBackend, PythonCompletion};
 pub use self::program::{LibraryStart, ProcessCommand, ProcessProgram};
+pub use self::roster::ModelProcess;
 
 /// The program that the interpreter is started with (`-c`): it reads the others from the main socket.
 const BOOT: &str = include_str!("worker/boot.py");
@@ -55,6 +58,7 @@ const MODULES: &[(&str, &str)] = &[
     ("deuteron_request", include_str!("worker/deuteron_request.py")),
     ("deuteron_start", include_str!("worker/deuteron_start.py")),
     ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
+    ("deuteron_threads", include_str!("worker/deuteron_threads.py")),
     ("deuteron_worker", include_str!("worker/deuteron_worker.py")),
     ("triton_python_backend_utils", include_str!("worker/triton_python_backend_utils.py")),
 ];

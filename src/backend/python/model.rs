@@ -13,8 +13,9 @@ use crate::backend::python::environment::InterpreterSearch;
 use crate::backend::python::host::PythonHost;
 use crate::backend::python::inbox::{InboxItem, InstanceInbox};
 use crate::backend::python::instance::PythonInstance;
+use crate::backend::python::roster::ModelProcess;
 use crate::backend::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode};
-use crate::backend::{Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
+use crate::backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 use crate::model::{ModelSpec, PythonModel, TensorSpec};
 use crate::time::Clock;
@@ -89,6 +90,11 @@ impl PythonBackend {
             mode: StartMode::Complete,
         };
         starter.complete(name)
+    }
+
+    /// The processes that run.
+    pub fn processes(&self) -> Vec<ModelProcess> {
+        self.host.get().and_then(|host| host.as_ref().ok()).map(|host| host.processes()).unwrap_or_default()
     }
 
     /// Whether the process of any instance finalizes now.
@@ -202,17 +208,20 @@ impl LoadedModel for LoadedPythonModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let Some(identity) = threads.instance() else { return self.borrow_instance() };
         let ready_made = lock(&self.instances).ready_made.remove(&identity.name);
-        let instance = match ready_made {
-            Some(instance) => instance,
-            None => self.restart(&identity.name)?,
-        };
-        instance.process.set_cores(&identity.cores);
-        Ok(Box::new(instance))
+        // Its cores were set before its program was started: libraries have counted them since.
+        match ready_made {
+            Some(instance) => Ok(Box::new(instance)),
+            None => Ok(Box::new(self.restart(&identity.name)?)),
+        }
     }
 
     /// The answers come from another process.
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn computation(&self) -> Computation {
+        Computation::Elsewhere
     }
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {

@@ -75,7 +75,7 @@ impl PythonProcess {
 
     /// Its id, for the log.
     pub fn pid(&self) -> u32 {
-        self.state.pid.as_raw_nonzero().get().unsigned_abs()
+        self.state.pid()
     }
 
     /// Bytes of memory that it has: its own, and its part of what it shares with others; 0 where the system does not tell.
@@ -164,6 +164,16 @@ impl ProcessState {
             }
         }
         end.reason
+    }
+
+    /// Whether it has not ended, as far as is known.
+    pub(super) fn is_running(&self) -> bool {
+        self.lock().reason.is_none()
+    }
+
+    /// Its id.
+    pub(super) const fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Kills and reaps a process that nobody will watch.

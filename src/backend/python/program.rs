@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::backend::python::environment::{Interpreter, child_variables, refuse_spawn};
+use crate::backend::python::environment::{Interpreter, child_variables, refuse_spawn, thread_variables};
 use crate::error::Error;
 
 /// What to start.
@@ -23,8 +23,13 @@ pub struct ProcessCommand {
 
 /// What a process runs.
 pub enum ProcessProgram {
-    /// This program once more, with this command.
-    Own(&'static str),
+    /// This program once more.
+    Own {
+        /// The command.
+        command: &'static str,
+        /// The threads of the libraries in it, as for Python; `None` for an engine, which is told.
+        threads: Option<usize>,
+    },
     /// A program in an interpreter of Python.
     Python {
         /// What runs it.
@@ -49,9 +54,10 @@ impl ProcessProgram {
     /// What starts it. `variables` are those of the server.
     pub(super) fn command(&self, variables: &[(OsString, OsString)]) -> Command {
         match self {
-            Self::Own(word) => {
+            Self::Own { command: word, threads } => {
                 let mut command = Command::new("/proc/self/exe");
                 command.arg0("deuteron").arg(word);
+                command.envs(threads.iter().flat_map(|threads| thread_variables(variables, *threads)));
                 command
             }
             Self::Python { interpreter, boot, threads } => {
@@ -64,7 +70,7 @@ impl ProcessProgram {
 
     pub(super) fn refuse(&self, error: &io::Error) -> Error {
         match self {
-            Self::Own(_) => Error::unavailable(format!("the process of a model cannot be started: {error}")),
+            Self::Own { .. } => Error::unavailable(format!("the process of a model cannot be started: {error}")),
             Self::Python { interpreter, .. } => refuse_spawn(interpreter, error),
         }
     }

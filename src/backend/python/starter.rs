@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::python::context::{ModelProgram, PythonModelContext, PythonOptions};
+use crate::backend::python::cores::ProcessShare;
+use crate::backend::python::environment::general_threads;
 use crate::backend::python::host::PythonHost;
 use crate::backend::python::inbox::InstanceInbox;
 use crate::backend::python::instance::PythonInstance;
@@ -126,9 +128,7 @@ impl ProcessStarter {
         let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
             return Err(Error::internal("a process has two regions"));
         };
-        let cores = available_cores();
-        let instances: u64 = self.groups.iter().map(InstanceGroup::instance_count).sum();
-        let threads = cores.len() / usize::try_from(instances.max(1)).unwrap_or(usize::MAX);
+        let ProcessShare { cores, threads } = self.context.options.cores.share(&self.groups, name);
         let too_large = |error| Error::internal(format!("a message to a {noun} cannot be written: {error}"));
         let modules = if self.context.program.is_library() { &[] } else { MODULES };
         let mut start = Vec::new();
@@ -137,7 +137,7 @@ impl ProcessStarter {
         let sent = link.main.send_start(&start, &files).map_err(cannot)?;
         let process = self.host.spawn(ProcessCommand {
             name: name.to_owned(),
-            program: self.program(threads.max(1)),
+            program: self.program(threads),
             main: ends.main,
             cores,
         })?;
@@ -149,7 +149,7 @@ impl ProcessStarter {
         let mut frame = Vec::new();
         match &self.message {
             StartMessage::Library(start) => message::put_init_bytes(&start.order(name), &mut frame),
-            StartMessage::Python(place) => self.put_init(place, name, sizes, &mut frame),
+            StartMessage::Python(place) => self.put_init(place, (name, threads), sizes, &mut frame),
         }
         .map_err(too_large)?;
         instance.link.main.send(&frame);
@@ -158,12 +158,13 @@ impl ProcessStarter {
     }
 
     fn program(&self, threads: usize) -> ProcessProgram {
+        let own = |command| ProcessProgram::Own { command, threads: Some(threads) };
         match (&self.context.program, &self.message) {
             (ModelProgram::Python { interpreter, .. }, _) => {
                 ProcessProgram::Python { interpreter: interpreter.clone(), boot: BOOT, threads }
             }
-            (ModelProgram::Library { .. }, StartMessage::Library(start)) => ProcessProgram::Own(start.command()),
-            (ModelProgram::Library { .. }, StartMessage::Python(_)) => ProcessProgram::Own(""),
+            (ModelProgram::Library { .. }, StartMessage::Library(start)) => own(start.command()),
+            (ModelProgram::Library { .. }, StartMessage::Python(_)) => own(""),
         }
     }
 
@@ -171,7 +172,7 @@ impl ProcessStarter {
     fn put_init(
         &self,
         place: &ModelPlace,
-        name: &str,
+        (name, threads): (&str, usize),
         sizes: [usize; 2],
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {
@@ -194,6 +195,7 @@ impl ProcessStarter {
             ("model_name", Text(&self.context.name)),
         ]);
         let number = |size: usize| Integer(i64::try_from(size).unwrap_or(i64::MAX));
+        let threads = general_threads(&(self.context.options.variables)(), threads);
         let init = Object(vec![
             ("mode", Text(if self.mode == StartMode::Complete { "complete" } else { "serve" })),
             ("args", args),
@@ -208,6 +210,7 @@ impl ProcessStarter {
             ("decoupled", Bool(self.context.is_decoupled)),
             ("log_verbose", Bool(self.context.options.is_verbose)),
             ("region_sizes", Array(sizes.into_iter().map(number).collect())),
+            ("threads", number(threads)),
             ("server_version", Text(env!("CARGO_PKG_VERSION"))),
         ]);
         message::put_init(&init, out)
@@ -241,10 +244,4 @@ fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
 /// A tensor's name and the code of its datatype.
 fn tensor_item((name, datatype): &(String, Datatype)) -> JsonItem<'_> {
     JsonItem::Array(vec![JsonItem::Text(name), JsonItem::Integer(message::datatype_code(*datatype).into())])
-}
-
-/// The cores that this thread may use.
-fn available_cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
-    (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }

@@ -24,7 +24,7 @@ use crossbeam_utils::atomic::AtomicCell;
 
 use crate::backend::engine_run::BatchedInstance;
 use crate::backend::model_file::ModelFile;
-use crate::backend::{Backend, Instance, LoadedModel, Threads};
+use crate::backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
 
@@ -158,6 +158,10 @@ impl LoadedModel for PytorchModel {
 
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn computation(&self) -> Computation {
+        Computation::OfAnyLength
     }
 
     fn why_not_inline(&self) -> &str {

@@ -19,7 +19,7 @@ use crate::backend::blame;
 use crate::backend::engine_run::{BatchedInstance, EngineInputs, EngineInstance, output_differs};
 use crate::backend::model_file::model_file_or_directory;
 use crate::backend::text::{check_shape, config_name, datatype_differs, input_count_differs, unexpected_tensor};
-use crate::backend::{Backend, Instance, LoadedModel, Threads};
+use crate::backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
 use crate::model::platform::GRAPHDEF_PLATFORM;
@@ -232,6 +232,10 @@ impl LoadedModel for TensorflowModel {
 
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn computation(&self) -> Computation {
+        Computation::Elsewhere
     }
 
     fn why_not_inline(&self) -> &str {

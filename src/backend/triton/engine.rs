@@ -22,7 +22,7 @@ use crate::backend::triton::model_object::{HostedIdentity, LibraryModel};
 use crate::backend::triton::object::{Handle, Owned};
 use crate::backend::triton::request::RequestObject;
 use crate::backend::triton::services::{self, HostOptions, HostServices};
-use crate::backend::{Backend, Batch, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
+use crate::backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
 use crate::error::Error;
 use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
 use crate::model::{InstanceKind, ModelSpec};
@@ -294,6 +294,10 @@ impl LoadedModel for LoadedHostedModel {
     /// A backend may block, and is foreign code.
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn computation(&self) -> Computation {
+        Computation::OfAnyLength
     }
 
     fn why_not_inline(&self) -> &str {

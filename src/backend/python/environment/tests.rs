@@ -132,7 +132,11 @@ fn a_process_gets_the_variables_of_the_server_but_not_its_own() {
     let told = |names: &[(&str, &str)], environment: Option<&str>, threads| {
         let variables = child_variables(&server(names), &interpreter(environment), threads);
         let lines = variables.iter().map(|(name, value)| format!("{}={}\n", name.display(), value.display()));
-        lines.filter(|line| !line.contains("_THREADS=") || line.starts_with("O")).collect::<String>()
+        let is_shown = |line: &String| {
+            let is_of_threads = THREAD_VARIABLES.iter().any(|(name, _)| line.starts_with(name));
+            !is_of_threads || line.starts_with("OMP_") || line.starts_with("OPENBLAS_")
+        };
+        lines.filter(is_shown).collect::<String>()
     };
     let names = [
         ("DEUTERON_AUTH_TOKEN", "secret"),
@@ -144,17 +148,52 @@ fn a_process_gets_the_variables_of_the_server_but_not_its_own() {
         ("PYTHONDONTWRITEBYTECODE", "1"),
         ("PYTHONUNBUFFERED", ""),
     ];
-    let same = "HOME=/home/u\nOMP_NUM_THREADS=7\nOPENBLAS_NUM_THREADS=3\nPATH=/usr/bin\nPYTHONDONTWRITEBYTECODE=1\n\
+    let same = "HOME=/home/u\nOMP_NUM_THREADS=7\nOPENBLAS_NUM_THREADS=7\nPATH=/usr/bin\nPYTHONDONTWRITEBYTECODE=1\n\
                 PYTHONHOME=/opt\nPYTHONPATH=/lib/mine\nPYTHONUNBUFFERED=1\n";
     assert_eq!(told(&names, None, 3), same);
-    let within = "HOME=/home/u\nLD_LIBRARY_PATH=/env/lib\nOMP_NUM_THREADS=7\nOPENBLAS_NUM_THREADS=3\nPATH=/env/bin:/usr/bin\n\
+    let within = "HOME=/home/u\nLD_LIBRARY_PATH=/env/lib\nOMP_NUM_THREADS=7\nOPENBLAS_NUM_THREADS=7\nPATH=/env/bin:/usr/bin\n\
                   PYTHONDONTWRITEBYTECODE=1\nPYTHONPATH=/lib/mine\nPYTHONUNBUFFERED=1\nVIRTUAL_ENV=/env\n";
     assert_eq!(told(&names, Some("/env"), 3), within);
     let libraries = told(&[("LD_LIBRARY_PATH", "/cuda/lib"), ("PATH", "")], Some("/env"), 0);
     assert!(libraries.starts_with("LD_LIBRARY_PATH=/env/lib:/cuda/lib\nOMP_NUM_THREADS=1\n"), "{libraries}");
     assert!(libraries.contains("\nPATH=/env/bin\n"), "{libraries}");
     let threads = child_variables(&[], &interpreter(None), 4);
-    assert!(THREAD_VARIABLES.iter().all(|name| threads[OsStr::new(name)] == "4"));
+    assert!(THREAD_VARIABLES.iter().all(|(name, _)| threads[OsStr::new(name)] == "4"));
+}
+
+#[test]
+fn a_variable_of_the_user_goes_before_ours_in_every_library() {
+    let told = |set: &[(&str, &str)]| {
+        let server: Vec<_> = set.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let ours: BTreeMap<_, _> = thread_variables(&server, 3).collect();
+        // What a library finds: its variable, then the other name.
+        move |name: &str| ours.get(name).cloned().unwrap_or_else(|| "unset".to_owned())
+    };
+    let all: Vec<_> = THREAD_VARIABLES.iter().map(|(name, _)| *name).collect();
+    let check = |set: &[(&str, &str)], changed: &[&str], others: &str| {
+        let told = told(set);
+        for name in &all {
+            let want = if changed.contains(name) { "unset" } else { others };
+            assert_eq!(told(name), want, "{name} where {set:?} is set");
+        }
+    };
+    check(&[], &[], "3");
+    check(&[("HOME", "/home/u")], &[], "3");
+    // torch reads MKL's variable before OpenMP's, and XGBoost, numpy, polars and TensorFlow each another one.
+    check(&[("OMP_NUM_THREADS", "1")], &["OMP_NUM_THREADS"], "1");
+    check(&[("OMP_NUM_THREADS", "8,2")], &["OMP_NUM_THREADS"], "8");
+    check(&[("OMP_NUM_THREADS", " 2 ")], &["OMP_NUM_THREADS"], "2");
+    // What OpenMP ignores says nothing.
+    check(&[("OMP_NUM_THREADS", "many")], &["OMP_NUM_THREADS"], "3");
+    check(&[("OMP_NUM_THREADS", "0")], &["OMP_NUM_THREADS"], "3");
+    check(&[("OMP_NUM_THREADS", "")], &[], "3");
+    // One library's variable is that library's.
+    check(&[("MKL_NUM_THREADS", "1")], &["MKL_NUM_THREADS"], "3");
+    check(&[("GOTO_NUM_THREADS", "1")], &["OPENBLAS_NUM_THREADS"], "3");
+    check(&[("NUMEXPR_MAX_THREADS", "1")], &["NUMEXPR_NUM_THREADS"], "3");
+    check(&[("RAYON_RS_NUM_CPUS", "1")], &["RAYON_NUM_THREADS"], "3");
+    let both = [("OMP_NUM_THREADS", "1"), ("TF_NUM_INTRAOP_THREADS", "4")];
+    check(&both, &["OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"], "1");
 }
 
 #[test]

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 
 from deuteron_archive import publish
+from deuteron_threads import limit
 
 # Flag of the code object of a coroutine function.
 CO_COROUTINE = 0x80
@@ -50,6 +51,7 @@ class ModelFinder:
 def import_model(settings):
     """Imports the model and returns its class."""
     sent = __spec__.loader.sources
+    limit(settings.get("threads"))
     if settings["module_name"] in sent:
         # One of the server's own, which runs models of another framework.
         __import__(settings["module_name"])
