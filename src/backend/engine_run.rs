@@ -227,7 +227,11 @@ impl<E: EngineInstance> BatchedInstance<E> {
             rows = rows.max(check_output(spec, index, &output, gather.rows(), requests)?);
             Ok(output)
         };
-        let outputs = engine.outputs(values, inputs).enumerate().map(check).collect::<Result<_, Error>>()?;
+        let outputs = engine.outputs(values, inputs).enumerate().map(check).collect::<Result<Vec<_>, Error>>()?;
+        if outputs.len() != spec.outputs.len() {
+            let (name, want, came) = (&spec.name, spec.outputs.len(), outputs.len());
+            return Err(Error::internal(format!("a run of model '{name}' gave {came} outputs of {want}")));
+        }
         Ok((outputs, rows))
     }
 }

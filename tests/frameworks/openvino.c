@@ -3,9 +3,12 @@
 //   input NAME TYPE SIZE...    TYPE is the place behind BOOL in ov_element_type_e: 0 BOOL, 3 FP32, 8 INT32, 9 INT64
 //   output NAME TYPE SIZE...   -1 is a variable size
 //   lies                       its outputs have one element more than they should
+//   packs                      its outputs, of one dimension, have only the elements that are not 0
 //
-// Output i is twice input i, element by element; a value of 13 fails the run, 77 has it wait until it is cancelled, and 666
-// ends the process. The number of BOOL is BOOLEAN, as releases differ in it.
+// Output i is twice input i, element by element; a value of 13 fails the run, 99 ends it with success before an output is
+// complete, 77 has it wait until it is cancelled, and 666 ends the process. What a run wrote before it failed stays. As in the
+// library with one thread, ov_infer_request_infer returns success for a run that failed. The number of BOOL is BOOLEAN, as
+// releases differ in it.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,9 +30,10 @@ typedef struct { ov_dimension_t rank; ov_dimension_t *dims; } ov_partial_shape_t
 typedef struct { const char *build, *description; } ov_version_t;
 
 typedef struct { char name[64]; unsigned type, asked; int64_t rank, dims[RANK]; } port;
-typedef struct { int inputs, outputs; port input[PORTS], output[PORTS]; bool lies; } model;
-typedef struct { unsigned type; int64_t rank, dims[RANK]; void *data; bool owned; } tensor;
-typedef struct { model model; tensor input[PORTS], output[PORTS]; volatile bool waits, cancelled; } request;
+typedef struct { int inputs, outputs; port input[PORTS], output[PORTS]; bool lies, packs; } model;
+// What handles share: each is a pointer to one.
+typedef struct { int references; unsigned type; int64_t rank, dims[RANK]; void *data; size_t capacity; bool owned; } tensor;
+typedef struct { model model; tensor *input[PORTS], *output[PORTS]; volatile bool waits, cancelled; int status; } request;
 typedef struct { model *model; int input; } steps;
 
 static _Thread_local char message[1024];
@@ -78,6 +82,7 @@ int ov_core_read_model(void *core, const char *path, const char *weights, void *
     // The head of the protobuf field that a graph has the text in.
     if (!word || *word == 'J') continue;
     if (!strcmp(word, "lies")) { m->lies = true; continue; }
+    if (!strcmp(word, "packs")) { m->packs = true; continue; }
     bool is_input = !strcmp(word, "input");
     if (!is_input && strcmp(word, "output")) {
       char text[400];
@@ -197,15 +202,37 @@ int ov_compiled_model_create_infer_request(void *c, void **out) {
   return OK;
 }
 
+static tensor *shared(tensor *t) {
+  if (t) __atomic_add_fetch(&t->references, 1, __ATOMIC_SEQ_CST);
+  return t;
+}
+void ov_tensor_free(void *of) {
+  tensor *t = of;
+  if (!t || __atomic_sub_fetch(&t->references, 1, __ATOMIC_SEQ_CST)) return;
+  if (t->owned) free(t->data);
+  free(t);
+}
+static void set(tensor **place, tensor *t) {
+  shared(t);
+  ov_tensor_free(*place);
+  *place = t;
+}
+
 void ov_infer_request_free(void *of) {
   request *r = of;
-  for (int i = 0; i < PORTS; i++) free(r->output[i].data);
+  for (int i = 0; i < PORTS; i++) ov_tensor_free(r->input[i]), ov_tensor_free(r->output[i]);
   free(r);
 }
 int ov_infer_request_set_input_tensor_by_index(void *of, size_t i, void *t) {
   request *r = of;
-  r->input[i] = *(tensor *)t;
-  if (r->input[i].type != r->model.input[i].asked) return fail("the tensor's type is not the input's");
+  set(&r->input[i], t);
+  if (r->input[i]->type != r->model.input[i].asked) return fail("the tensor's type is not the input's");
+  return OK;
+}
+int ov_infer_request_set_output_tensor_by_index(void *of, size_t i, void *t) {
+  request *r = of;
+  set(&r->output[i], t);
+  if (r->output[i]->type != r->model.output[i].type) return fail("the tensor's type is not the output's");
   return OK;
 }
 
@@ -229,51 +256,75 @@ static void put(unsigned type, void *data, size_t i, double value) {
   }
 }
 
-int ov_infer_request_infer(void *of) {
-  request *r = of;
+static void resize(tensor *t, int64_t rank, const int64_t *dims) {
+  size_t size = count_of(rank, dims) * size_of(t->type);
+  t->rank = rank;
+  memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
+  if (size <= t->capacity) return;
+  free(t->data);
+  t->data = calloc(size + 1, 1);
+  t->capacity = size;
+}
+
+static int run(request *r) {
   for (int o = 0; o < r->model.outputs; o++) {
-    tensor *in = &r->input[o % r->model.inputs], *out = &r->output[o];
-    unsigned type = r->model.output[o].type;
-    free(out->data);
-    *out = *in;
-    out->type = type;
-    if (r->model.lies) out->dims[out->rank - 1]++;
-    out->data = calloc(count_of(out->rank, out->dims) + 1, 8);
-    for (size_t i = 0; i < count_of(in->rank, in->dims); i++) {
+    tensor *in = r->input[o % r->model.inputs];
+    if (!r->output[o]) {
+      r->output[o] = calloc(1, sizeof(tensor));
+      *r->output[o] = (tensor){.references = 1, .type = r->model.output[o].type, .owned = true};
+    }
+    tensor *out = r->output[o];
+    size_t count = count_of(in->rank, in->dims), kept = 0;
+    int64_t dims[RANK];
+    memcpy(dims, in->dims, sizeof dims);
+    for (size_t i = 0; i < count; i++) {
+      double value = get(in->type, in->data, i);
+      if (value == 13 && i == 0) return fail("13 is no number that it likes");
+      if (value == 99 && i == 0) return OK;
+      kept += value != 0;
+    }
+    if (r->model.packs) dims[0] = (int64_t)kept;
+    if (r->model.lies) dims[in->rank - 1]++;
+    resize(out, in->rank, dims);
+    kept = 0;
+    for (size_t i = 0; i < count; i++) {
       double value = get(in->type, in->data, i);
       if (value == 13) return fail("13 is no number that it likes");
       if (value == 666) abort();
       if (value == 77) r->waits = true;
-      put(type, out->data, i, 2 * value);
+      if (!r->model.packs || value != 0) put(out->type, out->data, kept++, 2 * value);
     }
   }
+  return OK;
+}
+int ov_infer_request_infer(void *of) {
+  run(of);
   return OK;
 }
 int ov_infer_request_start_async(void *of) {
   request *r = of;
   r->waits = r->cancelled = false;
-  return ov_infer_request_infer(r);
+  r->status = run(r);
+  return OK;
 }
 int ov_infer_request_wait(void *of) {
   request *r = of;
   while (r->waits && !r->cancelled) usleep(1000);
-  return r->waits ? fail("Infer Request was canceled") : OK;
+  return r->waits ? fail("Infer Request was canceled") : r->status;
 }
 int ov_infer_request_cancel(void *r) { ((request *)r)->cancelled = true; return OK; }
 int ov_infer_request_get_output_tensor_by_index(void *of, size_t i, void **out) {
-  tensor *t = malloc(sizeof *t);
-  *t = ((request *)of)->output[i];
-  t->owned = false;
-  *out = t;
+  *out = shared(((request *)of)->output[i]);
   return OK;
 }
 
 static int new_tensor(unsigned type, ov_shape_t shape, void *data, bool owned, void **out) {
   if (!size_of(type)) return fail("such a tensor cannot be made");
   tensor *t = calloc(1, sizeof *t);
-  t->type = type, t->rank = shape.rank, t->owned = owned;
+  t->references = 1, t->type = type, t->rank = shape.rank, t->owned = owned;
   memcpy(t->dims, shape.dims, (size_t)shape.rank * sizeof *shape.dims);
   t->data = owned ? calloc(count_of(shape.rank, shape.dims) + 1, 8) : data;
+  t->capacity = owned ? count_of(shape.rank, shape.dims) * size_of(type) : 0;
   *out = t;
   return OK;
 }
@@ -301,8 +352,3 @@ int ov_tensor_get_byte_size(void *of, size_t *size) {
   return OK;
 }
 int ov_tensor_data(void *t, void **data) { *data = ((tensor *)t)->data; return OK; }
-void ov_tensor_free(void *of) {
-  tensor *t = of;
-  if (t->owned) free(t->data);
-  free(t);
-}

@@ -7,7 +7,7 @@ use crate::model::platform::TENSORFLOW_BACKEND;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
 
-use super::library::{OvModel, OvPort, OvSide};
+use super::library::{OvAsked, OvModel, OvPort, OvSide};
 use super::options::OpenvinoOptions;
 
 /// An input of the model, in the configuration's order.
@@ -23,18 +23,12 @@ pub(super) struct InputPort {
     pub(super) taken: Shape,
 }
 
-/// An output of the model, in the configuration's order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OutputPort {
-    /// Its index in the model.
-    pub(super) index: usize,
-}
-
 /// The model's tensors, and what is to be done with the model.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) inputs: Vec<InputPort>,
-    pub(super) outputs: Vec<OutputPort>,
+    /// In the configuration's order.
+    pub(super) outputs: Vec<OvAsked>,
     /// The inputs that the configuration has in another datatype than the model.
     pub(super) converted: Vec<(usize, Datatype)>,
     /// The rows of every batch, where the model takes no others.
@@ -122,7 +116,7 @@ fn input_shape(
     Ok((is_reshaped.then_some(open), is_squeezed))
 }
 
-fn bind_outputs(spec: &ModelSpec, model: &OvModel) -> Result<Vec<OutputPort>, BindError> {
+fn bind_outputs(spec: &ModelSpec, model: &OvModel) -> Result<Vec<OvAsked>, BindError> {
     let ports = model.ports(OvSide::Output)?;
     let bind = |output: &TensorSpec| {
         check_kind(spec, "output", output)?;
@@ -137,7 +131,9 @@ fn bind_outputs(spec: &ModelSpec, model: &OvModel) -> Result<Vec<OutputPort>, Bi
             let wanted = output.model_shape.len() - usize::from(lacks_one);
             check_shape(spec, output, shape, output.model_shape.get(..wanted).unwrap_or_default())?;
         }
-        Ok(OutputPort { index })
+        // The rank may be open: the run sets it.
+        let shape = port.shape.clone().unwrap_or_else(|| Shape::from_slice(&[-1]));
+        Ok(OvAsked { name: output.name.clone(), index, datatype: output.datatype, shape })
     };
     spec.outputs.iter().map(bind).collect()
 }

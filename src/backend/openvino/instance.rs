@@ -1,7 +1,8 @@
 //! One instance: a request of the compiled model, which runs gathered inputs.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::backend::batch::{InputConversion, fits};
 use crate::backend::bits::bools_to_bits;
@@ -14,8 +15,8 @@ use crate::model::ModelSpec;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
 
 use super::SharedModel;
-use super::bind::{InputPort, OutputPort};
-use super::library::{OvCompiled, OvRequest};
+use super::bind::InputPort;
+use super::library::{OvCompiled, OvOutput, OvRequest};
 
 /// One instance.
 pub(super) struct OpenvinoInstance {
@@ -23,21 +24,20 @@ pub(super) struct OpenvinoInstance {
     request: OvRequest,
     /// For models whose batches are filled up: a buffer for each input.
     padded: Vec<AlignedBuffer>,
-    /// Whether the next run may be long, and so must be one that can be cancelled; the first one compiles.
-    may_be_long: bool,
     _compiled: Arc<OvCompiled>,
 }
 
-/// The outputs of a run, which the request has: the rows that are the batch's.
-pub(super) struct RunRows {
-    /// The rows of the batch, where the model ran more.
+/// The outputs of a run, in the order of the configuration.
+pub(super) struct RunOutputs {
+    outputs: SmallVec<[OvOutput; 2]>,
+    /// The rows of the batch, if the model ran more.
     kept: Option<i64>,
 }
 
 impl OpenvinoInstance {
     pub(super) fn new(shared: Arc<SharedModel>, compiled: Arc<OvCompiled>, request: OvRequest) -> Self {
         let padded = shared.inputs.iter().map(|_| AlignedBuffer::default()).collect();
-        Self { shared, request, padded, may_be_long: true, _compiled: compiled }
+        Self { shared, request, padded, _compiled: compiled }
     }
 
     /// Puts the inputs of a batch that is too small into the buffers, with zeros behind them.
@@ -62,37 +62,35 @@ impl OpenvinoInstance {
         Ok(())
     }
 
-    fn output(&self, place: usize, port: OutputPort, kept: Option<i64>) -> Result<Tensor, Error> {
+    fn output(&self, place: usize, output: OvOutput, kept: Option<i64>) -> Result<Tensor, Error> {
         let spec = &self.shared.spec;
-        let output = self.request.output(port.index).map_err(|why| failed(spec, &why))?;
+        let OvOutput { datatype, mut shape, mut contents } = output;
         let expected = spec.outputs.get(place).ok_or_else(|| Error::internal("no such output"))?;
-        let Some(datatype) = output.datatype.filter(|datatype| *datatype == expected.datatype) else {
-            let came = output.datatype.map_or("a datatype that the protocol lacks", Datatype::name);
+        let Some(datatype) = datatype.filter(|datatype| *datatype == expected.datatype) else {
+            let came = datatype.map_or("a datatype that the protocol lacks", Datatype::name);
             return Err(output_differs(spec, place, came));
         };
-        let mut shape = output.shape.clone();
-        let mut contents = output.contents;
         if let (Some(kept), Some(first)) = (kept, shape.first_mut()) {
             let (all, rows) = (usize::try_from(*first).unwrap_or(0), usize::try_from(kept).unwrap_or(0));
             let size = contents.len().checked_div(all).and_then(|row| row.checked_mul(rows));
-            contents = size.and_then(|size| contents.get(..size)).unwrap_or_default();
+            contents.truncate(size.unwrap_or_default());
             *first = kept;
         }
         // A configuration cannot express a scalar: it declares a last dimension of 1.
         if expected.may_be_scalar() && shape.len() + 1 == expected.model_shape.len() {
             shape.push(1);
         }
-        let mut copy = AlignedBuffer::with_capacity(contents.len());
-        match datatype {
-            Datatype::Bool => bools_to_bits(contents, &mut copy)?,
-            _ => copy.extend_from_slice(contents),
+        if datatype == Datatype::Bool {
+            let mut bits = AlignedBuffer::with_capacity(contents.len());
+            bools_to_bits(&contents, &mut bits)?;
+            contents = bits.freeze();
         }
-        Ok(Tensor { datatype, shape, contents: copy.freeze() })
+        Ok(Tensor { datatype, shape, contents })
     }
 }
 
 impl EngineInstance for OpenvinoInstance {
-    type Outputs = RunRows;
+    type Outputs = RunOutputs;
 
     fn conversion(datatype: Datatype) -> InputConversion {
         match datatype {
@@ -105,13 +103,13 @@ impl EngineInstance for OpenvinoInstance {
         &self.shared.spec
     }
 
-    fn compute(&mut self, batch: EngineInputs<'_>) -> Result<RunRows, Error> {
+    fn compute(&mut self, batch: EngineInputs<'_>) -> Result<RunOutputs, Error> {
         let rows = batch.shape(0).first().copied();
         let fill = self.shared.fixed_rows.zip(rows).filter(|(fixed, rows)| fixed != rows);
         if let Some((fixed, rows)) = fill {
             self.pad(rows, fixed, batch)?;
         }
-        let Self { shared, request, padded, may_be_long, .. } = self;
+        let Self { shared, request, padded, .. } = self;
         let shapes: Vec<Shape> = shared
             .inputs
             .iter()
@@ -130,18 +128,13 @@ impl EngineInstance for OpenvinoInstance {
             let contents = if fill.is_some() { padded.as_slice() } else { batch.contents(place) };
             (port.index, port.datatype, shape.as_slice(), contents)
         });
-        request.run(inputs, *may_be_long).map_err(|why| failed(&shared.spec, &why))?;
-        Ok(RunRows { kept: fill.map(|(_, rows)| rows) })
+        let outputs = request.run(inputs, shared.outputs.iter()).map_err(|why| failed(&shared.spec, &why))?;
+        Ok(RunOutputs { outputs, kept: fill.map(|(_, rows)| rows) })
     }
 
-    fn outputs(&self, run: RunRows, _: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>> {
-        let outputs = self.shared.outputs.iter().enumerate();
-        outputs.map(move |(place, port)| self.output(place, *port, run.kept))
-    }
-
-    fn handle_end(&mut self, outcome: Result<RunRows, Error>, took: Duration) -> Result<RunRows, Error> {
-        self.may_be_long = took > SHORT_RUN_MAX;
-        outcome
+    fn outputs(&self, run: RunOutputs, _: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>> {
+        let RunOutputs { outputs, kept } = run;
+        outputs.into_iter().enumerate().map(move |(place, output)| self.output(place, output, kept))
     }
 
     fn stopper(&self) -> Option<RunStopper> {
@@ -149,10 +142,6 @@ impl EngineInstance for OpenvinoInstance {
         Some(Box::new(move || canceller.cancel()))
     }
 }
-
-/// A run that takes no longer is followed by one on the worker's own thread, which cannot be cancelled: waking a thread of
-/// the library's would cost a small model more than its run.
-const SHORT_RUN_MAX: Duration = Duration::from_millis(5);
 
 #[cold]
 fn wrong_shape(spec: &ModelSpec, place: usize, port: &InputPort, came: &[i64]) -> Error {

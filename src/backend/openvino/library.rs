@@ -8,8 +8,11 @@ use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use smallvec::SmallVec;
+
 use crate::backend::c_library::{CLibrary, c_functions};
-use crate::tensor::{Datatype, Shape};
+use crate::tensor::{Datatype, Shape, byte_size};
 
 /// `ov_status_e`; 0 is success.
 type Status = i32;
@@ -94,8 +97,7 @@ c_functions! {
         ov_compiled_model_create_infer_request: Make,
         ov_infer_request_free: Free,
         ov_infer_request_set_input_tensor_by_index: unsafe extern "C" fn(OvPointer, usize, OvPointer) -> Status,
-        ov_infer_request_get_output_tensor_by_index: ByIndex,
-        ov_infer_request_infer: unsafe extern "C" fn(OvPointer) -> Status,
+        ov_infer_request_set_output_tensor_by_index: unsafe extern "C" fn(OvPointer, usize, OvPointer) -> Status,
         ov_infer_request_start_async: unsafe extern "C" fn(OvPointer) -> Status,
         ov_infer_request_wait: unsafe extern "C" fn(OvPointer) -> Status,
         ov_infer_request_cancel: unsafe extern "C" fn(OvPointer) -> Status,
@@ -541,13 +543,26 @@ impl OvCanceller {
     }
 }
 
-/// An output of a run, as the library has it until the next one.
-pub(super) struct OvOutput<'a> {
-    /// None where the protocol has none.
+/// An output that a run is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OvAsked {
+    /// Its name in the configuration.
+    pub(super) name: String,
+    /// Its index in the model.
+    pub(super) index: usize,
+    /// Its datatype in the model.
+    pub(super) datatype: Datatype,
+    /// Its dimensions, -1 for a variable size.
+    pub(super) shape: Shape,
+}
+
+/// An output of a run, in memory that was made for this run alone.
+pub(super) struct OvOutput {
+    /// `None` if the protocol lacks it.
     pub(super) datatype: Option<Datatype>,
     pub(super) shape: Shape,
-    pub(super) contents: &'a [u8],
-    _tensor: OvTensor,
+    /// The library's memory, which is freed with the last part of it.
+    pub(super) contents: Bytes,
 }
 
 /// A tensor of the library's (`ov_tensor_t`).
@@ -558,14 +573,27 @@ impl OvRequest {
         OvCanceller(Arc::clone(&self.0))
     }
 
-    /// Runs the model on inputs, by their indexes. All inputs of the model must be there: those of an earlier run are
-    /// not kept. One that can be cancelled runs on a thread of the library's, which has to be woken.
+    /// Runs the model on inputs, by their indexes, and returns the outputs that are asked for. All inputs of the model must
+    /// be there: those of an earlier run are not kept.
+    ///
+    /// Each output is written to a new tensor that is filled with [`UNWRITTEN`], so an answer never holds numbers of an
+    /// earlier run. The library runs on a thread of its own: with one thread, `ov_infer_request_infer` of 2025.4 to 2026.4
+    /// returns success for a run that failed; `ov_infer_request_wait` returns the failure.
     pub(super) fn run<'a>(
         &mut self,
         inputs: impl Iterator<Item = (usize, Datatype, &'a [i64], &'a [u8])>,
-        can_be_cancelled: bool,
-    ) -> Result<(), String> {
+        outputs: impl Iterator<Item = &'a OvAsked>,
+    ) -> Result<SmallVec<[OvOutput; 2]>, String> {
         let (library, functions) = (self.0.library, &self.0.library.functions);
+        let mut fresh = SmallVec::<[(OvTensor, Shape, &str); 2]>::new();
+        for OvAsked { name, index, datatype, shape } in outputs {
+            let (tensor, shape) = OvTensor::fresh(library, *datatype, shape)?;
+            // SAFETY: request and tensor live. The request keeps the tensor until the next one is set here, and writes to it
+            // only while it runs.
+            let set = functions.ov_infer_request_set_output_tensor_by_index;
+            library.outcome(unsafe { set(self.0.get(), *index, tensor.0.get()) })?;
+            fresh.push((tensor, shape, name));
+        }
         for (index, datatype, shape, contents) in inputs {
             let tensor = OvTensor::view(library, datatype, shape, contents)?;
             // SAFETY: request and tensor live. The request keeps the tensor, and reads the contents only while it runs,
@@ -573,42 +601,41 @@ impl OvRequest {
             let set = functions.ov_infer_request_set_input_tensor_by_index;
             library.outcome(unsafe { set(self.0.get(), index, tensor.0.get()) })?;
         }
-        if can_be_cancelled {
-            // SAFETY: the request lives and is not run by anybody else: it is borrowed exclusively.
-            library.outcome(unsafe { (functions.ov_infer_request_start_async)(self.0.get()) })?;
-            // SAFETY: the request lives. The run has ended when this returns, cancelled or not.
-            return library.outcome(unsafe { (functions.ov_infer_request_wait)(self.0.get()) });
-        }
-        // SAFETY: the request lives and is not run by anybody else: it is borrowed exclusively.
-        library.outcome(unsafe { (functions.ov_infer_request_infer)(self.0.get()) })
-    }
-
-    /// An output of the last run, by its index. It is valid until the next run, for which this must not be borrowed.
-    pub(super) fn output(&self, index: usize) -> Result<OvOutput<'_>, String> {
-        let (library, functions) = (self.0.library, &self.0.library.functions);
-        let tensor = OvOwned::new(library, functions.ov_tensor_free, |tensor| {
-            // SAFETY: the request lives; it writes one pointer.
-            unsafe { (functions.ov_infer_request_get_output_tensor_by_index)(self.0.get(), index, tensor) }
-        })?;
-        let (mut number, mut size, mut data) = (0, 0, null_mut());
-        // SAFETY: the tensor lives; it writes one number.
-        library.outcome(unsafe { (functions.ov_tensor_get_element_type)(tensor.get(), &raw mut number) })?;
-        let (datatype, shape) = (library.datatype(number), tensor_shape(&tensor)?);
-        if datatype.is_some() && !shape.contains(&0) {
-            // SAFETY: the tensor lives; each writes one value. It is of a fixed size: it has no strings.
-            unsafe {
-                library.outcome((functions.ov_tensor_get_byte_size)(tensor.get(), &raw mut size))?;
-                library.outcome((functions.ov_tensor_data)(tensor.get(), &raw mut data))?;
+        // SAFETY: the request lives and is borrowed exclusively: no other thread runs it.
+        library.outcome(unsafe { (functions.ov_infer_request_start_async)(self.0.get()) })?;
+        // SAFETY: the request lives. The run has ended when this returns, cancelled or not.
+        library.outcome(unsafe { (functions.ov_infer_request_wait)(self.0.get()) })?;
+        let taken = fresh.into_iter().map(|(tensor, shape, name)| {
+            let output = tensor.into_output()?;
+            match output.shape == shape && is_unwritten(&output.contents) {
+                true => Err(format!("the run did not write output '{name}'")),
+                false => Ok(output),
             }
-        }
-        let contents = match data.is_null() || size == 0 {
-            true => &[][..],
-            // SAFETY: so many bytes begin there, which belong to the tensor. It lives as long as the view, and nothing
-            // writes there before the next run, which cannot begin while this borrows the request.
-            false => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) },
-        };
-        Ok(OvOutput { datatype, shape, contents, _tensor: OvTensor(tensor) })
+        });
+        taken.collect()
     }
+}
+
+/// What an output's memory holds before a run: as FP32, a NaN that no operator gives.
+const UNWRITTEN: [u8; 4] = [0xe1, 0xc3, 0xa5, 0x7f];
+
+/// The least bytes of an output whose size is open before its run.
+const UNWRITTEN_SIZE_MIN: usize = 16;
+
+/// Whether memory is as it was before the run. Fewer bytes than the pattern has may be a result.
+fn is_unwritten(contents: &[u8]) -> bool {
+    contents.len() >= UNWRITTEN.len() && contents.chunks(UNWRITTEN.len()).all(|chunk| UNWRITTEN.starts_with(chunk))
+}
+
+/// The shape of an output's memory before a run, which sets the variable sizes: a few elements.
+fn fresh_shape(datatype: Datatype, shape: &[i64]) -> Shape {
+    let mut fresh: Shape = shape.iter().map(|size| if *size < 0 { 1 } else { *size }).collect();
+    let size = byte_size(datatype, &fresh).ok().flatten().unwrap_or_default();
+    let open = shape.iter().position(|size| *size < 0);
+    if let (Some(open), Some(times)) = (open, UNWRITTEN_SIZE_MIN.checked_div(size)) {
+        fresh.iter_mut().skip(open).take(1).for_each(|size| *size = i64::try_from(times.max(1)).unwrap_or(1));
+    }
+    fresh
 }
 
 /// The shape of a tensor. The library has none for a scalar, and refuses to tell it.
@@ -633,10 +660,63 @@ fn tensor_shape(tensor: &OvOwned) -> Result<Shape, String> {
 }
 
 impl OvTensor {
+    /// A new tensor for an output, filled with [`UNWRITTEN`], and its shape.
+    fn fresh(library: &'static OvLibrary, datatype: Datatype, shape: &[i64]) -> Result<(Self, Shape), String> {
+        let number = library.number(datatype).ok_or("strings are not taken")?;
+        let mut dims = fresh_shape(datatype, shape);
+        let rank = i64::try_from(dims.len()).unwrap_or(i64::MAX);
+        let shape = OvShape { rank, dims: dims.as_mut_ptr() };
+        let functions = &library.functions;
+        let tensor = OvOwned::new(library, functions.ov_tensor_free, |tensor| {
+            // SAFETY: the shape lives and is read; it writes one pointer.
+            unsafe { (functions.ov_tensor_create)(number, shape, tensor) }
+        })?;
+        let tensor = Self(tensor);
+        let (data, size) = tensor.memory()?;
+        if let Some(data) = data {
+            // SAFETY: `size` bytes begin there and belong to the tensor, which nothing else refers to yet.
+            let contents = unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), size) };
+            contents.chunks_mut(UNWRITTEN.len()).for_each(|chunk| chunk.copy_from_slice(&UNWRITTEN[..chunk.len()]));
+        }
+        Ok((tensor, dims))
+    }
+
+    /// The start of its memory, `None` if it is empty, and its size. It must have no strings.
+    fn memory(&self) -> Result<(Option<NonNull<u8>>, usize), String> {
+        let (library, functions) = (self.0.library, &self.0.library.functions);
+        let (mut size, mut data) = (0, null_mut());
+        // SAFETY: the tensor lives; it writes one number.
+        library.outcome(unsafe { (functions.ov_tensor_get_byte_size)(self.0.get(), &raw mut size) })?;
+        if size == 0 {
+            return Ok((None, 0));
+        }
+        // SAFETY: the tensor lives and is not empty; it writes one pointer.
+        library.outcome(unsafe { (functions.ov_tensor_data)(self.0.get(), &raw mut data) })?;
+        let data = NonNull::new(data.cast()).ok_or("a tensor has no memory")?;
+        Ok((Some(data), size))
+    }
+
+    /// The output that a run wrote to this tensor.
+    fn into_output(self) -> Result<OvOutput, String> {
+        let library = self.0.library;
+        let mut number = 0;
+        // SAFETY: the tensor lives; it writes one number.
+        let status = unsafe { (library.functions.ov_tensor_get_element_type)(self.0.get(), &raw mut number) };
+        library.outcome(status)?;
+        let (datatype, shape) = (library.datatype(number), tensor_shape(&self.0)?);
+        // An empty tensor need not have memory.
+        let (data, size) = if datatype.is_none() || shape.contains(&0) { (None, 0) } else { self.memory()? };
+        let contents = match data {
+            None => Bytes::new(),
+            Some(data) => Bytes::from_owner(OvContents { data, size, _tensor: self }),
+        };
+        Ok(OvOutput { datatype, shape, contents })
+    }
+
     /// A tensor that reads its elements where they lie.
     fn view(library: &'static OvLibrary, datatype: Datatype, shape: &[i64], contents: &[u8]) -> Result<Self, String> {
         let number = library.number(datatype).ok_or("strings are not taken")?;
-        if crate::tensor::byte_size(datatype, shape) != Ok(Some(contents.len())) {
+        if byte_size(datatype, shape) != Ok(Some(contents.len())) {
             return Err("an input has not the bytes of its shape".to_owned());
         }
         let mut dims = Shape::from_slice(shape);
@@ -654,6 +734,26 @@ impl OvTensor {
     }
 }
 
+/// The memory of an output whose run has ended.
+struct OvContents {
+    data: NonNull<u8>,
+    size: usize,
+    _tensor: OvTensor,
+}
+
+// SAFETY: the library binds its tensors to no thread, and the memory is only read.
+unsafe impl Send for OvContents {}
+// SAFETY: as above.
+unsafe impl Sync for OvContents {}
+
+impl AsRef<[u8]> for OvContents {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `size` bytes begin there, which the tensor keeps. Nothing writes to them: the next run of the request has
+        // other tensors.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.size) }
+    }
+}
+
 fn text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("'{}' has a zero byte", text.escape_debug()))
 }
@@ -661,6 +761,21 @@ fn text(text: &str) -> Result<CString, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_for_an_output_is_known_from_what_a_run_writes() {
+        let check = |datatype, shape: &[i64], want: &[i64]| assert_eq!(fresh_shape(datatype, shape).as_slice(), want);
+        check(Datatype::Fp32, &[2, 3], &[2, 3]);
+        check(Datatype::Fp32, &[], &[]);
+        check(Datatype::Fp32, &[-1], &[4]);
+        check(Datatype::Int8, &[-1, 3, -1], &[5, 3, 1]);
+        check(Datatype::Int64, &[7, -1], &[7, 1]);
+        check(Datatype::Int64, &[0, -1], &[0, 1]);
+        assert!(is_unwritten(&UNWRITTEN.repeat(3)) && is_unwritten(&UNWRITTEN.repeat(2)[..7]));
+        assert!(!is_unwritten(&[]) && !is_unwritten(&UNWRITTEN[..3]), "too short to tell");
+        assert!(!is_unwritten(&[&UNWRITTEN[..], &[0]].concat()));
+        assert!(f32::from_le_bytes(UNWRITTEN).is_nan());
+    }
 
     #[test]
     fn an_error_is_told_without_the_places_that_found_it() {

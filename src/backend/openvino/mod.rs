@@ -3,7 +3,8 @@
 //!
 //! A model version is read and compiled once; its instances have a request each, and a stream each inside the library, so
 //! that they run side by side. It computes in FP32 unless a model asks for BF16: the library's own choice, BF16 where the
-//! CPU has it, is some tenths of a percent off. Outputs are copied out of the library's memory, inputs are read in place.
+//! CPU has it, is some tenths of a percent off. Each run writes its outputs
+//! to new memory, which the answers share; inputs are read in place.
 //!
 //! Why and how: `docs/decisions/0041-openvino.md`.
 
@@ -27,9 +28,9 @@ use crate::model::tensorflow::state::{changed_by_graph, changed_by_signature};
 use crate::model::tensorflow::{GRAPH_TAG, SAVED_MODEL_FILE, SIGNATURE_DEF, SavedModel};
 use crate::model::{InstanceGroup, ModelSpec};
 
-use bind::{InputPort, OutputPort};
+use bind::InputPort;
 use instance::OpenvinoInstance;
-use library::{OvCompiled, OvCore, OvLibrary, OvModel, OvPort, OvSide};
+use library::{OvAsked, OvCompiled, OvCore, OvLibrary, OvModel, OvPort, OvSide};
 use options::OpenvinoOptions;
 
 /// The backend: an opened library.
@@ -55,7 +56,7 @@ struct SharedModel {
     model: OvModel,
     options: OpenvinoOptions,
     inputs: Vec<InputPort>,
-    outputs: Vec<OutputPort>,
+    outputs: Vec<OvAsked>,
     /// The rows of every batch, where the model takes no others.
     fixed_rows: Option<i64>,
     instances: usize,
