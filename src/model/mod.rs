@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod identity;
 pub mod labels;
 pub mod name;
+pub mod narrow;
 pub mod onnx;
 pub mod parameters;
 pub mod parse;

@@ -16,7 +16,7 @@ use crate::support::protobuf::Message;
 use crate::support::server::{Ports, Server};
 
 /// Compiles a stand-in into a folder, under the name of the library.
-fn add_library(folder: &Path, source: &str, file: &str, arguments: &[&str]) -> PathBuf {
+pub fn add_library(folder: &Path, source: &str, file: &str, arguments: &[&str]) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
     let library = folder.join(file);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frameworks").join(source);
@@ -27,16 +27,16 @@ fn add_library(folder: &Path, source: &str, file: &str, arguments: &[&str]) -> P
     library
 }
 
-fn openvino(folder: &Path) -> PathBuf {
+pub fn openvino(folder: &Path) -> PathBuf {
     add_library(folder, "openvino.c", "libopenvino_c.so.2641", &[])
 }
 
-fn tensorflow(folder: &Path) -> PathBuf {
+pub fn tensorflow(folder: &Path) -> PathBuf {
     add_library(folder, "tensorflow.c", "libtensorflow_cc.so.2", &[])
 }
 
 /// A server that finds no library but these, by the variables that name them.
-fn start(models: &Path, variables: &[(&str, &Path)], flags: &[&str]) -> Server {
+pub fn start(models: &Path, variables: &[(&str, &Path)], flags: &[&str]) -> Server {
     let ports = Ports::free();
     let mut command = Server::command(models, flags, ports);
     for name in ["INTEL_OPENVINO_DIR", "TF_DYLIB_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
@@ -46,7 +46,7 @@ fn start(models: &Path, variables: &[(&str, &Path)], flags: &[&str]) -> Server {
     Server::start(command, ports)
 }
 
-fn add(models: &Path, name: &str, config: &str, file: &str, contents: impl AsRef<[u8]>) {
+pub fn add(models: &Path, name: &str, config: &str, file: &str, contents: impl AsRef<[u8]>) {
     let path = models.join(name).join("1").join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, contents).unwrap();
@@ -101,9 +101,11 @@ fn openvino_models_are_completed_converted_run_and_refused() {
     add(&models, "padded", &unpadded(pads), "model.xml", "input x 3 4 2\noutput y 3 4 2\n");
     let converted = "backend: 'openvino' input { name: 'x' data_type: TYPE_INT64 dims: [ -1, 2 ] }
         output { name: 'y' data_type: TYPE_BOOL dims: [ -1, 2 ] }";
-    add(&models, "converted", converted, "model.xml", "input x 8 -1 2\noutput y 0 -1 2\n");
+    let file = format!("input x 8 -1 2\noutput y 0 -1 2\n{}", ir("I32", "Convert", "BOOL"));
+    add(&models, "converted", converted, "model.xml", file);
     add(&models, "lies", STATED, "model.xml", format!("{plain}lies\n"));
     add(&models, "broken", "", "model.xml", "what is this");
+    add(&models, "state", STATED, "model.xml", format!("{plain}<layer id=\"0\" name=\"sum\" type=\"ReadValue\">\n"));
     add(&models, "other", &STATED.replace("'y'", "'z'"), "model.xml", plain);
     let strings = STATED.replace("name: 'x' data_type: TYPE_FP32", "name: 'x' data_type: TYPE_STRING");
     add(&models, "strings", &strings, "model.xml", plain);
@@ -147,10 +149,74 @@ fn openvino_models_are_completed_converted_run_and_refused() {
         assert!(!why.contains(models.to_str().unwrap()), "{why}");
     };
     refused("broken", "unable to load model 'broken': OpenVINO: model.xml is no model");
+    let kept = "it keeps a state from run to run (ReadValue 'sum'), which would go from one request to the next";
+    refused("state", kept);
     refused("other", "unexpected inference output 'z', allowed outputs are: y");
     refused("strings", "input 'x' is TYPE_STRING, which OpenVINO does not take");
     refused("on_gpu", "has kind KIND_GPU but no GPUs are available");
     refused("parameter", "expected the parameter 'NUM_STREAMS' to be a non-negative number or AUTO/NUMA, got many");
+}
+
+/// The IR of one operator on `x` and `x`, as far as integers matter.
+fn ir(precision: &str, operator: &str, given: &str) -> String {
+    format!(
+        r#"<layer id="0" name="x" type="Parameter">
+<output><port id="0" precision="{precision}" names="x" /></output>
+</layer>
+<layer id="1" name="y" type="{operator}">
+<input><port id="0" /><port id="1" /></input>
+<output><port id="2" precision="{given}" /></output>
+</layer>
+<edge from-layer="0" from-port="0" to-layer="1" to-port="0" />
+<edge from-layer="0" from-port="0" to-layer="1" to-port="1" />
+"#
+    )
+}
+
+#[test]
+fn integers_and_fp64_that_openvino_does_not_compute_exactly_are_refused() {
+    let folder = Folder::new("openvino-integers");
+    let (models, library) = (folder.path().join("models"), openvino(folder.path()));
+    let config = STATED.replace("FP32", "INT64");
+    let narrow = format!("{config} parameters {{ key: 'NARROW_DATATYPES' value {{ string_value: 'YES' }} }}");
+    let file = |operator: &str| format!("input x 9 -1 2\noutput y 9 -1 2\n{}", ir("I64", operator, "I64"));
+    add(&models, "moves", &config, "model.xml", file("Concat"));
+    add(&models, "squares", &config, "model.xml", file("Multiply"));
+    add(&models, "divides", &config, "model.xml", file("Divide"));
+    add(&models, "narrow", &narrow, "model.xml", file("Multiply"));
+    add(&models, "power", &config, "model.xml", file("Power"));
+    add(&models, "unknown", &config, "model.xml", "input x 9 -1 2\noutput y 9 -1 2\n");
+    let double = "input x 4 -1 2\noutput y 4 -1 2\n";
+    add(&models, "double", &STATED.replace("FP32", "FP64"), "model.xml", double);
+    let server = start(&models, &[("INTEL_OPENVINO_DIR", &library)], &TOLERANT);
+
+    let ends = 1_i64 << 31;
+    for (model, least, most) in [
+        ("moves", -ends, ends - 1),
+        ("squares", -46_340, 46_340),
+        ("divides", -(1 << 24), 1 << 24),
+        ("narrow", -ends, ends - 1),
+    ] {
+        let ask = |value: i64| infer(&server, model, "INT64", &[1, 2], &json!([1, value]));
+        for value in [least, 0, most] {
+            assert_eq!(ask(value), (200, json!([[2, 2 * value]])), "{model}");
+        }
+        for value in [least - 1, most + 1, 1 << 40] {
+            let want = format!(
+                "input 'x' of model '{model}': OpenVINO computes the integers of this model exactly within [{least}, \
+                 {most}] and cannot take the value {value}; serve the model with ONNX Runtime or TensorFlow for others"
+            );
+            assert_eq!(ask(value), (400, json!(want)), "{model}");
+        }
+    }
+    for (model, reason) in [
+        ("power", "operator Power 'y': it gives integers that depend on the request and may be beyond 24 bits"),
+        ("unknown", "it takes integers, and what it does with them is not known of files of its kind"),
+        ("double", "it has FP64, which is computed in FP32"),
+    ] {
+        let why = why(&server, model);
+        assert!(why.contains(reason) && why.contains("set its parameter NARROW_DATATYPES to YES"), "{model}: {why}");
+    }
 }
 
 #[test]
@@ -200,7 +266,7 @@ fn a_long_run_on_openvino_is_cancelled_when_its_time_is_up_and_the_instance_goes
 }
 
 /// A SavedModel's file: one signature, whose tensors are `name place datatype dims`.
-fn saved_model(name: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
+pub fn saved_model(name: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
     let entry = |key: &str, value: Message| Message::new().bytes(1, key).message(2, value);
     let tensor = |line: &&str| {
         let words: Vec<_> = line.split(' ').collect();
@@ -216,7 +282,7 @@ fn saved_model(name: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
     Message::new().int(1, 1).message(2, graph).into_bytes()
 }
 
-fn add_saved_model(models: &Path, name: &str, config: &str, file: &[u8]) {
+pub fn add_saved_model(models: &Path, name: &str, config: &str, file: &[u8]) {
     add(models, name, config, "model.savedmodel/variables/variables.index", "");
     add(models, name, config, "model.savedmodel/saved_model.pb", file);
 }

@@ -99,6 +99,7 @@ mod slots;
 mod sockets;
 mod software_gpu;
 mod spread;
+mod stale_answers;
 mod statistics;
 mod streams;
 mod supervision;

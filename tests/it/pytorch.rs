@@ -32,7 +32,7 @@ fn write(path: &Path, text: &str) {
 }
 
 /// Lays out the stand-in as torch's wheel does.
-fn stand_in(torch: &Path) {
+pub fn stand_in(torch: &Path) {
     let header = format!("#include \"{}\"\n", source("stand_in/torch.h").display());
     HEADERS.lines().for_each(|name| write(&torch.join("include").join(name), &header));
     let version = "#define TORCH_VERSION_MAJOR 9\n#define TORCH_VERSION_MINOR 8\n#define TORCH_VERSION_PATCH 7\n\
@@ -53,13 +53,13 @@ fn stand_in(torch: &Path) {
 }
 
 /// Adds a module of these lines, of a row of numbers.
-fn add(repository: &Path, name: &str, parameters: &str, lines: &str) {
+pub fn add(repository: &Path, name: &str, parameters: &str, lines: &str) {
     write(&repository.join(name).join("config.pbtxt"), &format!("{CONFIG} {parameters}"));
     write(&repository.join(name).join("1/model.pt"), lines);
 }
 
 /// A server with these flags, and without a compiler where it is to have none.
-fn start(repository: &Path, flags: &[&str], has_compiler: bool) -> Server {
+pub fn start(repository: &Path, flags: &[&str], has_compiler: bool) -> Server {
     let ports = Ports::free();
     let mut command = Server::command(repository, flags, ports);
     command.args(["--exit-on-error=false", "--strict-readiness=false"]);

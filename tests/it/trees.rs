@@ -13,7 +13,7 @@ use crate::support::server::Server;
 use crate::support::skipped::is_asked_for;
 
 /// A model that the repository keeps, with rows and their answers beside it.
-fn kept(file: &str) -> PathBuf {
+pub fn kept(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees/models").join(file)
 }
 
@@ -22,7 +22,7 @@ fn numbers(text: &str) -> Vec<f32> {
 }
 
 /// The rows of a kept model and their answers.
-fn asked(file: &str) -> (Vec<f32>, Vec<f32>) {
+pub fn asked(file: &str) -> (Vec<f32>, Vec<f32>) {
     let text = fs::read_to_string(kept(file).with_extension("csv")).unwrap();
     let lines: Vec<_> = text.lines().map(|line| line.split_once('=').unwrap()).collect();
     let all = |part: fn(&(&str, &str)) -> String| lines.iter().flat_map(|line| numbers(&part(line))).collect();
@@ -34,7 +34,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 /// What a model answers to rows.
-fn answer(server: &Server, model: &str, rows: &[f32], count: usize) -> Vec<f32> {
+pub fn answer(server: &Server, model: &str, rows: &[f32], count: usize) -> Vec<f32> {
     let (width, size) = (rows.len() / count, rows.len() * 4);
     let head = format!(
         r#"{{"inputs":[{{"name":"input__0","shape":[{count},{width}],"datatype":"FP32","parameters":{{"binary_data_size":{size}}}}}],"parameters":{{"binary_data_output":true}}}}"#

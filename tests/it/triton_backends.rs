@@ -33,7 +33,7 @@ const ACCUMULATE: &str =
     }";
 
 /// Where a backend runs.
-const PLACES: [&str; 2] = ["--backend-isolation=none", "--backend-isolation=process"];
+pub const PLACES: [&str; 2] = ["--backend-isolation=none", "--backend-isolation=process"];
 
 /// Compiles a backend of the tests into a directory of backends.
 fn add_backend(backends: &Path, name: &str) {
@@ -48,7 +48,7 @@ fn add_backend(backends: &Path, name: &str) {
 }
 
 /// A repository and a directory of backends with these models, each of the backend of its name.
-fn folders(models: &[(&str, &str)]) -> (Folder, PathBuf, PathBuf) {
+pub fn folders(models: &[(&str, &str)]) -> (Folder, PathBuf, PathBuf) {
     let folder = Folder::new("backends");
     let (models_path, backends) = (folder.path().join("models"), folder.path().join("backends"));
     for (name, config) in models {
@@ -58,7 +58,7 @@ fn folders(models: &[(&str, &str)]) -> (Folder, PathBuf, PathBuf) {
     (folder, models_path, backends)
 }
 
-fn start(models: &Path, backends: &Path, flags: &[&str]) -> Server {
+pub fn start(models: &Path, backends: &Path, flags: &[&str]) -> Server {
     let directory = format!("--backend-directory={}", backends.display());
     let flags = [&[directory.as_str(), "--shards=1"], flags].concat();
     Server::deuteron(models, &flags)

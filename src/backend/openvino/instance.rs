@@ -24,6 +24,9 @@ pub(super) struct OpenvinoInstance {
     request: OvRequest,
     /// For models whose batches are filled up: a buffer for each input.
     padded: Vec<AlignedBuffer>,
+    threads: usize,
+    /// A run failed, and left something in the compiled model.
+    is_tainted: bool,
     _compiled: Arc<OvCompiled>,
 }
 
@@ -35,9 +38,17 @@ pub(super) struct RunOutputs {
 }
 
 impl OpenvinoInstance {
-    pub(super) fn new(shared: Arc<SharedModel>, compiled: Arc<OvCompiled>, request: OvRequest) -> Self {
+    pub(super) fn new(shared: Arc<SharedModel>, threads: usize, compiled: Arc<OvCompiled>, request: OvRequest) -> Self {
         let padded = shared.inputs.iter().map(|_| AlignedBuffer::default()).collect();
-        Self { shared, request, padded, _compiled: compiled }
+        Self { shared, request, padded, threads, is_tainted: false, _compiled: compiled }
+    }
+
+    /// Compiles the model again.
+    fn renew(&mut self) -> Result<(), String> {
+        let compiled = self.shared.compile(self.threads)?;
+        self.request.renew(&compiled)?;
+        (self._compiled, self.is_tainted) = (compiled, false);
+        Ok(())
     }
 
     /// Puts the inputs of a batch that is too small into the buffers, with zeros behind them.
@@ -104,12 +115,21 @@ impl EngineInstance for OpenvinoInstance {
     }
 
     fn compute(&mut self, batch: EngineInputs<'_>) -> Result<RunOutputs, Error> {
+        let inputs = self.shared.spec.inputs.iter().zip(&self.shared.limits).enumerate();
+        for (place, (input, limit)) in inputs {
+            if let Some(limit) = limit {
+                limit.check(&self.shared.spec, &input.name, input.datatype, batch.contents(place))?;
+            }
+        }
+        if self.is_tainted {
+            self.renew().map_err(|why| failed(&self.shared.spec, &why))?;
+        }
         let rows = batch.shape(0).first().copied();
         let fill = self.shared.fixed_rows.zip(rows).filter(|(fixed, rows)| fixed != rows);
         if let Some((fixed, rows)) = fill {
             self.pad(rows, fixed, batch)?;
         }
-        let Self { shared, request, padded, .. } = self;
+        let Self { shared, request, padded, is_tainted, .. } = self;
         let shapes: Vec<Shape> = shared
             .inputs
             .iter()
@@ -128,7 +148,9 @@ impl EngineInstance for OpenvinoInstance {
             let contents = if fill.is_some() { padded.as_slice() } else { batch.contents(place) };
             (port.index, port.datatype, shape.as_slice(), contents)
         });
-        let outputs = request.run(inputs, shared.outputs.iter()).map_err(|why| failed(&shared.spec, &why))?;
+        let outputs = request.run(inputs, shared.outputs.iter());
+        *is_tainted = outputs.is_err() && shared.keeps_failures;
+        let outputs = outputs.map_err(|why| failed(&shared.spec, &why))?;
         Ok(RunOutputs { outputs, kept: fill.map(|(_, rows)| rows) })
     }
 

@@ -1,12 +1,16 @@
 //! The C interface of OpenVINO (`openvino/c/openvino.h`), as far as it is used, and owners of what it hands out.
 
 #![expect(unsafe_code, reason = "calls into the library")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "the request that is to be cancelled, locked when a run has failed or takes too long"
+)]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -199,6 +203,13 @@ impl OvLibrary {
             status
         };
         status == 0 && bytes == size
+    }
+
+    /// Whether a compiled model keeps what a failed run left in its operators: `TopK` of 2024.6 and 2025.4 answers the next
+    /// request with the size that the failed one asked for. 2026.4 does not.
+    pub(super) fn keeps_failures(&self) -> bool {
+        let mut numbers = self.version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
+        (numbers.next(), numbers.next()) < (Some(2026), Some(4))
     }
 
     fn number(&self, datatype: Datatype) -> Option<u32> {
@@ -526,20 +537,28 @@ impl OvCompiled {
             // SAFETY: the compiled model lives; it writes one pointer.
             unsafe { (functions.ov_compiled_model_create_infer_request)(self.0.get(), request) }
         });
-        request.map(|request| OvRequest(Arc::new(request)))
+        request.map(|request| {
+            let request = Arc::new(request);
+            OvRequest { current: Arc::new(Mutex::new(Arc::clone(&request))), request }
+        })
     }
 }
 
 /// Runs a compiled model (`ov_infer_request_t`), one batch at a time.
-pub(super) struct OvRequest(Arc<OvOwned>);
+pub(super) struct OvRequest {
+    request: Arc<OvOwned>,
+    /// The same, for its cancellers.
+    current: Arc<Mutex<Arc<OvOwned>>>,
+}
 
 /// Stops the run of a request from another thread.
-pub(super) struct OvCanceller(Arc<OvOwned>);
+pub(super) struct OvCanceller(Arc<Mutex<Arc<OvOwned>>>);
 
 impl OvCanceller {
     pub(super) fn cancel(&self) {
+        let request = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: the request lives; this call is allowed while it runs, and does nothing while it does not.
-        let _ = unsafe { (self.0.library.functions.ov_infer_request_cancel)(self.0.get()) };
+        let _ = unsafe { (request.library.functions.ov_infer_request_cancel)(request.get()) };
     }
 }
 
@@ -570,7 +589,15 @@ struct OvTensor(OvOwned);
 
 impl OvRequest {
     pub(super) fn canceller(&self) -> OvCanceller {
-        OvCanceller(Arc::clone(&self.0))
+        OvCanceller(Arc::clone(&self.current))
+    }
+
+    /// Takes the place of this one with a request of another compiled model. Its cancellers stop the new one.
+    pub(super) fn renew(&mut self, compiled: &OvCompiled) -> Result<(), String> {
+        let OvRequest { request, .. } = compiled.request()?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&request);
+        self.request = request;
+        Ok(())
     }
 
     /// Runs the model on inputs, by their indexes, and returns the outputs that are asked for. All inputs of the model must
@@ -584,14 +611,14 @@ impl OvRequest {
         inputs: impl Iterator<Item = (usize, Datatype, &'a [i64], &'a [u8])>,
         outputs: impl Iterator<Item = &'a OvAsked>,
     ) -> Result<SmallVec<[OvOutput; 2]>, String> {
-        let (library, functions) = (self.0.library, &self.0.library.functions);
+        let (library, functions) = (self.request.library, &self.request.library.functions);
         let mut fresh = SmallVec::<[(OvTensor, Shape, &str); 2]>::new();
         for OvAsked { name, index, datatype, shape } in outputs {
             let (tensor, shape) = OvTensor::fresh(library, *datatype, shape)?;
             // SAFETY: request and tensor live. The request keeps the tensor until the next one is set here, and writes to it
             // only while it runs.
             let set = functions.ov_infer_request_set_output_tensor_by_index;
-            library.outcome(unsafe { set(self.0.get(), *index, tensor.0.get()) })?;
+            library.outcome(unsafe { set(self.request.get(), *index, tensor.0.get()) })?;
             fresh.push((tensor, shape, name));
         }
         for (index, datatype, shape, contents) in inputs {
@@ -599,12 +626,12 @@ impl OvRequest {
             // SAFETY: request and tensor live. The request keeps the tensor, and reads the contents only while it runs,
             // below, during which they are borrowed.
             let set = functions.ov_infer_request_set_input_tensor_by_index;
-            library.outcome(unsafe { set(self.0.get(), index, tensor.0.get()) })?;
+            library.outcome(unsafe { set(self.request.get(), index, tensor.0.get()) })?;
         }
         // SAFETY: the request lives and is borrowed exclusively: no other thread runs it.
-        library.outcome(unsafe { (functions.ov_infer_request_start_async)(self.0.get()) })?;
+        library.outcome(unsafe { (functions.ov_infer_request_start_async)(self.request.get()) })?;
         // SAFETY: the request lives. The run has ended when this returns, cancelled or not.
-        library.outcome(unsafe { (functions.ov_infer_request_wait)(self.0.get()) })?;
+        library.outcome(unsafe { (functions.ov_infer_request_wait)(self.request.get()) })?;
         let taken = fresh.into_iter().map(|(tensor, shape, name)| {
             let output = tensor.into_output()?;
             match output.shape == shape && is_unwritten(&output.contents) {

@@ -10,18 +10,22 @@
 
 mod bind;
 mod instance;
+mod integers;
 mod library;
 mod options;
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 
 use crate::backend::engine_run::BatchedInstance;
 use crate::backend::model_file::model_file_or_directory;
 use crate::backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use crate::error::Error;
+use crate::model::narrow::{Graph, ir, onnx};
 use crate::model::platform::{GRAPHDEF_PLATFORM, TENSORFLOW_BACKEND};
 use crate::model::signature::{ModelSignature, SignatureTensor};
 use crate::model::tensorflow::state::{changed_by_graph, changed_by_signature};
@@ -30,6 +34,7 @@ use crate::model::{InstanceGroup, ModelSpec};
 
 use bind::InputPort;
 use instance::OpenvinoInstance;
+use integers::IntegerLimits;
 use library::{OvAsked, OvCompiled, OvCore, OvLibrary, OvModel, OvPort, OvSide};
 use options::OpenvinoOptions;
 
@@ -57,6 +62,9 @@ struct SharedModel {
     options: OpenvinoOptions,
     inputs: Vec<InputPort>,
     outputs: Vec<OvAsked>,
+    limits: IntegerLimits,
+    /// Each instance compiles the model for itself, and again after a run that failed.
+    keeps_failures: bool,
     /// The rows of every batch, where the model takes no others.
     fixed_rows: Option<i64>,
     instances: usize,
@@ -117,12 +125,15 @@ impl Openvino {
     fn load_model(&self, spec: &Arc<ModelSpec>, path: &Path) -> Result<OpenvinoModel, Error> {
         let options = OpenvinoOptions::read(spec, self.extension())?;
         check_tensorflow(spec, path)?;
+        check_state(spec, path)?;
         let in_model = |why: String| refused(&spec.name, path, &why);
         let mut model = self.core.read(path).map_err(in_model)?;
         let bound = bind::bind(spec, &options, &mut model).map_err(|error| match error {
             bind::BindError::Configuration(error) => error,
             bind::BindError::Library(why) => in_model(why),
         })?;
+        let limits = integers::limits(&model, &bound.inputs, options.is_narrow, || graph(path));
+        let limits = limits.map_err(|why| Error::unsupported(refused(&spec.name, path, &why).text().to_owned()))?;
         let model = match bound.converted.as_slice() {
             [] => model,
             converted => model.converting(converted).map_err(in_model)?,
@@ -135,6 +146,8 @@ impl Openvino {
             options,
             inputs: bound.inputs,
             outputs: bound.outputs,
+            limits,
+            keeps_failures: self.library.keeps_failures(),
             fixed_rows: bound.fixed_rows,
             instances: usize::try_from(instances).unwrap_or(usize::MAX).max(1),
         };
@@ -148,9 +161,45 @@ impl Openvino {
 
 impl SharedModel {
     fn compile(&self, threads: usize) -> Result<Arc<OvCompiled>, String> {
-        let Self { core, model, options, instances, .. } = self;
-        core.compile(model, &options.device, &options.properties(threads, *instances)).map(Arc::new)
+        let Self { core, model, options, instances, keeps_failures, .. } = self;
+        let instances = if *keeps_failures { 1 } else { *instances };
+        core.compile(model, &options.device, &options.properties(threads, instances)).map(Arc::new)
     }
+}
+
+/// Refuses an IR that keeps a state from run to run: the next run may be another client's, and the C interface cannot
+/// reset it.
+fn check_state(spec: &ModelSpec, path: &Path) -> Result<(), Error> {
+    if path.extension().is_none_or(|end| end != "xml") {
+        return Ok(());
+    }
+    let text = std::fs::read(path).map_err(|error| Error::internal(error.to_string()))?;
+    let kept = ir::keeps_state(&String::from_utf8_lossy(&text));
+    kept.map_or(Ok(()), |layer| {
+        Err(Error::unsupported(format!(
+            "unable to load model '{}': it keeps a state from run to run ({layer}), which would go from one request to the \
+             next; make the state an input and an output",
+            spec.name
+        )))
+    })
+}
+
+/// Reads the graph of an ONNX file or of an IR, whose constants lie beside it; `None` for another file.
+fn graph(path: &Path) -> Result<Option<Graph>, String> {
+    let read = || std::fs::read(path).map_err(|error| error.to_string());
+    Ok(match path.extension().and_then(|end| end.to_str()) {
+        Some("onnx") => onnx::read(Bytes::from(read()?)).ok(),
+        Some("xml") => {
+            let file = std::fs::File::open(path.with_extension("bin")).ok();
+            let weights = |offset: u64, size: usize| {
+                let mut bytes = vec![0; size];
+                file.as_ref()?.read_exact_at(&mut bytes, offset).ok()?;
+                Some(bytes)
+            };
+            ir::read(&String::from_utf8_lossy(&read()?), &weights)
+        }
+        _ => None,
+    })
 }
 
 /// Refuses a model of TensorFlow's that the library would read as another: a SavedModel of which it might run another
@@ -214,8 +263,10 @@ impl LoadedModel for OpenvinoModel {
             _ => shared.compile(count).map_err(refused)?,
         };
         let request = compiled.request().map_err(refused)?;
-        self.compiled.force_push((count, Arc::clone(&compiled)));
-        Ok(Box::new(BatchedInstance::new(OpenvinoInstance::new(Arc::clone(shared), compiled, request))))
+        if !shared.keeps_failures {
+            self.compiled.force_push((count, Arc::clone(&compiled)));
+        }
+        Ok(Box::new(BatchedInstance::new(OpenvinoInstance::new(Arc::clone(shared), count, compiled, request))))
     }
 
     /// A new shape has the library compile kernels within a run: its time does not follow from the shapes.

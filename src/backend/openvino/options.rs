@@ -4,6 +4,9 @@
 use crate::error::Error;
 use crate::model::ModelSpec;
 
+/// The parameter that takes what 32 bits give.
+pub(super) const NARROW: &str = "NARROW_DATATYPES";
+
 /// The options of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OpenvinoOptions {
@@ -25,6 +28,8 @@ pub(super) struct OpenvinoOptions {
     pub(super) pads: bool,
     /// `RESHAPE_IO_LAYERS`: give the model's inputs the shapes of the configuration.
     pub(super) reshapes: bool,
+    /// `NARROW_DATATYPES`, which Triton lacks: take what 32 bits give where the model asks for 64.
+    pub(super) is_narrow: bool,
 }
 
 const HINTS: [&str; 3] = ["LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"];
@@ -90,6 +95,7 @@ impl OpenvinoOptions {
             keeps_batch_size: switch(&["SKIP_OV_DYNAMIC_BATCHSIZE"])?,
             pads: switch(&["ENABLE_BATCH_PADDING"])?,
             reshapes: switch(&["RESHAPE_IO_LAYERS"])?,
+            is_narrow: switch(&[NARROW])?,
         })
     }
 
@@ -159,7 +165,7 @@ mod tests {
             assert_eq!(read(&[(key, value)]).unwrap_err(), want);
         };
         check("PERFORMANCE_HINT", "X", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT");
-        for key in ["HINT_BF16", "SKIP_OV_DYNAMIC_BATCHSIZE", "ENABLE_BATCH_PADDING", "RESHAPE_IO_LAYERS"] {
+        for key in ["HINT_BF16", "SKIP_OV_DYNAMIC_BATCHSIZE", "ENABLE_BATCH_PADDING", "RESHAPE_IO_LAYERS", NARROW] {
             check(key, "X", "either YES or NO");
         }
         for key in ["INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS"] {

@@ -45,7 +45,9 @@ impl Lowering<'_> {
                                   which the engine computes";
                     return Ok(Err(reason.to_owned()));
                 }
-                if value.is_beyond() && !is_moved {
+                // What constants alone come to is known: nothing checks it later.
+                let is_known = bounds.is_some() && !value.is_requested && is_of_constants(node, &inputs);
+                if value.is_beyond() && !is_moved && !is_known {
                     // Checked by each run; or about shapes, which no machine has memory for beyond 32 bits.
                     value.is_guarded = value.is_requested;
                     value = value.within(i32::MIN.into(), i32::MAX.into());
@@ -157,4 +159,10 @@ fn result_dims(node: &NodeMessage, operator: &Operator, inputs: &[GraphValue]) -
         }
         _ => None,
     }
+}
+
+/// Whether an operator's results are those of constants, and not about shapes.
+fn is_of_constants(node: &NodeMessage, inputs: &[GraphValue]) -> bool {
+    let are_constants = !inputs.is_empty() && inputs.iter().all(|value| value.integers.is_some());
+    are_constants || node.op_type == "ConstantOfShape"
 }

@@ -119,7 +119,10 @@ fn what_the_engine_reads_otherwise_is_replaced_where_that_is_needed() {
 #[test]
 fn what_the_engine_cannot_compute_rightly_is_refused_by_name_with_what_to_do() {
     let check = |version, nodes: &str, inputs: &[&str], want: &str| {
-        let got = lowered(version, graph(nodes, inputs, vec![longs("big", &[1, i64::MAX])]));
+        let got = lowered(
+            version,
+            graph(nodes, inputs, vec![longs("big", &[1, i64::MAX]), longs("half", &[i32::MAX.into()])]),
+        );
         let refused = got.strip_prefix("the embedded engine cannot run it: ").unwrap_or(&got);
         assert_eq!(refused.strip_suffix(&format!("; {ALTERNATIVE}")), Some(want), "{nodes}");
     };
@@ -146,6 +149,9 @@ fn what_the_engine_cannot_compute_rightly_is_refused_by_name_with_what_to_do() {
     let weight = "operator Gather that gives 'y': 'big' has INT64 values beyond 32 bits, in which the engine computes";
     check(17, "y = Gather(big, x)", &["x:7"], weight);
     check(17, "y = Identity(big)", &[], "output 'y' has INT64 values beyond 32 bits");
+    check(17, "y = Add(half, half)", &[], "output 'y' has INT64 values beyond 32 bits");
+    let sum = "operator Gather that gives 'y': 'z' has INT64 values beyond 32 bits, in which the engine computes";
+    check(17, "z = Mul(half, half)\ny = Gather(z, x)", &["x:7"], sum);
     check(
         17,
         "y = NonMaxSuppression(x, x)",
