@@ -7,6 +7,7 @@ pub mod budget;
 pub mod cli;
 pub mod connection;
 pub mod control;
+pub mod crash;
 pub mod error;
 pub mod flags;
 pub mod limits;

@@ -1,6 +1,10 @@
 //! Every bound of the server, each with its reason, and the assertions that tie them together.
 //! Where a flag can move a bound, the constant is the flag's default.
 
+mod foreign;
+
+pub use foreign::*;
+
 use std::time::Duration;
 
 /// Bytes of one request head: enough for large cookies, too little for a flood.
@@ -461,18 +465,6 @@ pub const MODEL_RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub const ORDER_PARAMETERS_MAX: usize = 1_024;
 /// Interval between polls of the repositories in control mode `poll` (`--repository-poll-secs`).
 pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
-/// Time that the trial of a load may take (`--load-timeout-secs`): models of several gigabytes take a minute, on a slow
-/// disk more.
-pub const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
-/// Time after which a trial no longer counts among the loads that run at a time: most models load in a second, and a
-/// file that keeps its engine for ever must not keep others waiting.
-pub const LOAD_PLACE_MAX: Duration = Duration::from_secs(2);
-/// Trials that take longer and do not count, at a time: each is a process.
-pub const LOADS_SLOW_MAX: usize = 16;
-/// Time in which the process of a trial that was killed must be gone; after it, it is left to the system.
-pub const TRIAL_END_MAX: Duration = Duration::from_secs(5);
-/// Bytes that are read of what the process of a trial wrote, at the end: an error's text, or an engine's last words.
-pub const TRIAL_REPORT_SIZE_MAX: u64 = 64 * 1024;
 /// Bytes of one store that are kept on disk (`--model-store-bytes-max`): a prefix too short would else fetch a whole bucket.
 pub const STORE_BYTES_MAX: u64 = 256 << 30;
 /// Objects of one store that are listed: as many names as the largest repositories have, and a listing that takes seconds.
@@ -773,7 +765,6 @@ const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a hea
 const _: () =
     assert!(CONNECTIONS_LEAVING_MAX <= EVICTION_CANDIDATES_MAX, "one scan finds as many as may leave at a time");
 const _: () = assert!(RING_DRAIN_MAX.as_millis() < END_MARGIN.as_millis(), "a shard that ends by itself may do so");
-const _: () = assert!(LOAD_PLACE_MAX.as_millis() < LOAD_TIMEOUT.as_millis(), "a load gives its place up before it is");
 const _: () = assert!(
     RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
     "a model asked to wait can still send small responses"

@@ -14,7 +14,7 @@ use crate::backend::run_watch::{RunEnd, RunStopper, RunWatch, WatchedRun};
 use crate::backend::{Batch, InFlightState, Instance, Request, Threads};
 use crate::error::{Code, Error};
 use crate::model::ModelSpec;
-use crate::tensor::{Datatype, Tensor};
+use crate::tensor::{Datatype, Tensor, mapped};
 use crate::time::{Clock, Instant};
 
 /// One loaded copy of a model in an engine, which runs gathered inputs.
@@ -94,14 +94,14 @@ impl<'a> EngineInputs<'a> {
         shape.get(..rank).unwrap_or_default()
     }
 
-    /// The bytes of an input, in the engine's datatype.
+    /// The bytes of an input, in the engine's datatype; at a mapped address even if there are none.
     pub fn contents(&self, index: usize) -> &'a [u8] {
-        self.gather.contents(index, self.requests)
+        mapped(self.gather.contents(index, self.requests))
     }
 
-    /// The shape and the bytes of a batch input.
+    /// The shape and the bytes of a batch input; at a mapped address even if there are none.
     pub fn batch_input(&self, index: usize) -> (&'a [i64], &'a [u8]) {
-        (self.batch_inputs.shape(index), self.batch_inputs.contents(index))
+        (self.batch_inputs.shape(index), mapped(self.batch_inputs.contents(index)))
     }
 }
 

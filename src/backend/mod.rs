@@ -279,6 +279,13 @@ pub struct Batch {
     pub ended: Vec<usize>,
 }
 
+impl Batch {
+    /// The ids that clients gave the requests.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.requests.iter().filter_map(Request::id)
+    }
+}
+
 /// One request of a batch.
 pub struct Request {
     /// The tensors in the order of the model's inputs; see [`Tensor::is_given`] for what was left
@@ -290,11 +297,16 @@ pub struct Request {
     pub responder: Responder,
     /// Its slot, where the model serves sequences.
     pub sequence: Option<SequenceRow>,
-    /// What it says beside its tensors; none where the model does not look, or nothing was said.
+    /// What it says beside its tensors, of which models that do not look have only the id; none where nothing was said.
     pub details: Option<Arc<RequestDetails>>,
 }
 
 impl Request {
+    /// The id that its client gave it.
+    pub fn id(&self) -> Option<&str> {
+        self.details.as_ref().map(|details| details.id.as_str()).filter(|id| !id.is_empty())
+    }
+
     /// Its tensors that lie on a device, if any do.
     pub fn on_device(&self) -> Option<&gpu::DeviceTensors> {
         self.details.as_ref()?.on_device.as_deref()

@@ -36,6 +36,7 @@ use crate::control::python;
 use crate::control::pytorch_engine::{self, PytorchEngine};
 use crate::control::run_watcher::RunWatcher;
 use crate::control::warm_up;
+use crate::crash::{self, RunLabel};
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
 use crate::log;
@@ -542,6 +543,8 @@ impl ModelLoader {
         };
         let mut used = backend;
         let (model, choice, hashed, files_size) = threads::enter(1, |threads: &Threads| {
+            let label = RunLabel { model: &spec.name, version: Some(version), instance: "its load" };
+            let _note = crash::note(label, std::iter::empty());
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
             let hashed = self.hash_files((source, directory), (spec, version), &pinned);

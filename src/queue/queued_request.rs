@@ -31,8 +31,8 @@ pub struct QueuedRequest {
     pub stamps: Stamps,
     /// What its client asks for of each output.
     pub output_needs: OutputNeeds,
-    /// What it says beside its tensors; none where the model does not look, or nothing was said. While it is queued it
-    /// is in `completions`, as the tensors are.
+    /// What it says beside its tensors, of which models that do not look have only the id; none where nothing was said.
+    /// While it is queued it is in `completions`, as the tensors are.
     pub details: Option<Arc<RequestDetails>>,
     /// The responder of a request that ran before and is to run again (iterative sequences). It was claimed and left
     /// the bounds at its first run.

@@ -10,6 +10,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel};
+use crate::crash::{self, RunLabel};
 use crate::error::Error;
 use crate::metrics::{FIRST_RESPONSE_BOUNDS, GpuFigures, LatencyOptions, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
@@ -87,6 +88,11 @@ impl ServedModel {
             readiness: Arc::default(),
             run_limit: None,
         }
+    }
+
+    /// Names one of its instances in the line of a crash.
+    pub fn label<'a>(&'a self, instance: &'a str) -> RunLabel<'a> {
+        RunLabel { model: &self.spec.name, version: Some(self.version), instance }
     }
 
     /// Sets the time limit of its runs.
@@ -315,14 +321,18 @@ pub enum RunOutcome {
     Dead,
 }
 
-/// Runs a batch and survives a panic of the engine: the responders answer the batch's requests as they are dropped, and
+/// Runs a batch, noted for the line of a crash, and survives a panic of the engine: the responders answer the batch's requests as they are dropped, and
 /// the instance is recreated.
 pub fn run_guarded(
     instance: &mut Box<dyn Instance>,
     batch: Batch,
+    label: RunLabel<'_>,
     renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
 ) -> RunOutcome {
-    if catch_unwind(AssertUnwindSafe(|| instance.run(batch))).is_ok() {
+    let note = crash::note(label, batch.ids());
+    let outcome = catch_unwind(AssertUnwindSafe(|| instance.run(batch)));
+    drop(note);
+    if outcome.is_ok() {
         return RunOutcome::Well;
     }
     match catch_unwind(AssertUnwindSafe(renew)) {

@@ -177,9 +177,12 @@ impl Worker {
 
     /// Does it.
     pub(crate) fn handle_work(&mut self, work: NextWork) -> WorkerStep {
-        let Self { instance, maker, .. } = self;
+        let Self { instance, maker, served, model_queue, parking, .. } = self;
         let ran = match work {
-            NextWork::Batch(batch) => answering(|| run_guarded(instance, batch, || maker.renew())),
+            NextWork::Batch(batch) => {
+                let name = model_queue.parkings().get(*parking).map_or("", |parking| parking.name());
+                answering(|| run_guarded(instance, batch, served.label(name), || maker.renew()))
+            }
             NextWork::Lost => {
                 self.warn("was lost and is recreated");
                 renew_guarded(&mut self.instance, || self.maker.renew())

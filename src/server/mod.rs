@@ -46,6 +46,8 @@ use crate::control::{
     isolated_engine, memory_watch, notify, process_memory, python, rate_limit, redis, shared_memory, thread_watch,
     trial_process, uploaded_files,
 };
+use crate::crash;
+use crate::crash::signal::CrashOutput;
 use crate::error::Error;
 use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
 use crate::log::{self, LogTerminal, PlainTarget};
@@ -65,6 +67,8 @@ pub fn run(settings: &Settings, supervision: &Supervision, terminal: Option<LogT
     let inherited = listeners::inherit(supervision);
     // Held to the end: what was said last is written then.
     let guard = log::start_thread(settings.log, settings.log_file.as_deref(), terminal).map_err(Error::unavailable);
+    let is_json = settings.log.format == LogFormat::Json;
+    crash::signal::install(CrashOutput { file: settings.log_file.as_deref(), is_json });
     match guard.as_ref().map_err(Clone::clone).and_then(|_| serve(settings, supervision, inherited, purge)) {
         Ok(code) => code,
         Err(error) => {
@@ -101,11 +105,13 @@ pub fn try_load(settings: &Settings) -> ! {
 
 /// Runs the engine of an isolated model, and ends the process at once.
 pub fn run_engine() -> ! {
+    crash::signal::install(CrashOutput { file: None, is_json: false });
     exit(isolated_engine::run())
 }
 
 /// Runs a backend of Triton's in the process of its instance, and ends the process.
 pub fn run_backend() -> ! {
+    crash::signal::install(CrashOutput { file: None, is_json: false });
     exit(isolated_backend::run())
 }
 

@@ -36,7 +36,7 @@ use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::call_chain::check_free;
 use crate::shard::model_table::{InstanceRoute, LocalModel, LocalQueue};
-use crate::shard::request_details::{in_sequence, on_device_too, take_details};
+use crate::shard::request_details::{id_only, in_sequence, on_device_too, take_details};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
 use crate::shard::response_cache::EnsembleParts;
 use crate::shard::shared_cache::{CacheLookup, MissedKey};
@@ -197,7 +197,7 @@ impl Shard {
         let details = if spec.takes_details() {
             take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain, arrival.trace.as_ref())
         } else {
-            None
+            id_only(&request)
         };
         let InferRequest { inputs, rows, priority, timeout, sequence, plan, .. } = request;
         let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
@@ -312,7 +312,7 @@ impl Shard {
             watch_inline(served, &mut *instance);
             Ok(instance)
         };
-        let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
+        let run = || run_guarded(&mut instance.borrow_mut(), batch, served.label("inline"), renew);
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
         self.request_slots.drain();
         let answer = pending.await;

@@ -1,5 +1,5 @@
-//! What models that look see of a request beside its tensors ([`ModelSpec::takes_details`]). Other models are not told,
-//! so that their requests pay nothing. Called by [`crate::shard::infer`], once for each model that a request reaches.
+//! What models that look see of a request beside its tensors ([`ModelSpec::takes_details`]). Of requests to other models
+//! only the id is kept, if there is one: for the line of a crash. Called by [`crate::shard::infer`], once for each model that a request reaches.
 //!
 //! [`ModelSpec::takes_details`]: crate::model::ModelSpec::takes_details
 
@@ -38,6 +38,12 @@ pub(super) fn take_details(
         on_device: None,
     };
     (details != RequestDetails::default()).then(|| Arc::new(details))
+}
+
+/// The id of a request to a model that does not look, for the line of a crash; `None` if the client gave none.
+pub(super) fn id_only(request: &InferRequest) -> Option<Arc<RequestDetails>> {
+    let id = &request.plan.id;
+    (!id.is_empty()).then(|| Arc::new(RequestDetails { id: id.clone(), ..RequestDetails::default() }))
 }
 
 /// The details of a request that was put into a sequence of its own (iterative sequences): its model sees the id and

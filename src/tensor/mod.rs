@@ -2,6 +2,7 @@
 //! on sizes and shapes from the wire is here, and checked for overflow.
 
 pub mod aligned;
+pub mod empty;
 pub mod strings;
 pub mod topk;
 
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 pub use aligned::AlignedBuffer;
+pub use empty::mapped;
 
 /// Dimensions, the batch axis first if there is one. Up to six need no allocation.
 pub type Shape = SmallVec<[i64; 6]>;

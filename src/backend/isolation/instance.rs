@@ -11,6 +11,7 @@ use crate::backend::isolation::shared::IsolatedShared;
 use crate::backend::run_watch::{RunEnd, RunWatch, WatchedRun};
 use crate::backend::{Batch, InFlightState, Instance, Request};
 use crate::error::Error;
+use crate::limits::CRASH_LINES_MAX;
 use crate::time::{Clock, Instant};
 
 /// An instance and its process.
@@ -74,7 +75,7 @@ impl IsolatedInstance {
             }
             Err(EngineFailure::Refused(error)) => Err(error),
             Err(EngineFailure::Lost(how)) => {
-                self.lose(&format!("its process {how}"));
+                self.lose(&format!("its process {how}{}", while_it_ran(requests)));
                 let name = &self.shared.spec.name;
                 Err(Error::internal(format!(
                     "the process of model '{name}' {how} while it ran the batch; it is started again"
@@ -89,6 +90,13 @@ impl IsolatedInstance {
             self.shared.handle_lost(&self.name, why, process.has_answered);
         }
     }
+}
+
+/// The ids of the requests of a lost batch, for the log; some of them if there are many.
+fn while_it_ran(requests: &[Request]) -> String {
+    let ids: Vec<_> =
+        requests.iter().filter_map(Request::id).take(CRASH_LINES_MAX).map(|id| format!("'{id}'")).collect();
+    if ids.is_empty() { String::new() } else { format!(" while it ran request {}", ids.join(", ")) }
 }
 
 impl Instance for IsolatedInstance {

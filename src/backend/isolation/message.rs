@@ -49,6 +49,8 @@ pub struct EngineOrder {
     pub library: Option<EngineLibrary>,
     /// Bytes that one run of the embedded engine may take, and the outputs of a batch of any.
     pub run_memory_max: u64,
+    /// The name of the model, for the line of a crash.
+    pub model: String,
     /// The effective configuration, an encoded `inference.ModelConfig`.
     pub config: Vec<u8>,
     /// The outputs whose shape was read from the model's file.
@@ -68,6 +70,7 @@ impl EngineOrder {
             put_bytes32(extension.as_bytes(), &mut out);
         }
         put_u64(self.run_memory_max, &mut out);
+        put_bytes32(self.model.as_bytes(), &mut out);
         put_bytes32(&self.config, &mut out);
         put_u32(count(self.derived.len()), &mut out);
         self.derived.iter().for_each(|name| put_bytes32(name.as_bytes(), &mut out));
@@ -88,6 +91,7 @@ impl EngineOrder {
                 }
             },
             run_memory_max: reader.u64()?,
+            model: reader.str32()?.to_owned(),
             config: reader.bytes32()?.to_vec(),
             derived: {
                 let names = counted(&mut reader)?;
@@ -286,6 +290,7 @@ mod tests {
                 path: "/a b/lib\u{e9}.so".into(),
                 extension: "/own.so".to_owned(),
             }),
+            model: "m".to_owned(),
             run_memory_max: 1 << 40,
             config: vec![0, 1, 2],
             derived: vec!["y".to_owned(), String::new()],

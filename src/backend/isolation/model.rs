@@ -56,6 +56,7 @@ impl IsolatedBackend {
         let order = EngineOrder {
             library: self.library.clone(),
             run_memory_max: self.options.run_memory_max,
+            model: spec.name.clone(),
             config: spec.config_message.to_vec(),
             derived: derived.map(|output| output.name.clone()).collect(),
             directory: directory.to_owned(),

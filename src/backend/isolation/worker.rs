@@ -18,6 +18,7 @@ use crate::backend::{
     Answer, AnswerSink, Batch, Instance, LoadedModel, Request, Responder, Threads, Ticket, answering_myself,
     run_to_end, threads,
 };
+use crate::crash::{self, RunLabel};
 use crate::error::Error;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::{Clock, Stamps};
@@ -38,8 +39,9 @@ pub fn serve(
     let order = requests.copy_out(&span(0, size), 0, size).and_then(|order| EngineOrder::decode(&order));
     let order = order.map_err(io::Error::other)?;
     let model = load(&order, files.next());
-    let response_max = order.run_memory_max;
-    let mut worker = EngineWorker { socket, clock, requests, responses, response_max };
+    let version = order.directory.file_name().and_then(|name| name.to_str()?.parse().ok());
+    let (response_max, model_name) = (order.run_memory_max, order.model);
+    let mut worker = EngineWorker { socket, clock, requests, responses, response_max, model_name, version };
     worker.reply_outcome(model.as_ref().map(drop))?;
     let Ok(model) = model else { return Ok(()) };
     let mut next = worker.socket.receive(None)?.0;
@@ -60,6 +62,10 @@ struct EngineWorker {
     responses: RequestRegion,
     /// The most bytes of the responses to a batch.
     response_max: u64,
+    /// Of its model, for the line of a crash.
+    model_name: String,
+    /// Of its model, where its directory says it.
+    version: Option<u64>,
 }
 
 impl EngineWorker {
@@ -87,7 +93,11 @@ impl EngineWorker {
         let count = requests.len();
         let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
         let batch = Batch { requests, rows, clock: self.clock, ended: Vec::new() };
+        let label = RunLabel { model: &self.model_name, version: self.version, instance: "" };
+        // The server knows the ids.
+        let note = crash::note(label, std::iter::empty());
         answering_myself(|| run_to_end(instance, batch));
+        drop(note);
         let mut answers = sink.take();
         if answers.len() != count {
             return Err(io::Error::other("a request was not answered once"));

@@ -116,9 +116,8 @@ fn view<'a, T: Element + bytemuck::AnyBitPattern>(
     shape: &'a [i64],
     contents: &'a [u8],
 ) -> Result<SessionInputValue<'a>, Error> {
-    // An empty slice may have any address, so the alignment of its elements is not checked.
-    let elements = if contents.is_empty() { Ok(&[][..]) } else { bytemuck::try_cast_slice(contents) };
-    match elements {
+    // That of no elements is aligned too (`tensor::mapped`).
+    match bytemuck::try_cast_slice(contents) {
         Ok(elements) => of_elements::<T>(shape, elements),
         Err(_) => Err(Error::internal("an input was staged at an address that is not aligned for its elements")),
     }

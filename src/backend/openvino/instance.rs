@@ -12,7 +12,7 @@ use crate::backend::run_watch::RunStopper;
 use crate::backend::text::ShapeText;
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
+use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, mapped};
 
 use super::SharedModel;
 use super::bind::InputPort;
@@ -145,7 +145,7 @@ impl EngineInstance for OpenvinoInstance {
             .collect::<Result<_, Error>>()?;
         let inputs = shared.inputs.iter().zip(&shapes).zip(padded.iter()).enumerate();
         let inputs = inputs.map(|(place, ((port, shape), padded))| {
-            let contents = if fill.is_some() { padded.as_slice() } else { batch.contents(place) };
+            let contents = if fill.is_some() { mapped(padded.as_slice()) } else { batch.contents(place) };
             (port.index, port.datatype, shape.as_slice(), contents)
         });
         let outputs = request.run(inputs, shared.outputs.iter());

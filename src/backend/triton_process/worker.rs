@@ -26,6 +26,7 @@ use crate::backend::{
     AnswerSink, Batch, Instance, LoadedModel, OutputNeed, OutputNeeds, Request, Responder, Ticket, answering_myself,
     threads,
 };
+use crate::crash::{self, RunLabel};
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Shape, Tensor};
@@ -165,7 +166,10 @@ impl HostProcess {
         let requests = requests.collect::<Result<Vec<_>, _>>()?;
         let rows = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         let batch_of_requests = Batch { requests, rows, clock: self.clock, ended: Vec::new() };
+        let label = RunLabel { model: &loaded.spec.name, version: None, instance: "" };
+        let note = crash::note(label, batch_of_requests.ids());
         answering_myself(|| loaded.instance.run(batch_of_requests));
+        drop(note);
         answers.handle_run_end(batch, inputs.give_back());
         Ok(())
     }

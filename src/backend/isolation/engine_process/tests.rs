@@ -55,6 +55,7 @@ fn idle(host: &PythonHost) -> (PythonProcess, EngineSocket, EngineSocket) {
 fn load(process: PythonProcess, socket: EngineSocket) -> Result<EngineProcess, EngineFailure> {
     let order = EngineOrder {
         library: None,
+        model: "m".to_owned(),
         run_memory_max: REGION_MAX,
         config: vec![7],
         derived: Vec::new(),

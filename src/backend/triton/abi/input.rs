@@ -9,6 +9,7 @@ use crate::backend::triton::object::{Handle, Items, Out, Text};
 use crate::backend::triton::request::InputObject;
 use crate::backend::triton::types::{MEMORY_CPU, datatype_number};
 use crate::error::Error;
+use crate::tensor::mapped;
 
 /// Where the properties of an input go; each may be a null pointer.
 struct PropertyPlaces {
@@ -71,7 +72,7 @@ functions! {
         attributes.set(Handle::null())?;
         let input = input.get()?;
         check_index(input, index)?;
-        buffer.set(input.tensor.contents.as_ptr().cast())?;
+        buffer.set(mapped(&input.tensor.contents).as_ptr().cast())?;
         attributes.set(input.attributes().handle())
     }
 }
@@ -86,7 +87,7 @@ fn give_buffer(
     size.set(0)?;
     let input = input.get()?;
     check_index(input, index)?;
-    let contents = &input.tensor.contents;
+    let contents = mapped(&input.tensor.contents);
     buffer.set(contents.as_ptr().cast())?;
     size.set(contents.len() as u64)?;
     kind.set(MEMORY_CPU)?;
