@@ -87,6 +87,14 @@ impl Onnx {
         self
     }
 
+    /// Adds an output whose shape the file does not say.
+    pub fn open_output(mut self, name: &str, datatype: i64) -> Self {
+        let mut tensor = Vec::new();
+        int(1, datatype, &mut tensor);
+        bytes(12, typed(name, &tensor), &mut self.graph);
+        self
+    }
+
     /// Adds a constant.
     pub fn constant(mut self, name: &str, datatype: i64, dims: &[i64], raw: &[u8]) -> Self {
         let mut tensor = Vec::new();
@@ -119,9 +127,14 @@ impl Onnx {
 
     /// The file.
     pub fn into_bytes(self) -> Vec<u8> {
+        self.into_bytes_of(13)
+    }
+
+    /// The file, for this version of ONNX's operators.
+    pub fn into_bytes_of(self, version: i64) -> Vec<u8> {
         let mut opset = Vec::new();
         bytes(1, "", &mut opset);
-        int(2, 13, &mut opset);
+        int(2, version, &mut opset);
         let mut model = Vec::new();
         int(1, 8, &mut model);
         bytes(7, self.graph, &mut model);
@@ -155,6 +168,10 @@ fn value(name: &str, datatype: i64, dims: &[i64]) -> Vec<u8> {
     let mut tensor = Vec::new();
     int(1, datatype, &mut tensor);
     bytes(2, shape, &mut tensor);
+    typed(name, &tensor)
+}
+
+fn typed(name: &str, tensor: &[u8]) -> Vec<u8> {
     let mut kind = Vec::new();
     bytes(1, tensor, &mut kind);
     let mut value = Vec::new();

@@ -42,6 +42,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         is_cached: false,
         is_batch_axis_derived: false,
         identity: None,
+        refused_axes: Vec::new(),
         is_decoupled: false,
         follows_triton: false,
         namespace: String::new(),

@@ -7,12 +7,14 @@ use crate::backend::isolation::{IsolatedBackend, IsolationOptions};
 use crate::backend::python::ModelProcess;
 use crate::backend::python::host::PythonHost;
 use crate::control::engine::Engines;
+use crate::control::load_probe::ProbeFindings;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
 use crate::control::{process_memory, python};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
+use crate::model::onnx::trust::GraphTrust;
 use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND, PYTHON_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND};
 use crate::runtime::clock;
 use crate::settings::{ENGINE_COMMAND, Isolation, Settings};
@@ -58,6 +60,22 @@ impl EngineProcesses {
     pub fn running(&self) -> Vec<ModelProcess> {
         self.host.get().and_then(|host| host.as_ref().ok()).map(|host| host.processes()).unwrap_or_default()
     }
+}
+
+/// Why a model runs in processes of its own though nothing asks for it: what its graph trusts, or what a trial found.
+/// The parameter says otherwise, and then only a warning does.
+pub fn why_unasked(spec: &ModelSpec, trust: &GraphTrust, findings: &ProbeFindings) -> Option<String> {
+    let of_operator = |(operator, reason): &(String, &str)| {
+        format!("its operator '{operator}' gets values of requests, and {reason}")
+    };
+    let why = trust.trusting.as_ref().map(of_operator).or_else(|| findings.why_isolated(spec))?;
+    let is_stated = spec.parameters.contains_key(ISOLATION);
+    if is_stated || spec.is_on_gpu() || !ENGINE_BACKENDS.contains(&spec.backend.as_str()) {
+        let name = &spec.name;
+        log::warning(&format!("'{name}' runs in the server, though a request may end it: {why}"));
+        return None;
+    }
+    Some(why)
 }
 
 /// Whether a model runs in processes of its own.

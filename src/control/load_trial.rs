@@ -1,7 +1,8 @@
 //! Tries a load in a process of its own first: an ONNX file that crashes its engine, or keeps it for ever, then fails
 //! alone. The process is this program once more, with the same flags, that loads the one version as the server would,
 //! up to the runs that choose its placement. It is ended after `--load-timeout-secs`, and may have as many bytes of
-//! data as `--load-memory-bytes-max` says. Called on load threads.
+//! data as `--load-memory-bytes-max` says. It then runs the model on inputs that engines may not survive
+//! ([`crate::control::load_probe`]). Called on load threads.
 //!
 //! Not tried: models on GPUs, since two processes would need the memory for two, and Python models, which run in
 //! processes of their own.
@@ -21,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::control::load_probe::{self, ProbeFindings};
 use crate::control::model_source::ModelSource;
 use crate::control::process_memory;
 use crate::error::{Code, Error};
@@ -63,8 +65,18 @@ pub struct TrialOrder {
     pub renamed_from: String,
     /// The version to load.
     pub version: u64,
+    /// What inputs showed already, where the process was started before.
+    pub findings: ProbeFindings,
     /// A configuration in the place of that in the files.
     pub given: Option<(Notation, String)>,
+}
+
+/// What a process writes to: its answer, what its libraries say, and, behind its order, the inputs that it tries.
+struct TrialFiles {
+    report: File,
+    noise: File,
+    progress: File,
+    order_size: u64,
 }
 
 /// How a trial ended.
@@ -107,13 +119,19 @@ impl LoadTrials {
         self.slow.load(Ordering::SeqCst).min(LOADS_SLOW_MAX)
     }
 
-    /// Has a process load a version.
+    /// Whether a model is tried that is likely to need it, though others are not.
+    pub fn wants_doubtful(&self) -> bool {
+        self.loads != TrialLoads::Off
+    }
+
+    /// Has a process load a version, and try inputs that engines may not survive. After one that it did not, another
+    /// process tries the rest.
     ///
     /// # Errors
     /// The error of that load, or how its process ended.
-    pub fn run(&self, source: &ModelSource, directory: &ModelDirectory, version: u64) -> Result<(), Error> {
+    pub fn run(&self, source: &ModelSource, directory: &ModelDirectory, version: u64) -> Result<ProbeFindings, Error> {
         let (path, is_repository) = source.path();
-        let order = TrialOrder {
+        let mut order = TrialOrder {
             parent: std::process::id(),
             memory: self.memory,
             path: path.to_owned(),
@@ -121,27 +139,43 @@ impl LoadTrials {
             name: directory.name.clone(),
             renamed_from: if directory.is_renamed { directory.path.clone() } else { String::new() },
             version,
+            findings: ProbeFindings::default(),
             given: directory.given.clone(),
         };
-        match self.start(&order) {
-            Ok((child, report, noise)) => self.settle(child, &report, &noise, &order),
-            Err(error) => {
-                // Better than no model at all: the machine may lack what a trial needs, and most files are good.
-                log::warning(&format!(
-                    "'{}' is loaded without a trial, whose process cannot start: {error}",
-                    order.name
-                ));
-                Ok(())
+        loop {
+            let (child, files) = match self.start(&order) {
+                Ok(started) => started,
+                Err(error) => {
+                    // Better than no model at all: the machine may lack what a trial needs, and most files are good.
+                    log::warning(&format!(
+                        "'{}' is loaded without a trial, whose process cannot start: {error}",
+                        order.name
+                    ));
+                    return Ok(order.findings);
+                }
+            };
+            let outcome = self.settle(child, &files, &order);
+            match (outcome, load_probe::unfinished(&files.progress, files.order_size)) {
+                (Ok(()), _) => return Ok(order.findings),
+                (Err(_), Some(probe)) => order.findings.handle_crash(probe),
+                // It was loaded before: what was found then holds.
+                (Err(_), None) if !order.findings.is_clean() => return Ok(order.findings),
+                (Err(error), None) => return Err(error),
+            }
+            if order.findings.is_over() {
+                return Ok(order.findings);
             }
         }
     }
 
-    /// Starts the process: with the files of its standard output and error.
-    fn start(&self, order: &TrialOrder) -> io::Result<(Child, File, File)> {
+    /// Starts the process.
+    fn start(&self, order: &TrialOrder) -> io::Result<(Child, TrialFiles)> {
         let file = |name: &str| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from);
         let (mut input, report, noise) = (file("order")?, file("report")?, file("noise")?);
-        input.write_all(&order.encode())?;
+        let encoded = order.encode();
+        input.write_all(&encoded)?;
         input.rewind()?;
+        let progress = input.try_clone()?;
         // Behind all flags, of which the last one holds, and before the end of them.
         let mut arguments = self.arguments.clone();
         if let Some(config) = &self.config {
@@ -153,11 +187,12 @@ impl LoadTrials {
         // Nothing is set between fork and exec: the process has no copy of this one's memory, and sets its own limits.
         command.arg0("deuteron").arg(TRIAL_COMMAND).args(arguments).process_group(0);
         command.stdin(input).stdout(report.try_clone()?).stderr(noise.try_clone()?);
-        Ok((command.spawn()?, report, noise))
+        let child = command.spawn()?;
+        Ok((child, TrialFiles { report, noise, progress, order_size: encoded.len() as u64 }))
     }
 
-    fn settle(&self, mut child: Child, report: &File, noise: &File, order: &TrialOrder) -> Result<(), Error> {
-        let name = &order.name;
+    fn settle(&self, mut child: Child, files: &TrialFiles, order: &TrialOrder) -> Result<(), Error> {
+        let (name, TrialFiles { report, noise, .. }) = (&order.name, files);
         let unable = |text: String| Error::internal(format!("unable to load model '{name}': {text}"));
         let alone = "in a process of its own that tried it (--trial-loads)";
         let end = self.wait(&mut child).map_err(|error| unable(format!("its trial cannot be watched: {error}")))?;
@@ -303,7 +338,8 @@ impl TrialOrder {
         let numbers = [self.parent.into(), self.memory, self.version, u64::from(self.is_repository)];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| format!("{number}\0").into_bytes()).collect();
         let (path, renamed_from) = (self.path.as_os_str().as_bytes(), self.renamed_from.as_bytes());
-        for field in [path, self.name.as_bytes(), renamed_from, given.as_bytes()] {
+        let findings = self.findings.encode();
+        for field in [path, self.name.as_bytes(), renamed_from, findings.as_bytes(), given.as_bytes()] {
             bytes.extend_from_slice(field);
             bytes.push(0);
         }
@@ -313,18 +349,20 @@ impl TrialOrder {
 
     /// None where the bytes are no order.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = bytes.splitn(9, |byte| *byte == 0);
+        let mut fields = bytes.splitn(10, |byte| *byte == 0);
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
         let (parent, memory, version) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.parse().ok()?);
         let is_repository = text()? == "1";
         let path = PathBuf::from(OsString::from_vec(fields.next()?.to_vec()));
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
-        let (name, renamed_from, notation, config) = (text()?, text()?, text()?, text()?);
+        let (name, renamed_from) = (text()?, text()?);
+        let findings = ProbeFindings::decode(&text()?)?;
+        let (notation, config) = (text()?, text()?);
         let given = match notation.as_str() {
             "" => None,
             number => Some((*Notation::ALL.get(number.parse::<usize>().ok()?)?, config)),
         };
-        Some(Self { parent, memory, path, is_repository, name, renamed_from, version, given })
+        Some(Self { parent, memory, path, is_repository, name, renamed_from, version, findings, given })
     }
 }
 
@@ -342,6 +380,7 @@ mod tests {
             name: "m".to_owned(),
             renamed_from: String::new(),
             version: u64::MAX,
+            findings: ProbeFindings::default(),
             given: None,
         };
         let given = TrialOrder {

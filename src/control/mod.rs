@@ -38,6 +38,7 @@ pub mod load_display;
 pub mod load_failure;
 pub mod load_job;
 pub mod load_log;
+pub mod load_probe;
 pub mod load_trial;
 pub mod loaded_version;
 pub mod local_claim;

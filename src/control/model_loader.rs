@@ -1,6 +1,8 @@
 //! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the only path from a
 //! model's directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
 
+mod risks;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +26,11 @@ use crate::control::isolation::{self, EngineProcesses, ISOLATION};
 use crate::control::library_isolation::LibraryIsolation;
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_log::{has_named_engine, log_cpu_fallback, log_loaded, log_unused_accelerators, served_with};
+use crate::control::load_probe::ProbeFindings;
 use crate::control::load_trial::LoadTrials;
 use crate::control::loaded_version::LoadedVersion;
 use crate::control::model_identity::{self, HashedFiles};
+use crate::control::model_loader::risks::KnownRisks;
 use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
@@ -386,26 +390,31 @@ impl ModelLoader {
         let trials = self.trials.as_ref().filter(is_wanted);
         let is_framework = opened.draft.framework_filename().is_some();
         // Before its configuration is completed: for that, too, a library reads the file.
+        let mut findings = ProbeFindings::default();
         if let Some(trials) = trials.filter(|_| is_framework) {
-            trials.run(location.source, location.directory, version)?;
+            findings = trials.run(location.source, location.directory, version)?;
         }
         let completed = self.complete_config(location, (&opened.draft, &opened.labels), version)?;
+        let trust = self.trust(location, version, &completed.spec);
         // Found before the trial, whose process has little time and memory for a compiler.
         let is_native = opened.draft.pytorch_filename().is_some()
             && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));
         let may_be_tried = (opened.draft.onnx_filename().is_some() || is_native) && !completed.spec.is_on_gpu();
-        if let Some(trials) = trials.filter(|_| may_be_tried) {
-            trials.run(location.source, location.directory, version)?;
+        // One that may not survive an empty input is tried at the start too.
+        let doubted = self.trials.as_ref().filter(|trials| trials.wants_doubtful() && trust.is_doubtful);
+        if let Some(trials) = trials.or(doubted).filter(|_| may_be_tried) {
+            findings = trials.run(location.source, location.directory, version)?;
         }
         log_unused_accelerators(&completed.spec);
-        let loaded = self.load_or_use_cpu(location, opened, version, completed, began)?;
+        let known = KnownRisks { trust, findings };
+        let loaded = self.load_or_use_cpu(location, opened, version, completed, (began, &known))?;
         let Some(why) = &loaded.choice.no_batch_axis else { return Ok(loaded) };
         batch_axis::log_refuted(&loaded.spec, why);
         // Before the second copy is there.
         drop(loaded.model);
         let draft = opened.draft.clone().without_batch_axis();
         let completed = self.complete_config(location, (&draft, &opened.labels), version)?;
-        self.load_or_use_cpu(location, opened, version, completed, began)
+        self.load_or_use_cpu(location, opened, version, completed, (began, &known))
     }
 
     fn load_or_use_cpu(
@@ -414,14 +423,14 @@ impl ModelLoader {
         opened: &OpenedConfig,
         version: u64,
         completed: CompletedConfig<'_>,
-        began: Instant,
+        (began, known): (Instant, &KnownRisks),
     ) -> Result<LoadedVersion, Error> {
-        match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
+        match (self.load_completed(location, opened, version, &completed, (began, known)), completed.cpu_spec) {
             (Err(why), Some(spec)) => {
                 log_cpu_fallback(&spec, &why);
                 log_unused_accelerators(&spec);
                 let completed = CompletedConfig { spec, gpu_engine: None, cpu_spec: None };
-                self.load_completed(location, opened, version, &completed, began)
+                self.load_completed(location, opened, version, &completed, (began, known))
             }
             (outcome, _) => outcome,
         }
@@ -529,13 +538,14 @@ impl ModelLoader {
         opened: &OpenedConfig,
         version: u64,
         CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
-        began: Instant,
+        (began, known): (Instant, &KnownRisks),
     ) -> Result<LoadedVersion, Error> {
         let run_limit = self.run_watcher.limit(spec, &self.settings)?;
         if (spec.python.is_some() || spec.library.is_some()) && !self.runs_python {
             return Ok(not_loaded(spec, version, run_limit));
         }
-        let (processes, isolated_library) = self.processes(spec)?;
+        let (asked, isolated_library) = self.processes(spec)?;
+        let processes = asked.or_else(|| self.unasked_processes(spec, known));
         let path = source.root.join(directory.version_path(version));
         let backend = match isolated_library {
             Some(isolated) => Some(isolated as &dyn Backend),
@@ -599,6 +609,10 @@ impl ModelLoader {
         let (configured, mut spec) = (Arc::clone(spec), spec.with_parameters(&decisions)?);
         if choice.runs_apart {
             spec.batching = None;
+        }
+        if !is_isolated {
+            spec.refused_axes = known.findings.refused();
+            known.findings.log(&spec);
         }
         self.identify(&mut spec, |spec| hashed.and_then(|hashed| hashed.identity(source, spec, version, &with)));
         let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);

@@ -1,12 +1,14 @@
 //! The process that tries a load ([`crate::control::load_trial`]): reads its order, limits itself, loads, and reports.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
+use crate::control::load_probe;
 use crate::control::load_trial::{FAILED, TrialOrder, encode_report};
 use crate::control::model_loader::{ModelLoader, ModelLocation};
 use crate::control::model_source::ModelSource;
@@ -44,7 +46,7 @@ fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     // A model whose configuration leaves it open is loaded on the CPU here: those on GPUs are not tried.
     let settings = Arc::new(Settings { uses_gpu_unasked: false, ..settings.clone() });
     let loader = ModelLoader::for_trial(&settings)?;
-    let TrialOrder { path, is_repository, name, renamed_from, version, given, .. } = order;
+    let TrialOrder { path, is_repository, name, renamed_from, version, findings, given, .. } = order;
     let source = match is_repository {
         true => ModelSource::of_directory(path).map_err(|error| Error::unavailable(error.to_string()))?,
         false => ModelSource::open(&path, &settings)?,
@@ -59,9 +61,19 @@ fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     directory.given = given.or(directory.given);
     let location = ModelLocation { source: &source, directory: &directory };
     let opened = loader.open(location).map_err(|failure| failure.error().clone())?;
+    let loaded = loader.load_version(location, &opened, version)?;
+    let outcome = match loader.probes(location, version, &loaded.configured) {
+        Some(with_values) => {
+            // Behind the order, which was read.
+            let progress = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+            let progress = progress.map_err(|error| Error::internal(format!("no place for progress: {error}")))?;
+            load_probe::run(&loaded, &findings, with_values, &progress)
+        }
+        None => Ok(()),
+    };
     // The process ends now: taking the model apart would only take time.
-    std::mem::forget(loader.load_version(location, &opened, version)?);
-    Ok(())
+    std::mem::forget(loaded);
+    outcome
 }
 
 /// Sets what the server does not set for it: the process ends with the thread that waits for it, has so much memory,

@@ -43,6 +43,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         is_cached: false,
         is_batch_axis_derived: false,
         identity: None,
+        refused_axes: Vec::new(),
         is_decoupled: false,
         follows_triton: false,
         namespace: String::new(),

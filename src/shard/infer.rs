@@ -191,8 +191,9 @@ impl Shard {
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
         check_free(&arrival.chain, model.served())?;
-        let ticket = self.open_ticket()?;
         let spec = &model.served().spec;
+        spec.check_axes(&request.inputs).map_err(|error| error.with_prefix(&check::prefix(&request.plan.id)))?;
+        let ticket = self.open_ticket()?;
         let on_device = arrival.on_device.clone();
         let details = if spec.takes_details() {
             take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain, arrival.trace.as_ref())

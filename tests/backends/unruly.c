@@ -29,6 +29,8 @@ enum {
     RELEASE,
     /* As HANG, until the request is cancelled. */
     UNTIL_CANCELLED,
+    /* This and the number of a signal: raises it. */
+    RAISE = 200,
 };
 
 #define HELD_MAX 8192
@@ -148,6 +150,9 @@ static Error *wait_for_cancellation(Request *request) {
 static Error *obey(Request *request, int32_t value, bool *is_answered) {
     Factory *factory;
     *is_answered = true;
+    if (value > RAISE && value < RAISE + 32) {
+        raise(value - RAISE);
+    }
     switch (value) {
         case SEGV: crash(); break;
         case ABORT: abort();

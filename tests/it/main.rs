@@ -44,6 +44,7 @@ mod guide;
 mod hand_over;
 mod hardware;
 mod hostile;
+mod hostile_requests;
 mod hpack;
 mod http1_suite;
 mod http2;

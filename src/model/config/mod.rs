@@ -615,6 +615,7 @@ fn into_spec(
         first_response_bounds: metrics::first_response_bounds(config),
         is_cached: config.response_cache.is_some_and(|cache| cache.enable),
         identity: None,
+        refused_axes: Vec::new(),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         follows_triton: false,
         namespace: String::new(),

@@ -7,6 +7,7 @@ pub mod external_data;
 pub mod graph;
 pub mod initializer;
 pub mod message;
+pub mod trust;
 pub mod weights;
 pub mod work;
 pub mod wrapped_outputs;

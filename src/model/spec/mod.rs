@@ -4,6 +4,7 @@
 pub mod ensemble;
 pub mod hosted;
 pub mod python;
+pub mod refused;
 pub mod sequence;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::model::name::qualified;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::spec::hosted::HostedLibrary;
 use crate::model::spec::python::PythonModel;
+use crate::model::spec::refused::RefusedAxes;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
 
@@ -76,6 +78,8 @@ pub struct ModelSpec {
     pub is_cached: bool,
     /// What it is by its contents; `None` unless the server shares a cache with others.
     pub identity: Option<ModelIdentity>,
+    /// Empty requests that its engine does not survive, as its load found. Set by the server.
+    pub refused_axes: Vec<RefusedAxes>,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// Whether its answers are tritonserver's where the protocol has others (`--compat=triton`). Set by the server.

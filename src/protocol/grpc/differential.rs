@@ -181,6 +181,7 @@ fn model() -> ModelSpec {
         is_cached: false,
         is_batch_axis_derived: false,
         identity: None,
+        refused_axes: Vec::new(),
         is_decoupled: false,
         follows_triton: false,
         namespace: String::new(),

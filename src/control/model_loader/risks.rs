@@ -1,0 +1,72 @@
+//! Which requests an engine of foreign code may not survive: known from a model's graph before its load, and found by its
+//! trial. Decides what is tried, what is refused, and what runs in processes of its own. Called on load threads.
+
+use crate::backend::isolation::EngineKind;
+use crate::control::isolation::{self, EngineProcesses};
+use crate::control::load_probe::{self, ProbeFindings};
+use crate::control::model_loader::{ModelLoader, ModelLocation};
+use crate::limits::MODEL_SIZE_MAX;
+use crate::log;
+use crate::model::ModelSpec;
+use crate::model::onnx::trust::{GraphEngine, GraphTrust};
+use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND};
+
+/// What is known of the requests that a model's engine does not survive.
+pub(super) struct KnownRisks {
+    pub(super) trust: GraphTrust,
+    pub(super) findings: ProbeFindings,
+}
+
+impl ModelLoader {
+    /// What starts the processes of a model that runs in such for what its graph or a trial shows.
+    pub(super) fn unasked_processes(&self, spec: &ModelSpec, known: &KnownRisks) -> Option<&EngineProcesses> {
+        let processes = self.engine_processes.as_ref()?;
+        let why = isolation::why_unasked(spec, &known.trust, &known.findings)?;
+        let name = &spec.name;
+        log::info(&format!(
+            "'{name}' runs in a process of its own, since {why}; the parameter 'isolation' set to 'none' \
+                            keeps it in the server"
+        ));
+        Some(processes)
+    }
+
+    /// What the graph of a model that an engine of foreign code runs trusts.
+    pub(super) fn trust(
+        &self,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        version: u64,
+        spec: &ModelSpec,
+    ) -> GraphTrust {
+        let is_of_engine = [ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str()) && spec.library.is_none();
+        let engine = if is_of_engine { self.engines.choose(spec).ok() } else { None };
+        let library = engine.and_then(|engine| self.engines.library(engine));
+        let kind = match library.map(|library| library.kind) {
+            Some(EngineKind::Onnxruntime) => GraphEngine::Onnxruntime,
+            Some(EngineKind::Openvino) => GraphEngine::Openvino,
+            _ => return GraphTrust::default(),
+        };
+        let name = &spec.default_model_filename;
+        let Ok(file) = source.read(&format!("{}/{name}", directory.version_path(version)), MODEL_SIZE_MAX) else {
+            // The load says why.
+            return GraphTrust::default();
+        };
+        match name.to_ascii_lowercase().ends_with(".xml") {
+            true => GraphTrust::of_openvino(&String::from_utf8_lossy(&file)),
+            false => GraphTrust::of_onnx(&file, kind),
+        }
+    }
+
+    /// Whether a trial tries a loaded model with inputs that its engine may not survive, and with extremes of integers;
+    /// `None` for one that is safe from them, or isolated.
+    pub fn probes(&self, location: ModelLocation<'_>, version: u64, spec: &ModelSpec) -> Option<bool> {
+        let engine = self.engines.choose(spec).ok()?;
+        self.engines.library(engine)?;
+        let is_asked = isolation::is_isolated(spec, &self.settings).unwrap_or(true);
+        let trust = self.trust(location, version, spec);
+        if is_asked || trust.trusting.is_some() || !load_probe::may_be_probed(spec) {
+            return None;
+        }
+        // Of graphs in other forms nothing is known.
+        Some(trust.has_sizes || ![ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str()))
+    }
+}
