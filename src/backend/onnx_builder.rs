@@ -87,14 +87,6 @@ impl Onnx {
         self
     }
 
-    /// Adds an output whose shape the file does not say.
-    pub fn open_output(mut self, name: &str, datatype: i64) -> Self {
-        let mut tensor = Vec::new();
-        int(1, datatype, &mut tensor);
-        bytes(12, typed(name, &tensor), &mut self.graph);
-        self
-    }
-
     /// Adds a constant.
     pub fn constant(mut self, name: &str, datatype: i64, dims: &[i64], raw: &[u8]) -> Self {
         let mut tensor = Vec::new();
@@ -168,10 +160,6 @@ fn value(name: &str, datatype: i64, dims: &[i64]) -> Vec<u8> {
     let mut tensor = Vec::new();
     int(1, datatype, &mut tensor);
     bytes(2, shape, &mut tensor);
-    typed(name, &tensor)
-}
-
-fn typed(name: &str, tensor: &[u8]) -> Vec<u8> {
     let mut kind = Vec::new();
     bytes(1, tensor, &mut kind);
     let mut value = Vec::new();

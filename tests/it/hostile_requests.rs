@@ -84,7 +84,7 @@ fn request(case: &Case, random: &mut Random) -> Value {
 fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)]) {
     let folder = Folder::new("hostile-requests");
     for case in cases {
-        let config = format!("max_batch_size: 0 {config}");
+        let config = format!("{config} {}", case.config);
         repository::add(folder.path(), &case.name, &config, Some(&case.file));
     }
     let flags =
@@ -139,6 +139,11 @@ fn no_request_to_openvino_ends_the_server() {
     hold(config, &cases(), &[], &[("VIRTUAL_ENV", environment.path())]);
 }
 
+/// The configuration of a case for ONNX Runtime.
+fn backend(case: &Case) -> String {
+    format!("backend: 'onnxruntime' {}", case.config)
+}
+
 /// A server with ONNX Runtime, its trials and these models.
 fn serve(models: &[(&str, &str, Vec<u8>)], more: &[&str]) -> Option<(Folder, Server)> {
     let flag = flag(environment()?);
@@ -168,7 +173,7 @@ fn integers(name: &str, shape: &[usize], data: &[i64]) -> Value {
 /// What a model of this operator answers to inputs that ended the server before: alone, and to usual ones afterwards.
 fn check(name: &str, (hostile, want): (&Value, u16), usual: &Value) {
     let case = cases().into_iter().find(|case| case.name == name).unwrap();
-    let Some((_folder, mut server)) = serve(&[(name, "max_batch_size: 0", case.file)], &[]) else { return };
+    let Some((_folder, mut server)) = serve(&[(name, &backend(&case), case.file)], &[]) else { return };
     let (status, answer) = infer(&server, name, hostile);
     assert_eq!(status, want, "{answer}\n{}", server.log());
     if want == 400 {
@@ -223,7 +228,7 @@ fn a_kernel_of_no_size_costs_its_request_alone() {
 #[test]
 fn a_model_that_may_not_be_isolated_is_served_with_a_warning() {
     let case = cases().into_iter().find(|case| case.name == "div").unwrap();
-    let config = format!("max_batch_size: 0 {}", parameters(&[("isolation", "none")]));
+    let config = format!("{} {}", backend(&case), parameters(&[("isolation", "none")]));
     let Some((_folder, server)) = serve(&[("div", &config, case.file)], &[]) else { return };
     let usual = json!([integers("a", &[1], &[7]), integers("b", &[1], &[2])]);
     assert_eq!(infer(&server, "div", &usual).0, 200);
@@ -234,9 +239,8 @@ fn a_model_that_may_not_be_isolated_is_served_with_a_warning() {
 #[test]
 fn without_trials_a_doubtful_model_is_served_untried() {
     let case = cases().into_iter().find(|case| case.name == "gru").unwrap();
-    let Some((_folder, mut server)) = serve(&[("gru", "max_batch_size: 0", case.file)], &["--trial-loads=off"]) else {
-        return;
-    };
+    let models = [("gru", &*backend(&case), case.file)];
+    let Some((_folder, mut server)) = serve(&models, &["--trial-loads=off"]) else { return };
     assert_eq!(infer(&server, "gru", &json!([floats("x", &[2, 1, 3])])).0, 200);
     // What the engine does not survive ends the server, and says so.
     let body = json!({"id": "empty", "inputs": [floats("x", &[0, 1, 3])]}).to_string();

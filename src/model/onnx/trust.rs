@@ -228,7 +228,7 @@ mod tests {
 
     fn trust(engine: GraphEngine, onnx: Onnx) -> GraphTrust {
         let onnx = onnx.input("n", INT64, &[-1]).input("m", INT64, &[-1]).input("x", FLOAT, &[-1, -1]);
-        GraphTrust::of_onnx(&onnx.open_output("y", FLOAT).into_bytes(), engine)
+        GraphTrust::of_onnx(&onnx.output("y", FLOAT, &[]).into_bytes(), engine)
     }
 
     /// Nodes such as `Div n m -> a`.

@@ -10,6 +10,8 @@ pub struct Case {
     pub name: String,
     /// What a request brings.
     pub inputs: Vec<Input>,
+    /// Its configuration, without a backend.
+    pub config: String,
     /// The ONNX file.
     pub file: Vec<u8>,
 }
@@ -164,17 +166,43 @@ fn case(line: &str) -> Case {
         }
         Some((key, value)) => onnx.node(operator, &names, &outputs, &[(key, value.parse().unwrap())]),
     };
-    let file = onnx.open_output(outputs[0], output(operator, &inputs)).into_bytes_of(version.parse().unwrap());
-    Case { name: name.to_owned(), inputs, file }
+    let (datatype, rank) = output(operator, &inputs);
+    let open = vec![-1; rank];
+    let file = onnx.output(outputs[0], datatype, &open).into_bytes_of(version.parse().unwrap());
+    let config = config(&inputs, (outputs[0], datatype, &open));
+    Case { name: name.to_owned(), inputs, config, file }
 }
 
-/// The datatype of an operator's first output.
-fn output(operator: &str, inputs: &[Input]) -> i64 {
-    match operator {
+/// A configuration without a batch axis.
+fn config(inputs: &[Input], (name, datatype, dims): (&str, i64, &[i64])) -> String {
+    let tensor = |side: &str, name: &str, datatype: i64, dims: &[i64]| {
+        let kind = match datatype {
+            BOOL => "BOOL",
+            FLOAT => "FP32",
+            INT32 => "INT32",
+            INT64 => "INT64",
+            _ => "UINT8",
+        };
+        format!("{side} {{ name: '{name}' data_type: TYPE_{kind} dims: {dims:?} }}\n")
+    };
+    let inputs: String = inputs.iter().map(|input| tensor("input", &input.name, input.datatype, &input.dims)).collect();
+    format!("max_batch_size: 0\n{inputs}{}", tensor("output", name, datatype, dims))
+}
+
+/// The datatype and the rank of an operator's first output.
+fn output(operator: &str, inputs: &[Input]) -> (i64, usize) {
+    let datatype = match operator {
         "ArgMax" | "NonMaxSuppression" | "NonZero" => INT64,
         "ConvInteger" | "MatMulInteger" | "Multinomial" => INT32,
         "Div" | "Mod" | "Pow" | "Range" => inputs[0].datatype,
         "QuantizeLinear" => UINT8,
         _ => FLOAT,
-    }
+    };
+    let rank = match operator {
+        "GatherND" | "HannWindow" | "Range" => 1,
+        "ConstantOfShape" | "MelWeightMatrix" | "NonMaxSuppression" | "OneHot" | "Squeeze" | "Unsqueeze" => 2,
+        "AffineGrid" | "Col2Im" | "GRU" | "LSTM" | "RNN" | "STFT" => 4,
+        _ => inputs[0].dims.len(),
+    };
+    (datatype, rank)
 }

@@ -57,9 +57,10 @@ fn the_line_of_a_crash_is_json_where_the_log_is_and_goes_to_its_file_too() {
     crash(&server, SEGV, "\"}\n");
     assert_eq!(server.wait().signal(), Some(11));
     let log = fs::read_to_string(&file).unwrap();
-    let line: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let line = log.lines().find(|line| line.contains("crashed")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
     let want =
-        "crashed with signal 11 (SIGSEGV) while it ran model 'unruly' version 1 instance 'unruly_0_0' request '???'";
+        "crashed with signal 11 (SIGSEGV) while it ran model 'unruly' version 1 instance 'unruly_0_0' request '?}?'";
     assert_eq!(line, json!({"severity": "error", "process": server.id(), "message": want}));
 }
 
