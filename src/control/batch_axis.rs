@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
-use crate::control::batch_axis::answers::{Comparison, Noise, Tolerance, compare, differ};
+use crate::control::batch_axis::answers::{AnswerComparison, Noise, Tolerance, compare, differ};
 use crate::control::batch_axis::rows::{Fill, Row, RowShape, join};
 use crate::control::internal_sink::InternalSink;
 use crate::control::isolation::ENGINE_BACKENDS;
@@ -254,9 +254,9 @@ impl AxisRuns<'_> {
     /// Compares a row's answer with its part of a batch's; `None` if they are the same.
     fn judge(&mut self, row: &Row, alone: &[Tensor], together: (&[Tensor], usize, usize)) -> Option<SetOutcome> {
         let differences = match compare(self.spec, alone, together, self.tolerance) {
-            Comparison::Same => return None,
-            Comparison::Shape(text) => return Some(SetOutcome::Differs(text)),
-            Comparison::Values(differences) => differences,
+            AnswerComparison::Same => return None,
+            AnswerComparison::Shape(text) => return Some(SetOutcome::Differs(text)),
+            AnswerComparison::Values(differences) => differences,
         };
         // Where a change as small as rounding changes the row's own answer as much, or the row's answer is never the
         // same twice, a difference says nothing about other rows.
@@ -292,7 +292,6 @@ impl AxisRuns<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Batch;
     use crate::backend::trial::{spec, tensor};
     use crate::tensor::Datatype;
 

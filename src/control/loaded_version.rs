@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::LoadedModel;
+use crate::backend::{EnsembleModel, LoadedModel};
 use crate::control::placement::{InstanceSite, PlacementChoice};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, SequenceStrategy};
 use crate::queue::rate_limiter::RateRegistration;
@@ -34,6 +34,22 @@ pub struct LoadedVersion {
 }
 
 impl LoadedVersion {
+    /// A Python model, or one of a shared library, of which only the configuration is asked for.
+    pub fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) -> Self {
+        Self {
+            spec: Arc::clone(spec),
+            configured: Arc::clone(spec),
+            version,
+            // Any model without instances of its own will do.
+            model: Arc::new(EnsembleModel),
+            choice: PlacementChoice::new(InstanceSite::Worker, "it is not loaded"),
+            took: Duration::ZERO,
+            files_size: 0,
+            registration: None,
+            run_limit,
+        }
+    }
+
     /// The instance groups that get worker threads, passive ones last.
     pub fn worker_groups(&self) -> impl Iterator<Item = &InstanceGroup> {
         let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == InstanceSite::Worker);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::isolation::IsolatedBackend;
@@ -54,7 +53,6 @@ use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::model::{InstanceGroup, ModelIdentity, ModelSpec, VersionPolicy};
-use crate::queue::run_limit::RunLimit;
 use crate::runtime::clock;
 use crate::settings::{Compat, Settings};
 use crate::time::Instant;
@@ -542,7 +540,7 @@ impl ModelLoader {
     ) -> Result<LoadedVersion, Error> {
         let run_limit = self.run_watcher.limit(spec, &self.settings)?;
         if (spec.python.is_some() || spec.library.is_some()) && !self.runs_python {
-            return Ok(not_loaded(spec, version, run_limit));
+            return Ok(LoadedVersion::not_loaded(spec, version, run_limit));
         }
         let (asked, isolated_library) = self.processes(spec)?;
         let processes = asked.or_else(|| self.unasked_processes(spec, known));
@@ -582,15 +580,9 @@ impl ModelLoader {
             try_warm_up(spec, &*model, threads)?;
             let bound_by = placement::bound_by(spec, &self.settings);
             let mut choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
-            let is_apart = !placement::is_tried(spec) && !self.runs_torch_in_python(spec)?;
-            if let (Some(kind), Some(backend)) = (batch_axis::needed(spec).filter(|_| is_apart), used) {
-                let load = |spec: &Arc<ModelSpec>| {
-                    let isolated = self.isolated(processes, backend, (source, &pinned))?;
-                    pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, &path)
-                };
-                let why = batch_axis::check_apart((spec, kind), &*model, threads, pinned.files_size, load)?;
-                choice.note_batch_axis(spec, why);
-            }
+            let files = (source, &pinned, path.as_path());
+            let no_axis = self.check_axis_apart((spec, &*model, threads), (processes, used), files)?;
+            choice.note_batch_axis(spec, no_axis);
             Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);
@@ -675,6 +667,23 @@ impl ModelLoader {
         processes.map(|processes| processes.backend(&self.settings, (&self.engines, backend), files)).transpose()
     }
 
+    /// Checks the batch axis of a model that `placement` does not try. Returns why it is none.
+    fn check_axis_apart(
+        &self,
+        (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
+        (processes, used): (Option<&EngineProcesses>, Option<&dyn Backend>),
+        (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
+    ) -> Result<Option<String>, Error> {
+        let is_apart = !placement::is_tried(spec) && !self.runs_torch_in_python(spec)?;
+        let kind = batch_axis::needed(spec).filter(|_| is_apart);
+        let (Some(kind), Some(backend)) = (kind, used) else { return Ok(None) };
+        let load = |spec: &Arc<ModelSpec>| {
+            let isolated = self.isolated(processes, backend, (source, pinned))?;
+            pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, path)
+        };
+        batch_axis::check_apart((spec, kind), model, threads, pinned.files_size, load)
+    }
+
     /// Loads a model with a backend, or with another that may run it where that refuses it. Returns which it was.
     fn load_or_fall_back<'a>(
         &'a self,
@@ -726,22 +735,6 @@ fn try_warm_up(spec: &ModelSpec, model: &dyn LoadedModel, threads: &Threads) -> 
     }
     let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
     model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu))).map(drop)
-}
-
-/// A Python model of which only the configuration is asked for.
-fn not_loaded(spec: &Arc<ModelSpec>, version: u64, run_limit: Option<RunLimit>) -> LoadedVersion {
-    LoadedVersion {
-        spec: Arc::clone(spec),
-        configured: Arc::clone(spec),
-        version,
-        // Any model without instances of its own will do.
-        model: Arc::new(EnsembleModel),
-        choice: PlacementChoice::new(InstanceSite::Worker, "it is not loaded"),
-        took: Duration::ZERO,
-        files_size: 0,
-        registration: None,
-        run_limit,
-    }
 }
 
 /// Loads a model with a backend.

@@ -42,7 +42,7 @@ impl Tolerance {
 
 /// What a comparison finds.
 #[derive(Debug, PartialEq)]
-pub enum Comparison {
+pub enum AnswerComparison {
     /// The answers are the same.
     Same,
     /// An output has no part for each row.
@@ -107,7 +107,7 @@ pub fn compare(
     alone: &[Tensor],
     (together, place, count): (&[Tensor], usize, usize),
     tolerance: Tolerance,
-) -> Comparison {
+) -> AnswerComparison {
     let mut differences = Vec::new();
     for (index, (one, many)) in alone.iter().zip(together).enumerate() {
         let has_rows = |tensor: &Tensor, rows: usize| tensor.shape.first().is_some_and(|size| *size == rows as i64);
@@ -116,11 +116,11 @@ pub fn compare(
         let Some(part) = part.filter(|_| is_alike && has_rows(one, 1) && has_rows(many, count)) else {
             let name = spec.outputs.get(index).map_or("", |output| output.name.as_str());
             let (one, many) = (ShapeText(&one.shape), ShapeText(&many.shape));
-            return Comparison::Shape(format!("output '{name}' is {one} for a row and {many} for {count} rows"));
+            return AnswerComparison::Shape(format!("output '{name}' is {one} for a row and {many} for {count} rows"));
         };
         differences.extend(values_differ(index, (one, &one.contents), (many, part), tolerance));
     }
-    if differences.is_empty() { Comparison::Same } else { Comparison::Values(differences) }
+    if differences.is_empty() { AnswerComparison::Same } else { AnswerComparison::Values(differences) }
 }
 
 /// Whether the answers of two rows differ beyond rounding.
@@ -199,9 +199,9 @@ mod tests {
         let spec = spec(4, &[], &[("y", alone.datatype, &[-1])]);
         let count = *together.shape.first().unwrap() as usize;
         match compare(&spec, &[alone], (&[together], place, count), TOLERANCE) {
-            Comparison::Same => None,
-            Comparison::Shape(text) => Some(text),
-            Comparison::Values(differences) => Some(differences[0].text(&spec)),
+            AnswerComparison::Same => None,
+            AnswerComparison::Shape(text) => Some(text),
+            AnswerComparison::Values(differences) => Some(differences[0].text(&spec)),
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
             let elements = vec![1.0_f32; shape.iter().product::<i64>() as usize];
             let spec = spec(4, &[], &[("y", Datatype::Fp32, &[-1])]);
             let got = compare(&spec, &[one()], (&[tensor(shape, &elements)], 0, 3), TOLERANCE);
-            assert_eq!(got, Comparison::Shape(want.to_owned()));
+            assert_eq!(got, AnswerComparison::Shape(want.to_owned()));
         };
         shape(&[1, 2], "output 'y' is [1,2] for a row and [1,2] for 3 rows");
         shape(&[3, 4], "output 'y' is [1,2] for a row and [3,4] for 3 rows");

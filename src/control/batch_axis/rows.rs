@@ -21,7 +21,7 @@ pub struct RowShape {
 impl RowShape {
     /// Whether an input has open dimensions beside the first.
     pub fn is_open(input: &TensorSpec) -> bool {
-        input.model_shape.iter().skip(1).any(|size| *size < 0)
+        input.shape.iter().skip(1).any(|size| *size < 0)
     }
 
     /// Whether the values of an input are integers.
@@ -63,7 +63,7 @@ impl Fill {
         [Self::Unit, Self::Unit, Self::Unit],
     ];
 
-    fn float(self, random: &mut Random, place: usize, row: usize) -> f64 {
+    fn float(self, random: &mut TrialNumbers, place: usize, row: usize) -> f64 {
         let (unit, other) = (random.unit(), random.unit());
         match self {
             Self::Faint => unit.mul_add(0.2, -0.1),
@@ -77,7 +77,13 @@ impl Fill {
     }
 
     /// An integer of at most `max`. `name` is the input's: what it says of masks and segments is only believed in a text.
-    fn integer(self, random: &mut Random, (place, count): (usize, usize), row: usize, (name, max): (&str, u64)) -> u64 {
+    fn integer(
+        self,
+        random: &mut TrialNumbers,
+        (place, count): (usize, usize),
+        row: usize,
+        (name, max): (&str, u64),
+    ) -> u64 {
         let number = random.next();
         let below = |bound: u64| number % bound.min(max + 1);
         match self {
@@ -94,7 +100,7 @@ impl Fill {
         }
     }
 
-    fn string(self, random: &mut Random) -> String {
+    fn string(self, random: &mut TrialNumbers) -> String {
         let number = random.next();
         match self {
             Self::Ramp | Self::Text => WORDS.get(number as usize % WORDS.len()).copied().unwrap_or_default().to_owned(),
@@ -115,7 +121,7 @@ impl Row {
     pub fn new(spec: &ModelSpec, shape: RowShape, fill: Fill, index: usize) -> Option<Self> {
         let input = |(number, input): (usize, &TensorSpec)| {
             let seed = 1 + number as u64 * 7919 + index as u64 * 104_729 + fill as u64 * 1_299_709;
-            tensor(input, shape, fill, index, Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            tensor(input, shape, fill, index, TrialNumbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         };
         let inputs = spec.inputs.iter().enumerate().map(input).collect::<Option<_>>()?;
         Some(Self { inputs })
@@ -167,7 +173,7 @@ pub fn join(rows: &[&Row]) -> Vec<Tensor> {
     first.inputs.iter().enumerate().map(input).collect()
 }
 
-fn tensor(input: &TensorSpec, shape: RowShape, fill: Fill, row: usize, mut random: Random) -> Option<Tensor> {
+fn tensor(input: &TensorSpec, shape: RowShape, fill: Fill, row: usize, mut random: TrialNumbers) -> Option<Tensor> {
     if input.is_shape_tensor || input.shape.is_empty() {
         return None;
     }
@@ -228,9 +234,9 @@ const fn small(number: usize) -> f64 {
 }
 
 /// Pseudo-random numbers (xorshift64*).
-struct Random(u64);
+struct TrialNumbers(u64);
 
-impl Random {
+impl TrialNumbers {
     const fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
