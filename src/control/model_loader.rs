@@ -542,8 +542,7 @@ impl ModelLoader {
         if (spec.python.is_some() || spec.library.is_some()) && !self.runs_python {
             return Ok(LoadedVersion::not_loaded(spec, version, run_limit));
         }
-        let (asked, isolated_library) = self.processes(spec)?;
-        let processes = asked.or_else(|| self.unasked_processes(spec, known));
+        let (processes, isolated_library) = self.processes(spec, known)?;
         let path = source.root.join(directory.version_path(version));
         let backend = match isolated_library {
             Some(isolated) => Some(isolated as &dyn Backend),
@@ -551,8 +550,7 @@ impl ModelLoader {
         };
         let mut used = backend;
         let (model, choice, hashed, files_size) = threads::enter(1, |threads: &Threads| {
-            let label = RunLabel { model: &spec.name, version: Some(version), instance: "its load" };
-            let _note = crash::note(label, std::iter::empty());
+            let _note = crash::note(RunLabel::of_load(&spec.name, version), std::iter::empty());
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
             let hashed = self.hash_files((source, directory), (spec, version), &pinned);
@@ -602,10 +600,7 @@ impl ModelLoader {
         if choice.runs_apart {
             spec.batching = None;
         }
-        if !is_isolated {
-            spec.refused_axes = known.findings.refused();
-            known.findings.log(&spec);
-        }
+        known.apply(&mut spec, is_isolated);
         self.identify(&mut spec, |spec| hashed.and_then(|hashed| hashed.identity(source, spec, version, &with)));
         let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);
         Ok(LoadedVersion { spec, configured, version, model, choice, took, files_size, registration, run_limit })
@@ -720,10 +715,15 @@ impl ModelLoader {
     }
 
     /// What starts the processes of a model that runs in such, one of an engine or of a library; none for others.
-    fn processes(&self, spec: &ModelSpec) -> Result<(Option<&EngineProcesses>, Option<&IsolatedLibraries>), Error> {
+    fn processes(
+        &self,
+        spec: &ModelSpec,
+        known: &KnownRisks,
+    ) -> Result<(Option<&EngineProcesses>, Option<&IsolatedLibraries>), Error> {
         let is_isolated = isolation::is_isolated(spec, &self.settings)? && !self.runs_torch_in_python(spec)?;
         let library = self.library_isolation.as_ref().map(|isolated| isolated.of(spec)).transpose()?;
-        Ok((self.engine_processes.as_ref().filter(|_| is_isolated), library.flatten()))
+        let asked = self.engine_processes.as_ref().filter(|_| is_isolated);
+        Ok((asked.or_else(|| self.unasked_processes(spec, known)), library.flatten()))
     }
 }
 

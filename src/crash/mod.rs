@@ -20,12 +20,19 @@ pub struct RunLabel<'a> {
     pub instance: &'a str,
 }
 
+impl<'a> RunLabel<'a> {
+    /// Of a model while it is loaded.
+    pub const fn of_load(model: &'a str, version: u64) -> Self {
+        Self { model, version: Some(version), instance: "its load" }
+    }
+}
+
 /// Notes a run until it is dropped, also by a panic.
 #[must_use]
-pub struct RunNote(Option<&'static Slot>);
+pub struct RunNote(Option<&'static NoteSlot>);
 
 /// The note of one thread.
-struct Slot {
+struct NoteSlot {
     /// The thread that has it; 0 while it is free.
     thread: AtomicI32,
     /// Bytes of the text, and [`IS_RUNNING`].
@@ -34,16 +41,16 @@ struct Slot {
 }
 
 /// A thread's slot, given back when the thread ends; `None` where all are taken.
-struct SlotLease(Option<&'static Slot>);
+struct NoteLease(Option<&'static NoteSlot>);
 
 const WORDS: usize = CRASH_TEXT_SIZE / size_of::<u64>();
 /// The flag of a slot whose run has not ended.
 const IS_RUNNING: u32 = 1 << 31;
 
-static SLOTS: [Slot; CRASH_SLOTS_MAX] = [const { Slot::new() }; CRASH_SLOTS_MAX];
+static SLOTS: [NoteSlot; CRASH_SLOTS_MAX] = [const { NoteSlot::new() }; CRASH_SLOTS_MAX];
 
 thread_local! {
-    static LEASE: SlotLease = SlotLease::claim();
+    static LEASE: NoteLease = NoteLease::claim();
 }
 
 /// Notes that this thread runs an instance on requests with these ids, of which empty ones are left out.
@@ -67,7 +74,7 @@ impl Drop for RunNote {
     }
 }
 
-impl Slot {
+impl NoteSlot {
     const fn new() -> Self {
         Self { thread: AtomicI32::new(0), state: AtomicU32::new(0), text: [const { AtomicU64::new(0) }; WORDS] }
     }
@@ -97,15 +104,16 @@ impl Slot {
     }
 }
 
-impl SlotLease {
+impl NoteLease {
     fn claim() -> Self {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        let take = |slot: &&Slot| slot.thread.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let take =
+            |slot: &&NoteSlot| slot.thread.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         Self(SLOTS.iter().find(take))
     }
 }
 
-impl Drop for SlotLease {
+impl Drop for NoteLease {
     fn drop(&mut self) {
         if let Some(slot) = self.0 {
             slot.state.store(0, Ordering::Release);
@@ -183,7 +191,7 @@ const ELLIPSIS: &str = ", ...";
 mod tests {
     use super::*;
 
-    fn own() -> &'static Slot {
+    fn own() -> &'static NoteSlot {
         LEASE.with(|lease| lease.0).unwrap()
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, siginfo_t};
 
-use crate::crash::{SLOTS, Slot};
+use crate::crash::{NoteSlot, SLOTS};
 use crate::limits::{CRASH_LINES_MAX, CRASH_TEXT_SIZE};
 
 /// Where the lines go.
@@ -109,7 +109,7 @@ fn tell(installed: &Installed, signal: c_int, name: &str) {
         return write_line(installed, signal, name, " while it ran ", text);
     }
     for (is_over, how) in [(false, " in a thread of an engine while another ran "), (true, " after it had run ")] {
-        let told = |slot: &&Slot| {
+        let told = |slot: &&NoteSlot| {
             let mut text = [0; CRASH_TEXT_SIZE];
             let found = slot.read(is_over, &mut text);
             found.inspect(|text| write_line(installed, signal, name, how, text)).is_some()

@@ -227,12 +227,13 @@ fn a_python_model_is_told_all_and_its_parameters_and_fewer_outputs_reach_the_cli
 }
 
 #[test]
-fn other_models_are_told_nothing_and_must_make_every_output() {
+fn other_models_are_told_the_id_alone_and_must_make_every_output() {
     let told = Told::default();
     let models = vec![inline(teller_spec("identity", ""), &told)];
     let reply = on_shard(models, |shard| async move { post(&shard, "m", &full()).await });
     assert_eq!(reply, r#"{"error":"model 'm' did not produce every output that was asked for"}"#);
-    assert_eq!(took(&told), [None]);
+    let id = RequestDetails { id: "i".to_owned(), ..RequestDetails::default() };
+    assert_eq!(took(&told), [Some(id)], "for the line of a crash");
 }
 
 #[test]

@@ -87,8 +87,17 @@ fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)
         let config = format!("{config} {}", case.config);
         repository::add(folder.path(), &case.name, &config, Some(&case.file));
     }
-    let flags =
-        [&["--exit-on-error=false", "--strict-readiness=false", "--run-timeout-secs=10", "--trial-loads=all"], flags];
+    let flags = [
+        &[
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+            "--run-timeout-secs=10",
+            "--trial-loads=all",
+            // An extreme that is a size is refused before it fills the machine of the test.
+            "--run-memory-bytes-max=268435456",
+        ],
+        flags,
+    ];
     let ports = Ports::free();
     let mut command = Server::command(folder.path(), &flags.concat(), ports);
     command.envs(variables.iter().copied());

@@ -17,6 +17,16 @@ pub(super) struct KnownRisks {
     pub(super) findings: ProbeFindings,
 }
 
+impl KnownRisks {
+    /// Has the server refuse what the engine does not survive, unless the model is isolated.
+    pub(super) fn apply(&self, spec: &mut ModelSpec, is_isolated: bool) {
+        if !is_isolated {
+            spec.refused_axes = self.findings.refused();
+            self.findings.log(spec);
+        }
+    }
+}
+
 impl ModelLoader {
     /// What starts the processes of a model that runs in such for what its graph or a trial shows.
     pub(super) fn unasked_processes(&self, spec: &ModelSpec, known: &KnownRisks) -> Option<&EngineProcesses> {

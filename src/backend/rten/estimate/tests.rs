@@ -55,6 +55,9 @@ fn values_that_set_a_size_are_found_before_the_run() {
     let huge = 2_000_000_000;
     let check = |onnx: Onnx, inputs: &[Given<'_>], want: &str| assert_eq!(walked(onnx, inputs), want);
     let x: Given<'_> = ("x", &[3], &[]);
+    let top = || one("TopK", &["x", "n"], &[("axis", 0)], &[]);
+    // Room is made for all that are asked for, before the run fails.
+    check(top(), &[x, ("n", &[1], &[huge])], "operator 'TopK', which makes 'y', 16000000000");
     let tile = || one("Tile", &["x", "n"], &[], &[]);
     check(tile(), &[x, ("n", &[1], &[5])], "[15] 60");
     check(tile(), &[x, ("n", &[1], &[huge])], "operator 'Tile', which makes 'y', 24000000000");
