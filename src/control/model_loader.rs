@@ -399,7 +399,8 @@ impl ModelLoader {
             && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));
         let may_be_tried = (opened.draft.onnx_filename().is_some() || is_native) && !completed.spec.is_on_gpu();
         // One that may not survive an empty input is tried at the start too.
-        let doubted = self.trials.as_ref().filter(|trials| trials.wants_doubtful() && trust.is_doubtful);
+        let doubted =
+            self.trials.as_ref().filter(|trials| trials.wants_doubtful() && risks::is_doubted(&trust, &completed.spec));
         if let Some(trials) = trials.or(doubted).filter(|_| may_be_tried) {
             findings = trials.run(location.source, location.directory, version)?;
         }

@@ -27,6 +27,11 @@ impl KnownRisks {
     }
 }
 
+/// Whether a model may not survive an empty input, and a trial can tell.
+pub(super) fn is_doubted(trust: &GraphTrust, spec: &ModelSpec) -> bool {
+    trust.is_doubtful && trust.trusting.is_none() && load_probe::may_be_probed(spec)
+}
+
 impl ModelLoader {
     /// What starts the processes of a model that runs in such for what its graph or a trial shows.
     pub(super) fn unasked_processes(&self, spec: &ModelSpec, known: &KnownRisks) -> Option<&EngineProcesses> {
