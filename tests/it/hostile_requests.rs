@@ -258,3 +258,27 @@ fn without_trials_a_doubtful_model_is_served_untried() {
     let want = "while it ran model 'gru' version 1 instance ";
     assert!(server.log().contains(want) && server.log().contains(" request 'empty'"), "{}", server.log());
 }
+
+#[test]
+fn a_k_beyond_the_axis_on_openvino_costs_its_request_alone() {
+    if !is_asked_for("frameworks") {
+        return;
+    }
+    let environment =
+        Environment::create("openvino", "tests/frameworks/openvino.txt", &["python3"]).expect("asked for");
+    let case = cases().into_iter().find(|case| case.name == "topk").unwrap();
+    let folder = Folder::new("hostile-requests");
+    let config = format!("backend: 'openvino' default_model_filename: 'model.onnx' {}", case.config);
+    repository::add(folder.path(), "topk", &config, Some(&case.file));
+    let ports = Ports::free();
+    let mut command = Server::command(folder.path(), &["--run-timeout-secs=10"], ports);
+    command.env("VIRTUAL_ENV", environment.path());
+    let mut server = Server::start(command, ports);
+    let inputs = |k: i64| json!([floats("x", &[500, 3]), integers("k", &[1], &[k])]);
+    let (status, answer) = infer(&server, "topk", &inputs(9));
+    assert!((400..505).contains(&status), "{status} {answer}");
+    assert!(server.is_running(), "{}", server.log());
+    crate::isolation::until("an answer", || infer(&server, "topk", &inputs(2)).0 == 200);
+    let log = server.log();
+    assert!(log.contains("'topk' runs in a process of its own, since its operator 'TopK'"), "{log}");
+}
