@@ -6,6 +6,7 @@
 //! stand-ins (`tests/frameworks`, `tests/pytorch`) that fail as the libraries do; `.ci/run frameworks` plays OpenVINO itself.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -224,6 +225,8 @@ fn pytorch() {
     let (models, torch) = (folder.path().join("models"), folder.path().join("torch"));
     pytorch::stand_in(&torch);
     pytorch::add(&models, "positive", "", "stand-in\nargument x Tensor\nfail_if_negative x");
+    // Cargo's own folder may be open to a group.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let library = format!("--backend-config=pytorch,library={}", torch.display());
     let cache = format!("--backend-config=pytorch,cache={}", folder.path().join("cache").display());
     let server = pytorch::start(&models, &[&library, &cache, "--shards=1"], true);
