@@ -80,11 +80,13 @@ INTEGERS = {
     "cumsum": (lambda x: op.cum_sum(x, op.constant(np.array(0))), lambda x: np.cumsum(x), 127),
     "shape": (lambda x: op.multiply(op.shape_of(x), op.constant(np.array(2**20))), lambda x: np.array([len(x) * 2**20]), 2**31 - 1),
 }
+LIST = "max_batch_size: 0 input { name: 'x' data_type: TYPE_INT64 dims: -1 } output"
 for name, (made, _, _) in INTEGERS.items():
     x = parameter("x", [-1], np.int64)
-    save(f"int_{name}", [(made(x), "y")], [x], "backend: 'openvino' max_batch_size: 0")
+    given = "BOOL" if name == "equal" else "INT64"
+    save(f"int_{name}", [(made(x), "y")], [x], f"backend: 'openvino' {LIST} {{ name: 'y' data_type: TYPE_{given} dims: -1 }}")
 x = parameter("x", [-1], np.int64)
-save("int_narrow", [(op.multiply(x, x), "y")], [x], NARROW + " max_batch_size: 0")
+save("int_narrow", [(op.multiply(x, x), "y")], [x], f"{NARROW} {LIST} {{ name: 'y' data_type: TYPE_INT64 dims: -1 }}")
 x = parameter("x", [-1])
 save("refused_cast", [(op.convert(x, np.int64), "y")], [x])
 x = parameter("x", [-1], np.int64)
@@ -177,8 +179,8 @@ for turn in range(400):
 for name, (_, in_python, limit) in INTEGERS.items():
     for sample in ([limit, 7, limit - 1], [-limit, 3], [0]):
         sample = np.array(sample, np.int64)
-        got, want = server.infer(f"int_{name}", {"x": sample})["y"], in_python(sample)
-        assert got.dtype == want.dtype and (got == want).all(), (name, sample, got, want)
+        got, right = server.infer(f"int_{name}", {"x": sample})["y"], in_python(sample)
+        assert got.dtype == right.dtype and (got == right).all(), (name, sample, got, right)
         checked += 1
     for beyond in (limit + 1, 2**40, -(2**40)):
         try:
