@@ -61,20 +61,20 @@ const REQUEST_FAULTS: [&str; 26] = [
     "unknown categor",
 ];
 
-/// What `std::stod` and its kind throw for a string that is no number: their own name.
+/// The messages of `std::stod` and its kind for a string that is not a number: their own names.
 const NUMBER_READERS: [&str; 8] = ["stod", "stof", "stoi", "stol", "stold", "stoll", "stoul", "stoull"];
 
 /// Inputs that a refusal lists. A model with more is named with their number.
 const INPUTS_TOLD: usize = 16;
 
-/// Whether an engine's message blames the shapes or the values of the request.
+/// Returns whether an engine's message blames the shapes or the values of the request.
 pub fn blames_request(message: &str) -> bool {
     let lower = message.to_lowercase();
     let has_word = REQUEST_FAULTS.iter().any(|word| lower.contains(word));
     NUMBER_READERS.contains(&lower.trim()) || (has_word && !speaks_of_itself(message))
 }
 
-/// Whether a message speaks of memory, of a device, or of what the engine lacks.
+/// Returns whether a message speaks of memory, of a device, or of what the engine lacks.
 fn speaks_of_itself(message: &str) -> bool {
     let lower = message.to_lowercase();
     OWN_FAULTS.iter().any(|word| lower.contains(word))
@@ -100,7 +100,7 @@ pub fn with_inputs(error: Error, spec: &ModelSpec, request: &Request) -> Error {
     error.with_suffix(&text)
 }
 
-/// The reason in a message of ONNX Runtime that blames the request, without the place in its sources: `Add node 'join':
+/// Returns the reason in a message of ONNX Runtime that blames the request, without the place in its sources: `Add node 'join':
 /// Attempting to broadcast an axis …`.
 pub fn onnxruntime(message: &str) -> Option<String> {
     const RUNNING: &str = "Non-zero status code returned while running ";
@@ -117,17 +117,18 @@ pub fn onnxruntime(message: &str) -> Option<String> {
     blames_request(why).then(|| format!("{operator} node '{name}': {why}"))
 }
 
-/// The same of OpenVINO: its last line. Those before are the places in its sources.
+/// Returns the last line of a message of OpenVINO that blames the request. The lines before are places in its sources.
 pub fn openvino(message: &str) -> Option<String> {
     last_line(message).filter(|why| blames_request(why) && !speaks_of_itself(message))
 }
 
-/// The same of torch: its last line. Those before are the trace of the interpreter.
+/// Returns the last line of a message of torch that blames the request. The lines before are the trace of the interpreter.
+/// The shim's own messages, on outputs of the module, blame no request.
 pub fn torch(message: &str) -> Option<String> {
-    last_line(message).filter(|why| blames_request(why))
+    last_line(message).filter(|why| !why.starts_with("output ") && blames_request(why))
 }
 
-/// What TensorFlow says in the first line, or in the last where the first only announces a trace.
+/// Returns the first line of TensorFlow's message, or the last one where the first only announces a trace.
 pub fn tensorflow(message: &str) -> String {
     let first = message.lines().map(str::trim).find(|line| !line.is_empty()).filter(|line| !line.ends_with(':'));
     first.map(str::to_owned).or_else(|| last_line(message)).unwrap_or_default()
@@ -154,7 +155,8 @@ fn without_source(text: &str) -> &str {
     // `… f(int) const [with T = long int] message`, or the name of the function alone: `Compute message`.
     let after_template = after.split_once(" [with ").and_then(|(_, rest)| rest.split_once("] "));
     let after_arguments = || after.rsplit_once(") const ").or_else(|| after.split_once(") "));
-    let signed = after_template.or_else(|| after_arguments().filter(|(head, _)| head.contains('(') && head.contains("::")));
+    let signed =
+        after_template.or_else(|| after_arguments().filter(|(head, _)| head.contains('(') && head.contains("::")));
     signed.or_else(|| after.split_once(' ')).map_or(after, |(_, why)| why)
 }
 
@@ -242,6 +244,17 @@ mod tests {
     }
 
     #[test]
+    fn frameworks_in_python_are_read_by_the_same_words() {
+        let program = include_str!("python/worker/deuteron_framework.py");
+        let words = |name: &str| -> Vec<&str> {
+            let list = program.split_once(&format!("\n{name} = (")).unwrap().1.split_once("\n)").unwrap().0;
+            list.split('"').skip(1).step_by(2).collect()
+        };
+        assert_eq!(words("OWN_FAULTS"), OWN_FAULTS);
+        assert_eq!(words("REQUEST_FAULTS"), REQUEST_FAULTS);
+    }
+
+    #[test]
     fn of_a_message_of_several_lines_the_last_says_why() {
         let openvino = "Exception from src/inference/src/cpp/infer_request.cpp:224:\nException from \
             src/plugins/intel_cpu/src/node.cpp:794:\n[CPU] MatMul node with name 'm' Check 'k_lhs == k_rhs' failed at \
@@ -256,9 +269,11 @@ mod tests {
         let want =
             "RuntimeError: The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 1";
         assert_eq!(super::torch(torch).as_deref(), Some(want));
+        assert_eq!(super::torch("output at index 1 must be of type Tensor or List[str], received List[int]"), None);
         let tensorflow = "Incompatible shapes: [1,3] vs. [1,2]\n\t [[{{node add}}]]";
         assert_eq!(super::tensorflow(tensorflow), "Incompatible shapes: [1,3] vs. [1,2]");
-        let tensorflow = "Graph execution error:\n\nDetected at node 'a' defined at:\n  File \"/home/me/a.py\"\nno shape\n";
+        let tensorflow =
+            "Graph execution error:\n\nDetected at node 'a' defined at:\n  File \"/home/me/a.py\"\nno shape\n";
         assert_eq!(super::tensorflow(tensorflow), "no shape");
     }
 
@@ -269,7 +284,10 @@ mod tests {
         let batch = answers.batch(vec![(vec![tensor(&[1, 3], &[1, 2, 3]), tensor(&[1, 2], &[1, 2])], 1)]);
         let request = &batch.requests[0];
         let told = with_inputs(Error::invalid("model 'm': a"), &model, request);
-        assert_eq!((told.code(), told.text()), (Code::InvalidArgument, "model 'm': a; the inputs were 'ids' [1,3], 'mask' [1,2]"));
+        assert_eq!(
+            (told.code(), told.text()),
+            (Code::InvalidArgument, "model 'm': a; the inputs were 'ids' [1,3], 'mask' [1,2]")
+        );
         let own = Error::internal("model 'm': a");
         assert_eq!(with_inputs(own.clone(), &model, request), own);
         let many: Vec<_> = (0..20).map(|index| (format!("i{index}"), Datatype::Uint8, [1_i64])).collect();

@@ -17,7 +17,7 @@ pub enum LoadFailure {
     Policy(Error),
     /// A client asked for what a flag forbids. The model is as it was.
     Refused(Error),
-    /// What a client sent for the model is invalid: its configuration, or its files.
+    /// The configuration or the files that a client sent for the model are invalid.
     Uploaded(Error),
     /// This version cannot be loaded.
     Version(u64, Error),

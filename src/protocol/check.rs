@@ -574,10 +574,7 @@ mod tests {
             "A:FP32:1,4:12 B:INT8:1,1:1",
             "[request id: 7] input byte size mismatch for input 'A' for model 'm'. Expected 16, got 12",
         );
-        check(
-            "A:FP32:0,4:0 B:INT8:0,1:0",
-            "[request id: 7] inference request batch-size must be >= 1 for 'm'",
-        );
+        check("A:FP32:0,4:0 B:INT8:0,1:0", "[request id: 7] inference request batch-size must be >= 1 for 'm'");
         check(
             "A:FP32:1,4:16 B:INT8:1,-1:1",
             "[request id: 7] All input dimensions should be specified for input 'B' for model 'm', got [1,-1]",

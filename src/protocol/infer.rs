@@ -50,7 +50,7 @@ pub struct ResponsePlan {
     pub non_finite: NonFinite,
 }
 
-/// How JSON shows numbers that it cannot have: NaN and the infinities.
+/// The form of NaN and of the infinities in JSON, which has no numbers for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonFinite {
     /// `NaN`, `Infinity`, `-Infinity`, as Triton does. Not JSON.

@@ -363,7 +363,9 @@ impl RunningEnsemble {
         let outputs = self.outputs.take();
         if outputs.is_none() && !self.common.spec.is_decoupled {
             let text = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made";
-            return Err(Error::invalid(format!("{}{text}", check::prefix(&self.common.plan.id))));
+            // A step has left out what another one needs. Triton tells the client that it was its mistake.
+            let code = if self.common.spec.follows_triton { Code::InvalidArgument } else { Code::Internal };
+            return Err(Error::new(code, format!("{}{text}", check::prefix(&self.common.plan.id))));
         }
         Ok(EnsembleOutcome { outputs, computed })
     }
@@ -398,7 +400,8 @@ impl EnsembleContext {
         });
         let mut named = named.collect::<SmallVec<[_; 2]>>();
         let checked = check::check(spec, &self.plan.id, &mut named);
-        let (inputs, rows) = checked.map_err(|error| wrong_output(&self.bound.specs, &self.bound.wiring, step, &named).unwrap_or(error))?;
+        let (inputs, rows) = checked
+            .map_err(|error| wrong_output(&self.bound.specs, &self.bound.wiring, step, &named).unwrap_or(error))?;
         check::check_sequence(spec, &self.sequence, rows)?;
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs
@@ -499,12 +502,7 @@ impl PartSink for UnreadAnswers {
 
 /// The error of an input of a step that an earlier step made otherwise than its configuration declares: then that step is at
 /// fault, and no client.
-fn wrong_output(
-    specs: &[Arc<ModelSpec>],
-    wiring: &Wiring,
-    step: usize,
-    inputs: &[NamedTensor<'_>],
-) -> Option<Error> {
+fn wrong_output(specs: &[Arc<ModelSpec>], wiring: &Wiring, step: usize, inputs: &[NamedTensor<'_>]) -> Option<Error> {
     let (spec, wires) = (specs.get(step)?, &wiring.steps.get(step)?.inputs);
     inputs.iter().find_map(|input| {
         let index = spec.input_index(input.name)?;

@@ -54,7 +54,10 @@ fn tensors_and_values_that_the_engine_refuses_are_the_clients_mistake_and_named(
     let (status, answer) = infer(&server, "masked", &body);
     let text = answer["error"].as_str().unwrap();
     assert_eq!(status, 400, "{text}");
-    assert!(text.starts_with("model 'masked': ") && text.ends_with("; the inputs were 'ids' [1,3], 'mask' [1,2]"), "{text}");
+    assert!(
+        text.starts_with("model 'masked': ") && text.ends_with("; the inputs were 'ids' [1,3], 'mask' [1,2]"),
+        "{text}"
+    );
     assert!(!text.contains('/') && !text.contains('\n'), "no place of the server or of a source: {text}");
     // A value that is in no table, as an encoder's unknown category.
     let (status, answer) = infer(&server, "lookup", &json!({ "inputs": [input("ids", &[1, 1], &json!([9]))] }));
@@ -109,7 +112,8 @@ fn a_binary_body_without_the_length_of_its_json_is_told_what_it_lacks() {
     let json = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}]}"#;
     let body = [json.as_bytes(), &1_f32.to_le_bytes()].concat();
     let ask = |headers: &[(&str, &str)], body: &[u8]| {
-        let answer = http::exchange(server.http(), &http::request("POST", "/v2/models/echo/infer", headers, body)).unwrap();
+        let answer =
+            http::exchange(server.http(), &http::request("POST", "/v2/models/echo/infer", headers, body)).unwrap();
         (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
     };
     let lacks = "the header Inference-Header-Content-Length is missing";

@@ -281,7 +281,10 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
     assert!(text.contains("; the inputs were 'ROW' [1,1]"), "{text}");
     assert!(start.elapsed() < Duration::from_millis(250), "it does not wait for the other step");
     let (_, text) = infer(&server, "outer", &body(9)).unwrap_err();
-    assert!(text.starts_with("{\"error\":\"in ensemble 'outer', step 1 ('e'): in ensemble 'e', step 2 ('lookup'): "), "{text}");
+    assert!(
+        text.starts_with("{\"error\":\"in ensemble 'outer', step 1 ('e'): in ensemble 'e', step 2 ('lookup'): "),
+        "{text}"
+    );
     assert_eq!((count(&server, "e", "fail"), count(&server, "lookup", "fail")), (2, 2));
     let other =
         metrics::metric(server.metrics(), "nv_inference_request_failure{model=\"e\",reason=\"OTHER\",version=\"1\"}");
@@ -375,7 +378,9 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
     let full = (503, error("in ensemble 'e', STEP[request id: <id_unknown>] Exceeds maximum queue size"));
     let outcomes = outcomes.into_iter().map(|outcome| {
         // It may be full at either step.
-        outcome.map_err(|(status, text)| (status, text.replace("step 1 ('slow'): ", "STEP").replace("step 2 ('slow'): ", "STEP")))
+        outcome.map_err(|(status, text)| {
+            (status, text.replace("step 1 ('slow'): ", "STEP").replace("step 2 ('slow'): ", "STEP"))
+        })
     });
     let (served, refused): (Vec<_>, Vec<_>) = outcomes.partition(Result::is_ok);
     assert!(!served.is_empty() && !refused.is_empty(), "{} {}", served.len(), refused.len());

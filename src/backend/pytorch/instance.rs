@@ -87,9 +87,7 @@ impl EngineInstance for PytorchInstance {
         }
         let outputs = self.module.run(&inputs, self.threads);
         outputs.map_err(|why| match blame::torch(&why) {
-            Some(why) => {
-                Error::invalid(format!("model '{}': PyTorch execute failure: {why}", self.shared.spec.name))
-            }
+            Some(why) => Error::invalid(format!("model '{}': PyTorch execute failure: {why}", self.shared.spec.name)),
             None => Error::internal(format!("PyTorch execute failure: {why}")),
         })
     }

@@ -146,8 +146,11 @@ fn failed(model: &str, text: &str) -> Error {
 
 /// The engine's words for tensors of a run that do not fit an operator (`OpError`): it read the graph before, so that the
 /// request brought them.
-const BLAMES: [&str; 3] =
-    ["failed: conversion error for input", "failed: incompatible input shapes", "failed: input or attribute has invalid value"];
+const BLAMES: [&str; 3] = [
+    "failed: conversion error for input",
+    "failed: incompatible input shapes",
+    "failed: input or attribute has invalid value",
+];
 
 /// What decides over the memory of a run.
 fn run_inputs<'a>(shared: &'a SharedGraph, inputs: EngineInputs<'a>) -> impl Iterator<Item = RunInput<'a>> + Clone {

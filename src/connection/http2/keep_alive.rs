@@ -246,7 +246,8 @@ mod tests {
     fn by_default_a_client_may_ping_at_any_rate_while_a_call_is_open() {
         let quiet = KeepAlivePolicy { time: None, ..KeepAlivePolicy::default() };
         let pings = |begin: u64, step: u64| (1..=1_000).map(move |count| (begin + count * step, "ping"));
-        let told = |settings: KeepAlivePolicy, happens: &[(u64, &str)]| timeline(settings, happens, u64::MAX / 1_000_000);
+        let told =
+            |settings: KeepAlivePolicy, happens: &[(u64, &str)]| timeline(settings, happens, u64::MAX / 1_000_000);
         let long_call = |step| [(0, "call")].into_iter().chain(pings(0, step)).collect::<Vec<_>>();
         assert_eq!(told(quiet, &long_call(10_000)), "", "keepalive at 10 s");
         assert_eq!(told(quiet, &long_call(1)), "");

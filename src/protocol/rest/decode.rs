@@ -212,12 +212,7 @@ fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<
 }
 
 /// Refuses an input whose elements are given in no way, or in more than one.
-fn check_sources(
-    input: JsonValue<'_, '_>,
-    has_json: bool,
-    has_binary: bool,
-    has_region: bool,
-) -> Result<(), Error> {
+fn check_sources(input: JsonValue<'_, '_>, has_json: bool, has_binary: bool, has_region: bool) -> Result<(), Error> {
     let fields = [(has_json, " 'data'"), (has_binary, " 'binary_data_size'"), (has_region, " 'shared_memory_region'")];
     let set: SmallVec<[&str; 3]> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
     let what = match set.len() {
@@ -324,15 +319,8 @@ fn decode_parameters(
 }
 
 /// The parameters that the server acts on.
-const ACTED_ON: [&str; 7] = [
-    "binary_data_output",
-    "non_finite_output",
-    "priority",
-    "sequence_end",
-    "sequence_id",
-    "sequence_start",
-    "timeout",
-];
+const ACTED_ON: [&str; 7] =
+    ["binary_data_output", "non_finite_output", "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"];
 
 /// The value of `non_finite_output`.
 pub(super) fn non_finite(value: JsonValue<'_, '_>) -> Result<NonFinite, Error> {
@@ -574,7 +562,7 @@ mod tests {
         check("Infinity", Double(f64::INFINITY));
     }
 
-    /// Whether a body is decoded, or its error.
+    /// The number of outputs and the id of a decoded body, or its error.
     fn outcome(body: &str) -> String {
         let model = spec(0, vec![input("A", Datatype::Uint8, &[1])], vec![output("X", Datatype::Uint8, &[1])]);
         let body = Bytes::from(body.to_owned());
@@ -606,7 +594,7 @@ mod tests {
         let none = input.replace("[1]}", "null}");
         assert!(outcome(&format!("{{{none}}}")).contains("But no field is set"), "{}", outcome(&format!("{{{none}}}")));
         assert!(outcome(r#"{"inputs":null}"#).starts_with("400 Unable to parse 'inputs'"));
-        // What follows is still read: an array named data elsewhere is no input's.
+        // The rest is still read: an array named data elsewhere belongs to no input.
         let fault = format!(r#"{{"x":{{"data":[}}]}},"id":null,{input}}}"#);
         assert!(outcome(&fault).starts_with("400 failed to parse"), "{}", outcome(&fault));
     }
@@ -621,14 +609,13 @@ mod tests {
         check(r#""parameter":{"priority":1}"#, &unknown("parameter", "parameters"));
         check(r#""Parameters":{}"#, &unknown("Parameters", "parameters"));
         check(r#""outputs":[{"name":"X","parameter":{"binary_data":true}}]"#, &unknown("parameter", "parameters"));
-        check(
-            r#""outputs":[{"name":"X","parameters":{"binary-data":true}}]"#,
-            &unknown("binary-data", "binary_data"),
-        );
+        check(r#""outputs":[{"name":"X","parameters":{"binary-data":true}}]"#, &unknown("binary-data", "binary_data"));
         check(r#""model_name":"m","model_version":"1","timeout":5,"version":7,"raw_output_contents":[]"#, ok);
         check(r#""outputs":[{"name":"X","datatype":"UINT8","shape":[1],"parameters":{"mine":1}}]"#, ok);
         let missing = |name: &str, hint: &str| {
-            format!("400 Unable to parse '{name}': attempt to access non-existing object member '{name}' (there is '{hint}': did you mean '{name}'?)")
+            format!(
+                "400 Unable to parse '{name}': attempt to access non-existing object member '{name}' (there is '{hint}': did you mean '{name}'?)"
+            )
         };
         assert_eq!(outcome(&format!("{{{}}}", input.replace("inputs", "input"))), missing("inputs", "input"));
         for (name, hint) in [("datatype", "dataype"), ("shape", "shapes"), ("name", "nmae")] {
@@ -636,7 +623,11 @@ mod tests {
             assert_eq!(outcome(&body), missing(name, hint));
         }
         let body = format!("{{{}}}", input.replace("\"data\":[1]", "\"parameter\":{\"binary_data_size\":1}"));
-        assert!(outcome(&body).ends_with("no field is set (there is 'parameter': did you mean 'parameters'?)"), "{}", outcome(&body));
+        assert!(
+            outcome(&body).ends_with("no field is set (there is 'parameter': did you mean 'parameters'?)"),
+            "{}",
+            outcome(&body)
+        );
     }
 
     #[test]

@@ -99,6 +99,9 @@ impl<'d> GenerateFields<'d> {
         let Some(input) = self.spec.input_index(name).and_then(|index| self.spec.inputs.get(index)) else {
             return self.take_parameter(name, value, memory);
         };
+        if input.is_optional && *value.kind() == ValueKind::Null {
+            return Ok(());
+        }
         let tensor = decode_input(name, input, value, memory)?;
         if self.inputs.iter().any(|have| have.name == name) {
             return Err(refusal(self.id, format!("input '{name}' already exists in request")));
@@ -360,6 +363,12 @@ mod tests {
         let refused = decode(r#"{"a":1,"own":null}"#).unwrap_err();
         assert!(refused.text().starts_with("parameter 'own' has invalid type"), "{refused}");
         assert!(decode(r#"{"a":null}"#).is_err(), "an input is required");
+        let mut optional = model.clone();
+        optional.inputs.push(input("b", Datatype::Uint8, &[1]));
+        optional.inputs[1].is_optional = true;
+        let body = Bytes::from(r#"{"a":1,"b":null}"#);
+        let request = super::decode(&optional, &body, &mut ReceiveReservation::default()).unwrap();
+        assert!(!request.inputs[1].is_given());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Members of a JSON object that nothing reads, because their names are misspelt: `"output"` would ask for all outputs,
+//! Members of a JSON object that are not read because their names are misspelt: `"output"` would ask for all outputs,
 //! and `"parameter"` would lose all parameters, with status 200. Other unknown members are ignored, as in Triton: clients
 //! send members of their own (`docs/decisions/0061-misspelt-members.md`).
 
@@ -29,7 +29,7 @@ pub(in crate::protocol) fn refuse(
     Ok(())
 }
 
-/// The same of an object whose members are all optional.
+/// Does the same for an object whose members are all optional.
 ///
 /// # Errors
 ///
@@ -38,9 +38,9 @@ pub(in crate::protocol) fn refuse_in(object: JsonValue<'_, '_>, known: &[&str]) 
     refuse(object, known.iter().filter(|name| object.get(name).is_some()).count(), known, known)
 }
 
-/// What to add to the text on a member that is missing: the name that it has, where that is misspelt.
+/// Returns an addition to the text on a missing member: the misspelt name, if there is one.
 pub(super) fn hint(object: JsonValue<'_, '_>, missing: &str) -> String {
-    let near = object.members().find(|(name, _)| is_near(name, missing));
+    let near = object.members().find(|(name, _)| is_near(name, missing) && object.get(missing).is_none());
     near.map_or_else(String::new, |(name, _)| format!(" (there is '{name}': did you mean '{missing}'?)"))
 }
 
@@ -52,7 +52,7 @@ fn meant<'a>(object: JsonValue<'_, '_>, name: &str, optional: &[&'a str]) -> Opt
 /// Letters from which on a name is compared: one letter more or less makes another word of a shorter one.
 const NEAR_LETTERS_MIN: usize = 4;
 
-/// Whether two names differ by one letter, by two that changed places, or by upper and lower case.
+/// Returns whether two names differ by one letter, by two swapped letters, or by upper and lower case.
 fn is_near(name: &str, known: &str) -> bool {
     let fold = |text: &str| text.bytes().map(|byte| byte.to_ascii_lowercase()).collect::<Vec<_>>();
     if known.len() < NEAR_LETTERS_MIN || name.len().abs_diff(known.len()) > 1 {
@@ -62,7 +62,8 @@ fn is_near(name: &str, known: &str) -> bool {
     let same = name.iter().zip(&known).take_while(|(one, other)| one == other).count();
     let (rest, left) = (name.get(same..).unwrap_or_default(), known.get(same..).unwrap_or_default());
     let after = |text: &[u8], count: usize| text.get(count..).map(<[u8]>::to_vec);
-    let is_swapped = matches!((rest, left), ([a, b, ..], [c, d, ..]) if a == d && b == c) && after(rest, 2) == after(left, 2);
+    let is_swapped =
+        matches!((rest, left), ([a, b, ..], [c, d, ..]) if a == d && b == c) && after(rest, 2) == after(left, 2);
     rest == left
         || is_swapped
         || after(rest, 1) == after(left, 1)
@@ -109,5 +110,6 @@ mod tests {
         let document = Document::parse(br#"{"nam":1,"shapes":[]}"#, &[]).unwrap();
         assert_eq!(hint(document.root(), "name"), " (there is 'nam': did you mean 'name'?)");
         assert_eq!(hint(document.root(), "datatype"), "");
+        assert_eq!(hint(document.root(), "shapes"), "", "it is there");
     }
 }

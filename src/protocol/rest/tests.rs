@@ -145,7 +145,7 @@ fn mistakes_in_the_request_have_tritons_words() {
     parameters("{\"priority\":-1}", &format!("Unable to parse 'priority': {unsigned}"));
     parameters("{\"timeout\":\"1\"}", &format!("Unable to parse 'timeout': {unsigned}"));
     parameters("{\"sequence_start\":1}", &format!("Unable to parse 'sequence_start': {boolean}"));
-    parameters("{\"sequence_end\":null}", &format!("Unable to parse 'sequence_end': {boolean}"));
+    parameters("{\"sequence_end\":0}", &format!("Unable to parse 'sequence_end': {boolean}"));
     parameters("{\"sequence_id\":1.5}", "Unable to parse 'sequence_id': attempt to access JSON non-string as string");
     parameters("{\"binary_data_output\":0}", &format!("Unable to parse 'binary_data_output': {boolean}"));
     parameters(

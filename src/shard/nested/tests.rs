@@ -263,7 +263,11 @@ fn a_call_that_could_only_wait_for_itself_is_refused_at_once() {
     assert_eq!(outcome("two", &[("two", 1, "0"), ("two", 1, "0")]), Ok(2), "one instance is free");
     assert_eq!(outcome("two", &[("two", 1, "0"), ("one", 1, "0"), ("two", 1, "1")]), text("", "two"));
     assert_eq!(outcome("of_one", &[]), Ok(2));
-    assert_eq!(outcome("of_one", &[("one", 1, "0")]), text("in ensemble 'of_one', step 1 ('one'): ", "one"), "a step of an ensemble");
+    assert_eq!(
+        outcome("of_one", &[("one", 1, "0")]),
+        text("in ensemble 'of_one', step 1 ('one'): ", "one"),
+        "a step of an ensemble"
+    );
     let within = "in ensemble 'nested', step 1 ('of_one'): in ensemble 'of_one', step 1 ('one'): ";
     assert_eq!(outcome("nested", &[("one", 1, "0")]), text(within, "one"));
     let deep: Vec<_> = (0..=NESTED_CALLS_DEPTH_MAX).map(|_| ("other", 1, "0")).collect();

@@ -144,7 +144,7 @@ impl<'d, 'a> JsonValue<'d, 'a> {
         self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
-    /// The same, but a member that is `null` counts as absent.
+    /// The first member of an object with a name; a member that is `null` counts as absent.
     pub fn given(self, name: &str) -> Option<Self> {
         self.get(name).filter(|value| !matches!(value.kind(), ValueKind::Null))
     }

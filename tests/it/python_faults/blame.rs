@@ -57,8 +57,7 @@ fn a_request_that_was_sent_ahead_to_a_busy_process_is_pending() {
     let Some(server) = PythonServer::start(&[deed], &["--shards=1"]) else { return };
     let go = server.folder.path().join("go");
     let code = format!("while not os.path.exists({:?}): time.sleep(0.01)", go.display().to_string());
-    let pending =
-        || metric(server.server.metrics(), "nv_inference_pending_request_count{model=\"m\",version=\"1\"}");
+    let pending = || metric(server.server.metrics(), "nv_inference_pending_request_count{model=\"m\",version=\"1\"}");
     let until = |count: u64| {
         let start = Instant::now();
         while pending() != count {

@@ -12,6 +12,18 @@ import triton_python_backend_utils as pb_utils
 FAILURE_MAX = 2000
 # How the line begins that names an error.
 ERROR = re.compile(r"^[A-Za-z0-9._]*(Error|Exception): ", re.MULTILINE)
+# Words of a text that speaks of the machine or of the framework, and of one that blames shapes or values of a request. The
+# same as those of the server's `backend/blame.rs`.
+OWN_FAULTS = (
+    "alloc", "cublas", "cuda", "cudnn", "doesn't support", "does not support", "internal error", "no kernel",
+    "not implemented", "not supported", "no such file", "out of memory", "thread", "unsupported",
+)
+REQUEST_FAULTS = (
+    "axes", "axis", "batch size", "broadcast", "could not convert", "dimension", " dim ", " dims ",
+    "divisible", "divide by zero", "division by zero", "features", "greater than", "incompatible", "indices",
+    "index", "invalid value", "less than", "mismatch", "must match", "out of bound", "out of data bounds",
+    "out of range", "rank", "shape", "unknown categor",
+)
 # What a control of a sequence is set by, and its datatype.
 CONTROL_TYPES = (("int32_false_true", "TYPE_INT32"), ("fp32_false_true", "TYPE_FP32"), ("bool_false_true", "TYPE_BOOL"))
 NOT_MADE = ("batch_input", "batch_output")
@@ -43,6 +55,12 @@ def shortened(text):
     errors = list(ERROR.finditer(text))
     text = text[errors[-1].start() :] if errors else text
     return text if len(text) <= FAILURE_MAX else text[:FAILURE_MAX] + " …"
+
+
+def blames_request(text):
+    """Whether a framework's text blames the shapes or values of the request."""
+    text = text.lower()
+    return any(word in text for word in REQUEST_FAULTS) and not any(word in text for word in OWN_FAULTS)
 
 
 class FrameworkModel:
@@ -96,9 +114,21 @@ class FrameworkModel:
                 return self.run(requests)
         except Exception as error:
             if len(requests) == 1:
-                told = str(error) if isinstance(error, Refused) else self.framework + " execute failure: " + shortened(str(error))
-                return [pb_utils.InferenceResponse(error=pb_utils.TritonError(told))]
+                return [pb_utils.InferenceResponse(error=self.failure(requests[0], error))]
         return [self.execute([request])[0] for request in requests]
+
+    def failure(self, request, error):
+        """The error of a request that failed: its own fault where the framework blames its shapes or values."""
+        if isinstance(error, Refused):
+            return pb_utils.TritonError(str(error))
+        why = shortened(str(error))
+        told = self.framework + " execute failure: " + why
+        if not blames_request(why):
+            return pb_utils.TritonError(told)
+        given = [(port.name, pb_utils.get_input_tensor_by_name(request, port.name)) for port in self.inputs]
+        shapes = ["'" + name + "' [" + ",".join(map(str, tensor.as_numpy().shape)) + "]" for name, tensor in given if tensor is not None]
+        told = "model '" + self.name + "': " + told + "; the inputs were " + ", ".join(shapes)
+        return pb_utils.TritonError(told, pb_utils.TritonError.INVALID_ARG)
 
     def run(self, requests):
         """Gathers the inputs, runs the model, and cuts the outputs apart."""
