@@ -49,7 +49,8 @@ fn models() -> Folder {
 fn tensors_and_values_that_the_engine_refuses_are_the_clients_mistake_and_named() {
     let folder = models();
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
-    let refused = |code: &str| metric(server.metrics(), &format!("deuteron_requests_refused_total{{code=\"{code}\"}}"));
+    let refused =
+        |reason: &str| metric(server.metrics(), &format!("deuteron_requests_refused_total{{reason=\"{reason}\"}}"));
     let body = json!({ "inputs": [input("ids", &[1, 3], &json!([1, 2, 3])), input("mask", &[1, 2], &json!([1, 0]))] });
     let (status, answer) = infer(&server, "masked", &body);
     let text = answer["error"].as_str().unwrap();

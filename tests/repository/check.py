@@ -96,7 +96,7 @@ def load_index_unload(kind, client, arguments):
 @check
 def refusals(kind, client, arguments):
     text = "failed to load 'no_such_model', failed to poll from model repository"
-    refused(lambda: client.load_model("no_such_model"), text, None if kind is triton_http else "INTERNAL")
+    refused(lambda: client.load_model("no_such_model"), text, None if kind is triton_http else "NOT_FOUND")
     refused(lambda: client.load_model("plain", config="{"), "failed to load 'plain', failed to poll from model repository")
     content = {"file:1/model.onnx": b"no model"}
     text = "failed to load 'plain', failed to poll from model repository"
