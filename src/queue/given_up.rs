@@ -111,6 +111,8 @@ impl RunObserver for WorkerRuns {
         model_queue.handle_instance_lost(self.parking, false, clock::now());
         let worker = model_queue.parkings().get(self.parking).map_or("", |parking| parking.name());
         limit.tell_given_up(&served.spec.name, &format!("instance '{worker}'"));
+        // The substitute sleeps in the place of the worker, whose run goes on.
+        model_queue.parkings().get(self.parking).into_iter().for_each(|parking| parking.share());
         let has_returned = Arc::new(AtomicBool::new(false));
         let (ended, model_queue, parking) = (Arc::clone(&has_returned), Arc::clone(model_queue), self.parking);
         let name = format!("g{parking}-{}", served.spec.name);
@@ -147,7 +149,7 @@ fn refuse(served: &ServedModel, model_queue: &ModelQueue, parking: usize, has_re
     let is_needed = || served.lost() >= active && !has_returned.load(Ordering::Acquire);
     let mut poll_flight = || {
         let is_stopped = model_queue.is_stopped();
-        // The parking wakes the thread of the worker, not this one.
+        // Nothing wakes it when it is no longer needed.
         let look_again = (!is_stopped).then_some(GIVEN_UP_PAUSE);
         InFlightState { is_lost: !is_needed() && !is_stopped, look_again, ..InFlightState::default() }
     };

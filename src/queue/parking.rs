@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Wake;
 use std::time::Duration;
 
-use crate::queue::sync::{self, AtomicBool, Thread, fence};
-use crate::runtime::wake_file::{SleepEnd, WakeFile};
+use crate::queue::sync::{self, AtomicBool, AtomicU8, SleepEnd, Thread, WakeFile, fence};
 use crate::time::{Clock, Instant};
 
 /// Where an instance's thread sleeps. Its cache lines are its own: those of a model are made one after the other.
@@ -19,7 +18,8 @@ pub struct Parking {
     name: String,
     is_passive: bool,
     rate_id: Option<usize>,
-    is_parked: AtomicBool,
+    /// A [`SleepKind`].
+    sleep: AtomicU8,
     /// It has work and waits for resources of the rate limit: the thread that frees them wakes it.
     is_blocked: AtomicBool,
     /// Its instance has as many batches in flight as it can: the end of one wakes it.
@@ -40,8 +40,37 @@ pub struct Parking {
     busy_since: AtomicU64,
     /// Set by the thread itself before it first sleeps.
     thread: OnceLock<Thread>,
-    /// What wakes the thread instead where it sleeps on a file as well. Set before it first sleeps.
+    /// Where a thread sleeps that waits for a file as well, from the first time on; or another thread in its place.
     wake_file: OnceLock<WakeFile>,
+}
+
+/// How the thread of a parking sleeps, or is about to. The sleeper sets it before it sleeps and the waker takes it, so
+/// that both mean the same: the thread sleeps with a file at one time and without one at another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SleepKind {
+    Awake,
+    /// On the wake file of the parking, perhaps beside another file.
+    File,
+    /// By the token of the thread.
+    Token,
+}
+
+impl SleepKind {
+    const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::File,
+            2 => Self::Token,
+            _ => Self::Awake,
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Awake => 0,
+            Self::File => 1,
+            Self::Token => 2,
+        }
+    }
 }
 
 /// The longest sleep of a thread that should sleep on a file and could not open what wakes it then.
@@ -158,8 +187,14 @@ impl Parking {
     /// Makes the calling thread the one that sleeps here, on a file too if it has one.
     pub(super) fn take(&self, has_file: bool) {
         self.thread.get_or_init(sync::current);
-        if has_file
-            && self.wake_file.get().is_none()
+        if has_file {
+            self.share();
+        }
+    }
+
+    /// Lets any thread sleep here: from the next sleep on, the wake file is woken and not the thread.
+    pub(super) fn share(&self) {
+        if self.wake_file.get().is_none()
             && let Ok(wake_file) = WakeFile::new()
         {
             self.wake_file.get_or_init(|| wake_file);
@@ -169,75 +204,85 @@ impl Parking {
     /// Its thread is about to sleep. The caller looks for work once more afterwards, and clears the mark if it finds
     /// any.
     pub(super) fn announce(&self) {
-        self.set_parked(true);
+        let kind = if self.wake_file.get().is_some() { SleepKind::File } else { SleepKind::Token };
+        self.sleep.swap(kind.number(), Ordering::SeqCst);
         // The sleeper's half of Dekker's handshake: whoever publishes work later sees the mark, or the caller's second
         // look sees the work.
         fence(Ordering::SeqCst);
     }
 
-    /// Sets whether its thread sleeps or is about to, and returns what was set before. A swap: of several threads that
-    /// clear the mark, exactly one sees it set, and that one wakes the thread.
-    pub(super) fn set_parked(&self, is_parked: bool) -> bool {
-        self.is_parked.swap(is_parked, Ordering::SeqCst)
+    /// Clears the mark that its thread sleeps or is about to, and returns whether it was set. A swap: of several threads
+    /// that clear the mark, exactly one sees it set, and that one wakes the thread.
+    pub(super) fn clear_parked(&self) -> bool {
+        self.take_sleep() != SleepKind::Awake
+    }
+
+    fn take_sleep(&self) -> SleepKind {
+        SleepKind::from_number(self.sleep.swap(SleepKind::Awake.number(), Ordering::SeqCst))
+    }
+
+    fn sleep(&self) -> SleepKind {
+        SleepKind::from_number(self.sleep.load(Ordering::SeqCst))
     }
 
     /// Whether its thread sleeps, or is about to.
     pub(super) fn is_parked(&self) -> bool {
-        self.is_parked.load(Ordering::SeqCst)
+        self.sleep() != SleepKind::Awake
     }
 
     /// Wakes its thread if it sleeps, or is about to.
     pub fn unpark(&self) -> bool {
         // Usually it is awake, and a load does not take the cache line from other cores as a swap does.
-        let was_parked = self.is_parked() && self.set_parked(false);
-        if was_parked && let Some(thread) = self.thread.get() {
-            self.wakes.fetch_add(1, Ordering::Relaxed);
-            match self.wake_file.get() {
-                Some(wake_file) => wake_file.wake(),
-                None => thread.unpark(),
-            }
+        if !self.is_parked() {
+            return false;
         }
-        was_parked
+        let kind = self.take_sleep();
+        match (kind, self.wake_file.get(), self.thread.get()) {
+            (SleepKind::Awake, ..) => return false,
+            (SleepKind::File, Some(wake_file), _) => wake_file.wake(),
+            (_, _, Some(thread)) => thread.unpark(),
+            // A test has set the mark, and no thread sleeps.
+            (_, _, None) => return true,
+        }
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Sleeps until another thread wakes it, until an instant, or until the file is readable.
     pub(super) fn park(&self, until: Option<Instant>, clock: Clock, file: Option<&OwnedFd>) {
-        debug_assert!(self.thread.get().is_some(), "a thread that sleeps can be woken");
-        if let Some(file) = file {
-            return self.park_on(file, until, clock);
-        }
-        // `sync::park` may return early, so the mark decides.
-        while self.is_parked() {
-            let Some(until) = until else {
-                sync::park();
-                continue;
-            };
-            let left = until.since(clock());
-            if left.is_zero() {
-                self.set_parked(false);
-            } else {
-                sync::park_timeout(left);
+        loop {
+            // Both ways to sleep may end early, so the mark decides.
+            let kind = self.sleep();
+            if kind == SleepKind::Awake {
+                return;
+            }
+            self.check_sleep(kind, until.is_some(), file.is_some());
+            let left = until.map(|until| until.since(clock()));
+            if left == Some(Duration::ZERO) {
+                self.clear_parked();
+                return;
+            }
+            match (kind, self.wake_file.get(), file) {
+                (SleepKind::File, Some(wake_file), file) => {
+                    if wake_file.sleep(file.map(AsFd::as_fd), left) == SleepEnd::Readable {
+                        self.clear_parked();
+                    }
+                }
+                // There was no descriptor for a wake file.
+                (_, _, Some(_)) => {
+                    sync::park_timeout(left.unwrap_or(FILE_PAUSE).min(FILE_PAUSE));
+                    self.clear_parked();
+                }
+                (_, _, None) => left.map_or_else(sync::park, sync::park_timeout),
             }
         }
     }
 
-    fn park_on(&self, file: &OwnedFd, until: Option<Instant>, clock: Clock) {
-        while self.is_parked() {
-            let left = until.map(|until| until.since(clock()));
-            if left == Some(Duration::ZERO) {
-                self.set_parked(false);
-                return;
-            }
-            let Some(wake_file) = self.wake_file.get() else {
-                sync::park_timeout(left.unwrap_or(FILE_PAUSE).min(FILE_PAUSE));
-                self.set_parked(false);
-                return;
-            };
-            // A wake-up that is left from before only costs one more round: the mark decides.
-            if wake_file.sleep(file.as_fd(), left) == SleepEnd::Readable {
-                self.set_parked(false);
-            }
-        }
+    /// A sleep must be one that a waker ends, which knows the mark and no more.
+    fn check_sleep(&self, kind: SleepKind, has_end: bool, has_file: bool) {
+        let is_own = || self.thread.get().is_some_and(|thread| thread.id() == sync::current().id());
+        debug_assert!(kind != SleepKind::File || self.wake_file.get().is_some(), "what it sleeps on is there");
+        debug_assert!(kind == SleepKind::File || has_end || has_file || is_own(), "its token is the calling thread's");
     }
 
     pub(super) fn turn(&self) -> u64 {

@@ -1,4 +1,5 @@
-//! The synchronisation types of this room: atomics and fences, locks, thread parking, rings, cells, queues and wakers.
+//! The synchronisation types of this room: atomics and fences, locks, thread parking, wake files, rings, cells, queues and
+//! wakers.
 //! With the feature `loom` they are loom's, so that `sync/tests.rs` can run the very same code in every order that the
 //! memory model allows (`.ci/run interleave`); otherwise those of the standard library and of four crates. `SegQueue`
 //! has one reader and `SharedQueue` any number: the same type here, two different ones under loom.
@@ -17,11 +18,12 @@ mod tests;
 pub use crate::queue::sync::checked::*;
 #[cfg(not(all(test, feature = "loom")))]
 pub use {
+    crate::runtime::wake_file::{SleepEnd, WakeFile},
     atomic_waker::AtomicWaker,
     crossbeam_queue::{SegQueue, SegQueue as SharedQueue},
     crossbeam_utils::atomic::AtomicCell,
     rtrb::{Consumer, Producer, PushError, RingBuffer},
-    std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, fence},
+    std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, fence},
     std::sync::{Mutex, MutexGuard},
     std::thread::{Thread, current, park, park_timeout},
 };

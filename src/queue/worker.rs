@@ -61,7 +61,7 @@ fn serve(
     warn: fn(&str),
 ) {
     if model_queue.parkings().get(parking).is_some_and(|parking| parking.is_passive()) {
-        return model_queue.wait_stopped(parking, clock::now);
+        return model_queue.wait_stopped(parking, clock::now, None);
     }
     let mut worker = Worker::new((served, model_queue, parking), instance, threads, warn);
     loop {
@@ -172,7 +172,7 @@ impl Worker {
     /// Its sleep is over, because the time is.
     #[cfg(test)]
     pub(crate) fn end_sleep(&self) {
-        self.model_queue.parkings().get(self.parking).map(|parking| parking.set_parked(false));
+        self.model_queue.parkings().get(self.parking).map(|parking| parking.clear_parked());
     }
 
     /// Does it.
@@ -268,9 +268,7 @@ fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usi
             NextWork::Lost => break,
         }
     }
-    if !model_queue.is_stopped() {
-        std::thread::park_timeout(retry_at.since(clock::now()));
-    }
+    model_queue.wait_stopped(parking, clock::now, Some(retry_at));
     !model_queue.is_stopped()
 }
 
@@ -413,6 +411,64 @@ mod tests {
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
         assert_eq!((mortal.made.load(Ordering::SeqCst), WARNINGS.load(Ordering::SeqCst)), (2, 2));
+    }
+
+    /// A model of which no instance can be made; the flag: it refuses requests meanwhile.
+    struct Gone(bool);
+
+    impl LoadedModel for Gone {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Err(Error::internal("on purpose"))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            false
+        }
+
+        fn refuses_while_lost(&self) -> bool {
+            self.0
+        }
+    }
+
+    /// Waits as long as only a thread takes that nothing wakes.
+    fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+        let until = clock::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(clock::now() < until, "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_its_next_attempt_is_woken_by_requests_and_by_the_stop() {
+        for (refuses, has_file) in [(true, false), (true, true), (false, false), (false, true)] {
+            let (served, model_queue, mut producers) = served(Arc::new(Gone(refuses)));
+            served.handle_instance_lost();
+            let own = (Arc::clone(&served), Arc::clone(&model_queue));
+            let waiting = std::thread::spawn(move || {
+                let (served, model_queue) = own;
+                // As an instance that slept on a file before.
+                model_queue.parkings()[0].take(has_file);
+                wait_for_attempt(&served, &model_queue, 0, Duration::from_secs(3_600))
+            });
+            let is_asleep = || model_queue.parkings()[0].is_parked();
+            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+            if refuses {
+                soon("it does not sleep", is_asleep);
+                submit(&mut producers[0], &request_slots);
+                let answer = || request_slots.completions().poll_answer().map(|(_, answer)| answer.outputs.is_ok());
+                let mut answered = None;
+                soon("a request is not refused", || {
+                    answered = answered.or_else(answer);
+                    answered.is_some()
+                });
+                assert_eq!(answered, Some(false));
+            }
+            soon("it does not sleep", is_asleep);
+            model_queue.stop();
+            soon("the stop does not wake it", || waiting.is_finished());
+            assert!(!waiting.join().unwrap(), "there is no other attempt");
+        }
     }
 
     #[test]

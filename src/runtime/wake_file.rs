@@ -39,9 +39,11 @@ impl WakeFile {
     }
 
     /// Sleeps until another thread wakes it, `source` is readable, or the time is over.
-    pub fn sleep(&self, source: BorrowedFd<'_>, timeout: Option<Duration>) -> SleepEnd {
-        let mut files = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(source, PollFlags::IN)];
+    pub fn sleep(&self, source: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> SleepEnd {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // Without a source it waits for itself twice, which costs nothing.
+        let source = source.unwrap_or_else(|| self.0.as_fd());
+        let mut files = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(source, PollFlags::IN)];
         if poll(&mut files, timeout.as_ref()).is_err() {
             return SleepEnd::Timeout;
         }
@@ -68,7 +70,7 @@ mod tests {
     #[test]
     fn a_sleeper_returns_for_a_wake_up_a_readable_file_or_the_time() {
         let (wake_file, source) = (WakeFile::new().unwrap(), WakeFile::new().unwrap());
-        let sleep = || wake_file.sleep(source.as_fd(), Some(Duration::from_millis(2)));
+        let sleep = || wake_file.sleep(Some(source.as_fd()), Some(Duration::from_millis(2)));
         assert_eq!(sleep(), SleepEnd::Timeout);
         wake_file.wake();
         wake_file.wake();
@@ -77,9 +79,12 @@ mod tests {
         assert_eq!((sleep(), sleep()), (SleepEnd::Readable, SleepEnd::Readable), "the file stays readable");
         let other = WakeFile::new().unwrap();
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| wake_file.sleep(other.as_fd(), None));
+            let sleeper = scope.spawn(|| wake_file.sleep(Some(other.as_fd()), None));
             wake_file.wake();
             assert_eq!(sleeper.join().unwrap(), SleepEnd::Woken);
         });
+        wake_file.wake();
+        let sleep_alone = || wake_file.sleep(None, Some(Duration::from_millis(2)));
+        assert_eq!((sleep_alone(), sleep_alone()), (SleepEnd::Woken, SleepEnd::Timeout));
     }
 }

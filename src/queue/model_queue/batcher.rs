@@ -387,7 +387,7 @@ mod tests {
         assert_eq!((trial.poll(0), trial.poll(1)), (String::new(), String::new()));
         trial.submit(2, false);
         let parking = Arc::clone(&trial.model_queue.parkings()[1]);
-        parking.set_parked(true);
+        parking.announce();
         assert_eq!(trial.poll(0), "", "it is not for this one");
         assert!(!parking.is_parked(), "but the other is awake");
         assert_eq!(trial.poll(1), "0:2");
@@ -437,7 +437,7 @@ mod tests {
             "it is under way"
         );
         let parking = Arc::clone(&trial.model_queue.parkings()[0]);
-        parking.set_parked(true);
+        parking.announce();
         std::thread::scope(|scope| {
             scope.spawn(|| request.responder.reschedule(Vec::new()));
         });

@@ -78,7 +78,7 @@ impl ModelQueue {
             PollOutcome::Nothing(until) => return WorkPoll::Sleep(until),
             PollOutcome::Blocked => return WorkPoll::Sleep(None),
             PollOutcome::Ended => {
-                parking.set_parked(false);
+                parking.clear_parked();
                 return WorkPoll::Work(NextWork::Ended);
             }
             PollOutcome::Batch(batch) => NextWork::Batch(batch),
@@ -86,7 +86,7 @@ impl ModelQueue {
         };
         // The mark was gone already: somebody woke us, perhaps for more than this poll took. That wake-up belongs to
         // another instance.
-        if !parking.set_parked(false) {
+        if !parking.clear_parked() {
             self.parkings.wake_one();
         }
         WorkPoll::Work(work)
@@ -96,23 +96,26 @@ impl ModelQueue {
     /// watched, its resources, and a wake-up that it had and did not use.
     fn lose(&self, instance_index: usize) -> WorkPoll {
         if let Some(parking) = self.parkings.get(instance_index) {
-            parking.set_parked(false);
+            parking.clear_parked();
         }
         self.retire(instance_index);
         WorkPoll::Work(NextWork::Lost)
     }
 
-    /// Sleeps in a parking that is given no work, until the queue is stopped.
-    pub fn wait_stopped(&self, instance_index: usize, clock: Clock) {
+    /// Sleeps in a parking that is given no work meanwhile, until the queue is stopped, at most until an instant.
+    pub fn wait_stopped(&self, instance_index: usize, clock: Clock, until: Option<Instant>) {
         let Some(parking) = self.parkings.get(instance_index) else { return };
         parking.take(false);
-        while !self.is_stopped() {
+        // A wake-up for work must go to another instance.
+        parking.set_full(true);
+        while !self.is_stopped() && until.is_none_or(|until| clock() < until) {
             parking.announce();
             if self.is_stopped() {
-                parking.set_parked(false);
+                parking.clear_parked();
             }
-            parking.park(None, clock, None);
+            parking.park(until, clock, None);
         }
+        parking.set_full(false);
     }
 
     /// Polls for a batch where there is room for one.

@@ -144,7 +144,7 @@ mod tests {
         submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
         model_queues[0].stop();
         for (instance_index, parking) in model_queues[0].parkings().iter().enumerate() {
-            parking.set_parked(true);
+            parking.announce();
             assert_eq!(polled(&model_queues[0], instance_index), "blocked");
         }
         assert_eq!((polled(&model_queues[1], 0), polled(&model_queues[0], 0)), ("nothing", "batch"));
@@ -327,7 +327,7 @@ mod tests {
                 let (model_queue, served) = (&model_queue, &served);
                 scope.spawn(move || {
                     if parking.is_passive() {
-                        return model_queue.wait_stopped(index, now);
+                        return model_queue.wait_stopped(index, now, None);
                     }
                     while let Some(batch) = model_queue.next_batch(index, now) {
                         served.fetch_add(batch.requests.len(), Ordering::SeqCst);

@@ -5,6 +5,8 @@
 #![allow(missing_docs, reason = "each does what its original is documented to do")]
 
 use std::cell::Cell;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -14,6 +16,7 @@ use loom::sync::Notify;
 use loom::sync::atomic::AtomicUsize;
 use loom::thread::yield_now;
 
+pub use crate::runtime::wake_file::SleepEnd;
 pub use loom::sync::{Mutex, MutexGuard};
 
 /// What is broken on purpose.
@@ -25,6 +28,8 @@ pub enum PlantedFault {
     Countdown,
     /// Fences order nothing.
     Fence,
+    /// A wake-up of a [`WakeFile`] that comes before the sleep is lost.
+    File,
     /// A swap is a load and then a store.
     Swap,
     /// An `unpark` that comes before `park` is lost.
@@ -68,8 +73,18 @@ impl AtomicBool {
     pub fn store(&self, value: bool, ordering: Ordering) {
         self.0.store(value, ordering);
     }
+}
 
-    pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
+/// `std::sync::atomic::AtomicU8`, as far as it is used.
+#[derive(Default)]
+pub struct AtomicU8(loom::sync::atomic::AtomicU8);
+
+impl AtomicU8 {
+    pub fn load(&self, ordering: Ordering) -> u8 {
+        self.0.load(ordering)
+    }
+
+    pub fn swap(&self, value: u8, ordering: Ordering) -> u8 {
         if !is_planted(PlantedFault::Swap) {
             return self.0.swap(value, ordering);
         }
@@ -153,14 +168,35 @@ struct Parker {
 }
 
 loom::thread_local! {
-    static CURRENT: Thread = Thread(Arc::new(Parker { token: Notify::new(), is_parked: false.into() }));
+    static CURRENT: Thread = Thread(Arc::new(Parker::new()));
+}
+
+impl Parker {
+    fn new() -> Self {
+        Self { token: Notify::new(), is_parked: false.into() }
+    }
+
+    /// Wakes the thread that waits, or the next that will, unless the fault is planted.
+    fn notify(&self, fault: PlantedFault) {
+        if self.is_parked.load(Ordering::Relaxed) || !is_planted(fault) {
+            self.token.notify();
+        }
+    }
+
+    fn wait(&self) {
+        self.is_parked.store(true, Ordering::Relaxed);
+        self.token.wait();
+        self.is_parked.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Thread {
     pub fn unpark(&self) {
-        if self.0.is_parked.load(Ordering::Relaxed) || !is_planted(PlantedFault::Token) {
-            self.0.token.notify();
-        }
+        self.0.notify(PlantedFault::Token);
+    }
+
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 }
 
@@ -171,15 +207,30 @@ pub fn current() -> Thread {
 
 /// `std::thread::park`.
 pub fn park() {
-    let thread = current();
-    thread.0.is_parked.store(true, Ordering::Relaxed);
-    thread.0.token.wait();
-    thread.0.is_parked.store(false, Ordering::Relaxed);
+    current().0.wait();
 }
 
 /// `std::thread::park_timeout`, whose time is never over: nobody is rescued by a timer.
 pub fn park_timeout(_: Duration) {
     park();
+}
+
+/// `runtime::wake_file::WakeFile`, whose other file is never readable and whose time is never over.
+pub struct WakeFile(Parker);
+
+impl WakeFile {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Parker::new()))
+    }
+
+    pub fn wake(&self) {
+        self.0.notify(PlantedFault::File);
+    }
+
+    pub fn sleep(&self, _source: Option<BorrowedFd<'_>>, _timeout: Option<Duration>) -> SleepEnd {
+        self.0.wait();
+        SleepEnd::Woken
+    }
 }
 
 /// `rtrb::RingBuffer`: as there, each side keeps the other's position as it saw it last.

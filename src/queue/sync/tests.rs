@@ -11,22 +11,23 @@
 //! That it can fail: each run plants the [`PlantedFault`]s. Besides, it was seen to find each of these changes when
 //! made by hand: no second poll before parking; the parked mark set only after that poll; no fence in
 //! `Parkings::handle_queued`, or in `Parkings::await_rows`; no check of the rings after that; no wake-up for what a
-//! batch leaves in the queue, or for an instance that was woken while it took a batch; a waker registered without a
-//! second drain; a withdrawn request that keeps its tensors. And it found a real fault: a queue that was stopped
+//! batch leaves in the queue, or for an instance that was woken while it took a batch; a thread that sleeps by its token
+//! while its parking is woken by the file; a waker registered without a second drain; a withdrawn request that keeps its tensors. And it found a real fault: a queue that was stopped
 //! between an instance's poll and its end left a batch behind that waited to grow. (The fence in `Parkings::wake` is
 //! redundant as long as each `handle_queued` has its own.)
 
 use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::backend::{Answer, Batch, answering};
+use crate::backend::{Answer, Batch, InFlightState, answering};
 use crate::queue::completions::Completions;
-use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
+use crate::queue::model_queue::{ModelQueue, NextWork};
 use crate::queue::parking::Parking;
 use crate::queue::queued_request::QueuedRequest;
 use crate::queue::semaphore::{AcquireFuture, Semaphore};
@@ -184,6 +185,28 @@ fn instance(
     })
 }
 
+/// An instance that sleeps beside a file for some batches and without one for others, as one does whose process was lost:
+/// the last way goes on until the queue stops. How many requests it ran.
+fn instance_beside(model_queue: &Arc<ModelQueue>, ways: &'static [bool]) -> loom::thread::JoinHandle<usize> {
+    let model_queue = Arc::clone(model_queue);
+    loom::thread::spawn(move || {
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let last = ways.last().into_iter().cycle();
+        let mut count = 0;
+        for has_file in ways.iter().chain(last) {
+            let file = has_file.then_some(&file);
+            let NextWork::Batch(batch) = model_queue.next_beside(0, clock, &mut InFlightState::default, file) else {
+                break;
+            };
+            // A check that failed leaves it unanswered.
+            let batch = ManuallyDrop::new(batch);
+            count += batch.requests.len();
+            answer(ManuallyDrop::into_inner(batch));
+        }
+        count
+    })
+}
+
 /// Where batches wait until so many of them run at once.
 struct Meeting {
     missing: Mutex<usize>,
@@ -277,6 +300,37 @@ fn a_request_is_taken_though_every_instance_sleeps_and_its_shard_is_woken() {
     check(4, || serve(eager(), &[&[1]], 1));
     check(3, || serve(eager(), &[&[1, 1]], 1));
     check(2, || serve(eager(), &[&[1], &[1]], 1));
+}
+
+/// One request after the other for an instance that changes the way it sleeps.
+fn serve_beside(ways: &'static [bool], turns: &'static [usize]) {
+    let (model_queue, mut producers) = ModelQueue::new(single(), BOUNDS, 1, 1);
+    let instances = vec![instance_beside(&model_queue, ways)];
+    submit_all(producers.remove(0), turns);
+    stop(&model_queue, instances, turns.iter().sum());
+}
+
+#[test]
+fn an_instance_is_woken_whichever_way_it_sleeps() {
+    check(3, || serve_beside(&[true], &[1]));
+    check(2, || serve_beside(&[true, false], &[1, 1]));
+    check(2, || serve_beside(&[false, true], &[1, 1]));
+}
+
+#[test]
+fn a_worker_that_waits_to_make_an_instance_ends_with_the_queue() {
+    for has_file in [false, true] {
+        check(4, move || {
+            let (model_queue, _producers) = ModelQueue::new(single(), BOUNDS, 1, 1);
+            let own = Arc::clone(&model_queue);
+            let worker = loom::thread::spawn(move || {
+                own.parkings()[0].take(has_file);
+                own.wait_stopped(0, clock, Some(clock() + DELAY));
+                0
+            });
+            stop(&model_queue, vec![worker], 0);
+        });
+    }
 }
 
 #[test]
@@ -463,6 +517,7 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (PlantedFault::Claim, (|| withdraw(eager())) as fn(), "leaves once"),
         (PlantedFault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
         (PlantedFault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (PlantedFault::File, || serve_beside(&[true, false], &[1]), "deadlock"),
         (PlantedFault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
         (PlantedFault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
         (PlantedFault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),
