@@ -292,8 +292,7 @@ fn top_k(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError
     };
     if let Some(size) = sizes.get_mut(axis) {
         // The engine makes room for as many as are asked for, and only then looks whether there are so many.
-        let is_exact = wanted.low.total_cmp(&wanted.high).is_eq();
-        *size = if is_exact { wanted.as_size() } else { size.min(wanted.as_size()) };
+        *size = if wanted.value().is_some() { wanted.as_size() } else { size.min(wanted.as_size()) };
     }
     let best = TensorFacts::of(sizes).like(input);
     let places = TensorFacts { is_whole: true, ..best.clone() };
