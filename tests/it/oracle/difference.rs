@@ -294,6 +294,13 @@ pub const DIFFERENCES: &[Difference] = &[
         ),
     },
     Difference {
+        decision: "data that are null are no data",
+        on: On::Cases(&["layout: null for a list"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But no field is set\"}",
+        ),
+    },
+    Difference {
         decision: "outputs that are null are all outputs",
         on: On::Cases(&["output: null"]),
         becomes: Becomes::Answer(

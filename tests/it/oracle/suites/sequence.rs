@@ -191,8 +191,24 @@ fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-const DIFFERENCES: &[Difference] = &[Difference {
-    decision: "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",
-    on: On::Every(|_, answer| answer.starts_with("500 application/json\n{\"error\"")),
-    becomes: Becomes::Replaced("500 application/json", "400 application/json"),
-}];
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        decision: "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",
+        on: On::Every(|_, answer| answer.starts_with("500 application/json\n{\"error\"")),
+        becomes: Becomes::Replaced("500 application/json", "400 application/json"),
+    },
+    Difference {
+        decision: "an optional member that is null counts as absent",
+        on: On::Cases(&["sequence: by_row an id that is null"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"inference request to model 'by_row' must specify a non-zero or non-empty correlation ID\"}",
+        ),
+    },
+    Difference {
+        decision: "a batch of no rows is told as that",
+        on: On::Cases(&["sequence: by_row no row"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"[request id: <id_unknown>] inference request batch-size must be >= 1 for 'by_row'\"}",
+        ),
+    },
+];
