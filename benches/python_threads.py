@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Libraries in `model.py` beside the same code in a plain process that has the same CPUs.
 
-    python3 benches/python_threads.py PROGRAM[,PROGRAM…] PYTHON[,PYTHON…] [SECONDS] [ROUNDS]
+    python3 benches/python_threads.py PROGRAM[,PROGRAM…] PYTHON[,PYTHON…] [SECONDS] [ROUNDS] [LIBRARY…]
 
 Each interpreter measures those of scikit-learn, XGBoost, LightGBM, torch and onnxruntime that it has. A server with default
-flags and one instance, a server with two, and the plain process have core 0, then cores 0-1, then as many as the machine has
-from 4 on, and then the time of one CPU by a control group, where this user may make one. They take turns; the one that waits
-sleeps. The time is that of the library's call alone, taken in the process by the same code. Prints medians of the rounds'
-medians, and the plain process's time as a ratio to the served one: 1.00 is as fast, more is faster."""
+flags and one instance, a server with two, and the plain process have core 0, then cores 0-1, then 4 and 8 where there are as
+many, and then the time of one CPU by a control group, where this user may make one. They take turns; those that wait sleep.
+The time is that of the library's call alone, taken in the process by the same code, while two requests wait for each
+instance. Prints medians of the rounds' medians, and the plain process's time as a ratio to the served one: 1.00 is as fast,
+more is faster."""
 
 import atexit
 import contextlib
@@ -15,6 +16,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -64,8 +66,8 @@ def lightgbm():
 def torch():
     import torch
 
-    layers = [layer for _ in range(8) for layer in (torch.nn.Linear(768, 768), torch.nn.ReLU())]
-    model, batch = torch.nn.Sequential(*layers).eval(), torch.rand(64, 768)
+    layers = [layer for _ in range(6) for layer in (torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.ReLU())]
+    model, batch = torch.nn.Sequential(*layers).eval(), torch.rand(1, 64, 56, 56)
 
     def run():
         with torch.no_grad():
@@ -146,46 +148,61 @@ def children():
 
 
 class Cpus:
-    """Which CPUs a process has."""
+    """Which CPUs a process has: by a control group where this user may make one, which no library leaves; else by affinity."""
 
-    def __init__(self, name, cores, quota=None):
+    def __init__(self, name, cores, quota=False):
         self.name, self.cores, self.quota = name, cores, quota
 
     def start(self, line, **options):
         """Starts a process that has them."""
-        if self.quota is None:
-            return subprocess.Popen(["taskset", "-c", self.cores, *line], env=children(), **options)
-        folder = self.quota()
-        enter = f'echo $$ > {folder}/cgroup.procs; exec "$@"'
-        return subprocess.Popen(["taskset", "-c", self.cores, "sh", "-c", enter, "sh", *line], env=children(), **options)
+        folders = [folder for folder in (cpuset(self.cores), quota() if self.quota else None) if folder]
+        enter = "".join(f"echo $$ > {folder}/cgroup.procs; " for folder in folders) + 'exec "$@"'
+        line = ["taskset", "-c", self.cores, "sh", "-c", enter, "sh", *line]
+        return subprocess.Popen(line, env=children(), **options)
 
 
-def groups():
-    """What makes a control group with the time of one CPU; None where this user may make none."""
-    for root, name, text in (("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000"), ("/sys/fs/cgroup", "cpu.max", "100000 100000")):
-        made = []
+MADE = []
 
-        def one(root=root, name=name, text=text, made=made):
-            folder = f"{root}/deuteron-bench-{os.getpid()}-{len(made)}"
-            os.mkdir(folder)
-            made.append(folder)
+
+def group(root, files):
+    """A control group with these files; None where this user may make none."""
+    folder = f"{root}/deuteron-bench-{os.getpid()}-{len(MADE)}"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        return None
+    MADE.append(folder)
+    try:
+        for name, text in files.items():
             with open(f"{folder}/{name}", "w") as file:
                 file.write(text)
-            return folder
+    except OSError:
+        return None
+    return folder
 
-        def remove(made=made):
-            for folder in made:
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
 
-        try:
-            one()
-        except OSError:
-            remove()
-            continue
-        atexit.register(remove)
-        return one
-    return None
+def cpuset(cores):
+    """With these cores (version 1 only: in version 2 the group above has to allow it)."""
+    return group("/sys/fs/cgroup/cpuset", {"cpuset.cpus": cores, "cpuset.mems": "0"})
+
+
+def quota():
+    """With the time of one CPU."""
+    first = group("/sys/fs/cgroup/cpu", {"cpu.cfs_quota_us": "100000"})
+    return first or group("/sys/fs/cgroup", {"cpu.max": "100000 100000"})
+
+
+def remove_groups():
+    for folder in MADE:
+        for _ in range(20):
+            try:
+                os.rmdir(folder)
+                break
+            except OSError:
+                time.sleep(0.05)
+
+
+atexit.register(remove_groups)
 
 
 class Bare:
@@ -219,7 +236,7 @@ class Served:
         self.port = Served.PORT
         ports = [f"--{name}-port={self.port + index}" for index, name in enumerate(("http", "grpc", "metrics"))]
         line = [program, "serve", folder, f"--backend-config=python,interpreter={python}", "--log-info=false", *ports]
-        self.process = cpus.start(line)
+        self.process = cpus.start(line, stderr=subprocess.DEVNULL)
         atexit.register(self.process.kill)
         for _ in range(1200):
             with contextlib.suppress(OSError):
@@ -239,7 +256,7 @@ class Served:
             answer = json.loads(connection.getresponse().read())
             times.append(answer["outputs"][0]["data"][0])
 
-    def median(self, seconds, clients=1):
+    def median(self, seconds, clients=2):
         end, times = time.monotonic() + seconds, [[] for _ in range(clients)]
         threads = [threading.Thread(target=self.ask, args=(end, own)) for own in times]
         [thread.start() for thread in threads]
@@ -289,20 +306,22 @@ def measure(cpus, python, programs, library, seconds, rounds):
 
 
 def main():
+    # What is left to do at the end is done where this is stopped, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     programs, pythons = sys.argv[1].split(","), sys.argv[2].split(",")
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 1
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 5
     count = len(os.sched_getaffinity(0))
     cpus = [Cpus("1 core", "0")] + [Cpus(f"{n} cores", f"0-{n - 1}") for n in (2, 4, 8) if n <= count]
-    quota = groups()
-    if quota and count > 1:
-        cpus.append(Cpus(f"1 CPU by quota, {count} cores", f"0-{count - 1}", quota))
+    if count > 1 and quota():
+        cpus.append(Cpus(f"1 CPU by quota, {count} cores", f"0-{count - 1}", True))
     heads = ["library", "CPUs", "plain process", "its rate"]
     for program in programs:
         heads += [program, "plain / served", "rate of two instances"]
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
     for python in pythons:
-        for library, module in LIBRARIES.items():
+        wanted = sys.argv[5:] or LIBRARIES
+        for library, module in ((library, LIBRARIES[library]) for library in wanted):
             has = subprocess.run([python, "-c", f"import {module}"], env=children(), capture_output=True)
             for each in cpus if has.returncode == 0 else []:
                 measure(each, python, programs, library, seconds, rounds)
