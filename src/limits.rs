@@ -248,12 +248,6 @@ pub const INLINE_LONGEST_MAX: Duration = Duration::from_millis(1);
 /// Run time of a typical batch from which a model's workers share the cores of the shards. A server that spends most of its
 /// time in such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
 pub const HEAVY_RUN_MIN: Duration = Duration::from_micros(500);
-/// How often the processes of models are looked at for more runnable threads than cores.
-pub const THREAD_WATCH_INTERVAL: Duration = Duration::from_secs(2);
-/// Looks that must all find such a process before it is told of: one look may meet a thread that is about to sleep.
-pub const THREAD_LOOKS: usize = 3;
-/// Time between two of these looks: longer than a thread needs to fall asleep, shorter than a run that is worth a word.
-pub const THREAD_LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// Time from the first byte of a head, of a frame, or from the start of a connection until it must be complete
 /// (`--http-head-timeout`).
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -11,9 +12,16 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::backend::python::ModelProcess;
 use crate::control::cpu_quota::{cores_for, cpu_quota};
 use crate::control::spawn::spawn;
-use crate::limits::{THREAD_LOOK_PAUSE, THREAD_LOOKS, THREAD_WATCH_INTERVAL};
 use crate::log;
 use crate::metrics::HostCells;
+
+/// The pause between two rounds of looks at all processes.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Looks that must all find a process before it is told of: one look may meet a thread that is about to sleep.
+const LOOKS: usize = 3;
+/// The pause between two looks at a process: longer than a thread needs to fall asleep, shorter than a run that is worth a
+/// word.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
 /// One look at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +53,7 @@ impl ThreadLook {
 /// runnable threads, if all of them had more than cores.
 pub fn oversubscribed(look: impl Fn() -> Option<ThreadLook>, pause: impl Fn()) -> Option<ThreadLook> {
     let mut least = look().filter(|look| look.is_over())?;
-    for _ in 1..THREAD_LOOKS {
+    for _ in 1..LOOKS {
         pause();
         let next = look().filter(|look| look.is_over())?;
         least = if next.runnable < least.runnable { next } else { least };
@@ -55,7 +63,7 @@ pub fn oversubscribed(look: impl Fn() -> Option<ThreadLook>, pause: impl Fn()) -
 
 /// The same for a process of this machine.
 pub fn find(pid: u32, quota: Option<usize>) -> Option<ThreadLook> {
-    oversubscribed(|| ThreadLook::new(pid, quota), || std::thread::park_timeout(THREAD_LOOK_PAUSE))
+    oversubscribed(|| ThreadLook::new(pid, quota), || std::thread::park_timeout(LOOK_PAUSE))
 }
 
 /// The cores that the control groups of this process leave the time of.
@@ -95,7 +103,7 @@ impl ThreadWatch {
     }
 }
 
-/// Starts to look at the processes every [`THREAD_WATCH_INTERVAL`]. It ends when the cells have been dropped.
+/// Starts to look at the processes every two seconds. It ends when the cells have been dropped.
 pub fn start(cells: &Arc<HostCells>, processes: impl Fn() -> Vec<ModelProcess> + Send + 'static) {
     let cells = Arc::downgrade(cells);
     let started = spawn("thread-watch".to_owned(), move || {
@@ -107,7 +115,7 @@ pub fn start(cells: &Arc<HostCells>, processes: impl Fn() -> Vec<ModelProcess> +
                 cells.short_of_cores.set(Some(count));
             }
             drop(cells);
-            std::thread::park_timeout(THREAD_WATCH_INTERVAL);
+            std::thread::park_timeout(INTERVAL);
         }
     });
     if let Err(error) = started {
