@@ -27,7 +27,7 @@ pub(super) struct OpenvinoInstance {
     threads: usize,
     /// A run failed, and left something in the compiled model.
     is_tainted: bool,
-    _compiled: Arc<OvCompiled>,
+    compiled: Arc<OvCompiled>,
 }
 
 /// The outputs of a run, in the order of the configuration.
@@ -40,14 +40,15 @@ pub(super) struct RunOutputs {
 impl OpenvinoInstance {
     pub(super) fn new(shared: Arc<SharedModel>, threads: usize, compiled: Arc<OvCompiled>, request: OvRequest) -> Self {
         let padded = shared.inputs.iter().map(|_| AlignedBuffer::default()).collect();
-        Self { shared, request, padded, threads, is_tainted: false, _compiled: compiled }
+        Self { shared, request, padded, threads, is_tainted: false, compiled }
     }
 
     /// Compiles the model again.
     fn renew(&mut self) -> Result<(), String> {
         let compiled = self.shared.compile(self.threads)?;
         self.request.renew(&compiled)?;
-        (self._compiled, self.is_tainted) = (compiled, false);
+        drop(std::mem::replace(&mut self.compiled, compiled));
+        self.is_tainted = false;
         Ok(())
     }
 

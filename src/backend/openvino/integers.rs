@@ -93,9 +93,10 @@ fn limit(datatype: Datatype, most: i64) -> Option<IntegerLimit> {
         Datatype::Uint16 => (0, u16::MAX.into()),
         Datatype::Uint32 => (0, u32::MAX.into()),
         Datatype::Uint64 => (0, i64::MAX),
-        Datatype::Bool | Datatype::Bytes => return None,
-        // Converted to the model's integers, where it has them; floats keep theirs.
-        Datatype::Bf16 | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64 => return None,
+        // A float that is converted to the model's integers keeps its own range.
+        Datatype::Bool | Datatype::Bytes | Datatype::Bf16 | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64 => {
+            return None;
+        }
     };
     let least = if most >= INT32_END { i64::from(i32::MIN).max(low) } else { low.max(-most) };
     (most < high).then_some(IntegerLimit { least, most })
@@ -119,8 +120,9 @@ impl IntegerLimit {
     fn first_beyond(self, datatype: Datatype, contents: &[u8]) -> Option<i128> {
         macro_rules! find {
             ($number:ty) => {{
-                let numbers = contents.as_chunks().0.iter().map(|bytes| i128::from(<$number>::from_le_bytes(*bytes)));
-                numbers.into_iter().find(|number| *number < self.least.into() || *number > self.most.into())
+                let mut numbers =
+                    contents.as_chunks().0.iter().map(|bytes| i128::from(<$number>::from_le_bytes(*bytes)));
+                numbers.find(|number| *number < self.least.into() || *number > self.most.into())
             }};
         }
         match datatype {

@@ -703,7 +703,9 @@ impl OvTensor {
         if let Some(data) = data {
             // SAFETY: `size` bytes begin there and belong to the tensor, which nothing else refers to yet.
             let contents = unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), size) };
-            contents.chunks_mut(UNWRITTEN.len()).for_each(|chunk| chunk.copy_from_slice(&UNWRITTEN[..chunk.len()]));
+            let (whole, rest) = contents.as_chunks_mut();
+            whole.fill(UNWRITTEN);
+            rest.iter_mut().zip(UNWRITTEN).for_each(|(place, byte)| *place = byte);
         }
         Ok((tensor, dims))
     }

@@ -30,7 +30,7 @@ pub fn read(text: &str, weights: WeightsReader<'_>) -> Option<Graph> {
             "edge" if depth == 0 => {
                 edges.push(["from-layer", "from-port", "to-layer", "to-port"].map(|key| tag.get(key)))
             }
-            "data" if depth == 1 => layers.iter_mut().last().into_iter().for_each(|layer| layer.data = tag.0),
+            "data" if depth == 1 => layers.last_mut()?.data = tag.0,
             "input" if depth == 1 => side = Side::Input,
             "output" if depth == 1 => side = Side::Output,
             "/input" | "/output" if depth == 1 => side = Side::None,
@@ -45,8 +45,7 @@ pub fn read(text: &str, weights: WeightsReader<'_>) -> Option<Graph> {
             _ => {}
         }
     }
-    (!layers.is_empty()).then_some(())?;
-    assemble(&layers, &edges, weights)
+    if layers.is_empty() { None } else { assemble(&layers, &edges, weights) }
 }
 
 /// The layer by which a model keeps a state from run to run, in its bodies too.

@@ -18,7 +18,7 @@ pub use operator::{Bounds, IntegerOperator};
 /// The greatest whole number up to which FP32 has all.
 pub const FP32_END: i64 = 1 << 24;
 /// The end of 32 bits.
-pub const INT32_END: i64 = i32::MAX as i64;
+pub const INT32_END: i64 = 2_147_483_647;
 /// Elements that a sum is taken to have at most, and sizes and positions.
 const COUNT_MAX: i64 = 1 << 24;
 
@@ -40,11 +40,11 @@ impl NumberType {
     /// Truth values.
     pub const BOOL: Self = Self::Integer(0, 1);
     /// Signed, 4 bytes.
-    pub const INT32: Self = Self::Integer(i32::MIN as i64, i32::MAX as i64);
+    pub const INT32: Self = Self::Integer(-1 - INT32_END, INT32_END);
     /// Signed, 8 bytes.
     pub const INT64: Self = Self::Integer(i64::MIN, i64::MAX);
     /// Unsigned, 4 bytes.
-    pub const UINT32: Self = Self::Integer(0, u32::MAX as i64);
+    pub const UINT32: Self = Self::Integer(0, 4_294_967_295);
     /// Unsigned, 8 bytes, as far as the bounds reach.
     pub const UINT64: Self = Self::Integer(0, i64::MAX);
 

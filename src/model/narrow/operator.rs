@@ -100,8 +100,7 @@ impl IntegerOperator {
 
     fn find_in_fp32(name: &str) -> Self {
         match name {
-            "Clamp" | "Clip" => Self { checks_first: true, ..Self::in_fp32(Bounds::First) },
-            "Relu" | "ReduceMax" | "ReduceMin" | "ReduceMean" | "ReverseSequence" | "Trilu" => {
+            "Clamp" | "Clip" | "Relu" | "ReduceMax" | "ReduceMin" | "ReduceMean" | "ReverseSequence" | "Trilu" => {
                 Self { checks_first: true, ..Self::in_fp32(Bounds::First) }
             }
             "ReduceSum" | "ReduceL1" => Self { checks_first: true, ..Self::in_fp32(Bounds::SumOfElements) },
