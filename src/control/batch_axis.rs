@@ -2,8 +2,8 @@
 //! answers. Called by `placement`, with the instance that it measures, before the model serves. A derived
 //! `max_batch_size` stands only where the runs demonstrate it; a stated one always, with a warning.
 //!
-//! Bounded by [`TRIES_MAX`] runs that look for inputs which the model takes, by [`TIME_MAX`], and by the sizes of
-//! `batch_axis::rows`.
+//! Bounded by [`TRIES_MAX`] runs that look for inputs which the model takes, by the number of sets, of which two are enough
+//! for a model of [`HEAVY_RUN_MIN`] a row, and by the sizes of `batch_axis::rows`.
 
 pub mod answers;
 pub mod rows;
@@ -22,10 +22,7 @@ use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::runtime::clock;
 use crate::tensor::Tensor;
-use crate::time::Instant;
 
-/// Time after which no further set of rows is tried, once two have shown the same.
-const TIME_MAX: Duration = Duration::from_millis(100);
 /// One row's run time from which two sets of two rows must be enough, so that the load stays short.
 const SLOW_RUN_MIN: Duration = Duration::from_millis(2);
 /// Runs that look for a size of the open dimensions and for values which the model takes.
@@ -106,7 +103,7 @@ pub fn log_refuted(spec: &ModelSpec, why: &str) {
 /// if it is, and for a stated axis also if the runs say nothing. `run` is what one row takes.
 pub fn check(spec: &ModelSpec, instance: &mut dyn Instance, kind: AxisCheck, run: Option<Duration>) -> Option<String> {
     let is_slow = run.is_none_or(|run| run >= SLOW_RUN_MIN);
-    let mut rows = AxisRuns { spec, instance, tolerance: Tolerance::of(spec), tries: 0, began: clock::now() };
+    let mut rows = AxisRuns { spec, instance, tolerance: Tolerance::of(spec), tries: 0 };
     match kind {
         AxisCheck::Derived => rows.demonstrate(is_slow).err(),
         AxisCheck::Stated if run.is_some_and(|run| run > GLANCE_RUN_MAX) => None,
@@ -120,13 +117,14 @@ struct AxisRuns<'a> {
     instance: &'a mut dyn Instance,
     tolerance: Tolerance,
     tries: usize,
-    began: Instant,
 }
 
 /// What one set of rows has shown.
 enum SetOutcome {
     /// Each row has the same answer alone and with others; and whether answers of different rows differ.
     Agrees(bool),
+    /// An output has no part for each row.
+    Apart(String),
     /// An answer depends on other rows.
     Differs(String),
     /// Nothing, since the model does not take these rows, or answers the same row differently.
@@ -143,8 +141,7 @@ impl AxisRuns<'_> {
         let shape = self.find_shape()?;
         let (mut agreed, mut varies, mut unclear) = (0, false, String::new());
         for (index, fills) in Fill::SETS.into_iter().enumerate() {
-            let is_done = agreed >= AGREED_MIN && varies;
-            if is_done && (is_slow || clock::now().since(self.began) >= TIME_MAX) {
+            if is_slow && agreed >= AGREED_MIN && varies {
                 break;
             }
             let orders: Orders = match (is_slow, index) {
@@ -160,7 +157,7 @@ impl AxisRuns<'_> {
                     agreed += 1;
                     varies |= has_varied;
                 }
-                SetOutcome::Differs(text) => return Err(text),
+                SetOutcome::Apart(text) | SetOutcome::Differs(text) => return Err(text),
                 SetOutcome::Unclear(text) => unclear = text,
             }
         }
@@ -177,7 +174,8 @@ impl AxisRuns<'_> {
         let [fills, ..] = Fill::SETS;
         match self.try_set(shape, fills.get(..2)?, &[&[1, 0]]) {
             SetOutcome::Differs(text) => Some(text),
-            SetOutcome::Agrees(_) | SetOutcome::Unclear(_) => None,
+            // The engine sees outputs without rows itself, and runs their requests apart.
+            SetOutcome::Agrees(_) | SetOutcome::Apart(_) | SetOutcome::Unclear(_) => None,
         }
     }
 
@@ -255,7 +253,7 @@ impl AxisRuns<'_> {
     fn judge(&mut self, row: &Row, alone: &[Tensor], together: (&[Tensor], usize, usize)) -> Option<SetOutcome> {
         let differences = match compare(self.spec, alone, together, self.tolerance) {
             AnswerComparison::Same => return None,
-            AnswerComparison::Shape(text) => return Some(SetOutcome::Differs(text)),
+            AnswerComparison::Shape(text) => return Some(SetOutcome::Apart(text)),
             AnswerComparison::Values(differences) => differences,
         };
         // Where a change as small as rounding changes the row's own answer as much, or the row's answer is never the
@@ -350,7 +348,8 @@ mod tests {
             },
             Some(differs),
         );
-        check(|values, _| Ok(values[..4].to_vec()), Some("output 'y' is [1,4] for a row and [1,4] for "));
+        let (why, _) = checked(|values, _| Ok(values[..4].to_vec()), AxisCheck::Derived);
+        assert_eq!(why.as_deref(), Some("output 'y' is [1,4] for a row and [1,4] for 3 rows"));
         check(
             |values, _| if values.len() > 4 { Err(Error::internal("one row")) } else { Ok(values.to_vec()) },
             Some("rows fail together: one row"),

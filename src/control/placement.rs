@@ -164,6 +164,7 @@ pub fn choose(
     let mut trial = Trial { spec, instance, findings: BTreeMap::new(), runs_apart: false, shortest: None };
     let mut choice = trial.choose(decided, depends_on_values)?;
     let why = axis.and_then(|kind| batch_axis::check(spec, &mut *trial.instance, kind, trial.shortest));
+    let why = why.filter(|_| spec.is_batch_axis_derived || !trial.runs_apart);
     choice.warnings = trial.findings.into_values().collect();
     choice.runs_apart = trial.runs_apart;
     choice.note_batch_axis(spec, why);

@@ -38,6 +38,8 @@ impl RowShape {
 pub enum Fill {
     /// Floats of at most 0.1, integers below 3.
     Faint,
+    /// Floats from 2 to 30, which pass thresholds, integers below 8.
+    High,
     /// Rising values.
     Ramp,
     /// Floats of at most 30, any integers.
@@ -59,14 +61,15 @@ impl Fill {
         [Self::Spread, Self::Scaled, Self::Sparse],
         [Self::Unit, Self::Text, Self::Ramp],
         [Self::Text, Self::Text, Self::Text],
-        [Self::Scaled, Self::Faint, Self::Scaled],
-        [Self::Unit, Self::Unit, Self::Unit],
+        [Self::High, Self::Scaled, Self::High],
+        [Self::Unit, Self::Faint, Self::Unit],
     ];
 
     fn float(self, random: &mut TrialNumbers, place: usize, row: usize) -> f64 {
         let (unit, other) = (random.unit(), random.unit());
         match self {
             Self::Faint => unit.mul_add(0.2, -0.1),
+            Self::High => unit.mul_add(28.0, 2.0),
             Self::Ramp => small(place % 17) / 17.0 + small(row),
             Self::Scaled => unit.mul_add(60.0, -30.0),
             Self::Sparse if other < 0.6 => 0.0,
@@ -91,7 +94,7 @@ impl Fill {
             Self::Ramp => (place + row) as u64 % (max + 1),
             Self::Scaled => below(u64::MAX),
             Self::Sparse if !random.next().is_multiple_of(4) => 0,
-            Self::Sparse | Self::Spread => below(8),
+            Self::High | Self::Sparse | Self::Spread => below(8),
             Self::Text if name.contains("mask") => u64::from(place * 4 < count * (2 + row % 3)).min(max),
             Self::Text if name.contains("type") || name.contains("segment") => 0,
             Self::Text if name.contains("len") => (1 + below(4)).min(max),
@@ -105,7 +108,7 @@ impl Fill {
         match self {
             Self::Ramp | Self::Text => WORDS.get(number as usize % WORDS.len()).copied().unwrap_or_default().to_owned(),
             Self::Scaled => format!("{}.5", number % 100),
-            Self::Faint | Self::Sparse | Self::Spread => (number % 8).to_string(),
+            Self::Faint | Self::High | Self::Sparse | Self::Spread => (number % 8).to_string(),
             Self::Unit => (number % 2).to_string(),
         }
     }

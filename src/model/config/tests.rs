@@ -100,7 +100,7 @@ fn missing_inputs_and_outputs_are_completed_from_the_file() {
     check_effective("name: 'm'", MODEL, &[r#""name":"m","platform":"onnxruntime_onnx""#, r#""max_batch_size":4"#]);
     check_effective("platform: 'onnxruntime_onnx'", MODEL, &[r#""backend":"onnxruntime""#, r#""dims":[16]"#]);
     check_effective("backend: 'onnxruntime'", MODEL, &[r#""platform":"onnxruntime_onnx""#]);
-    check_effective("max_batch_size: 0", MODEL, &[r#""max_batch_size":4"#, r#""preferred_batch_size":[4]"#]);
+    check_effective("max_batch_size: 0", MODEL, &[r#""max_batch_size":0"#, r#""dims":[-1,16]"#, r#""dims":[-1,4]"#]);
     check_effective("max_batch_size: 8", MODEL, &[r#""max_batch_size":8"#, r#""preferred_batch_size":[8]"#]);
     check_effective(
         "max_batch_size: 1",
