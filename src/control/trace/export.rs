@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::limits::{TRACE_ANSWER_SIZE_MAX, TRACE_CONNECT_TIMEOUT, TRACE_END_TIMEOUT, TRACE_EXPORT_TIMEOUT};
 use crate::log;
 use crate::protocol::trace::otlp;
@@ -135,12 +137,18 @@ impl TraceExporter {
         let message = [head.as_bytes(), body].concat();
         let mut rest = &message[..];
         let wait = ExportWait { began, timeouts: self.timeouts, queue };
-        while !rest.is_empty() {
-            let count = wait.until(|| stream.write(rest))?;
-            rest = rest.get(count.max(1)..).unwrap_or_default();
+        // A collector may refuse the request before it has all of it, and read no more.
+        let is_refused = || has_input(&stream);
+        while !rest.is_empty() && !is_refused() {
+            let count = wait.until(|| match (&stream).write(rest) {
+                Err(error) if is_blocked(&error) && is_refused() => Ok(0),
+                outcome => outcome,
+            })?;
+            rest = rest.get(count..).unwrap_or_default();
         }
         let (mut answer, mut space) = (Vec::new(), [0; 512]);
-        while !answer.ends_with(b"\n") && answer.len() < TRACE_ANSWER_SIZE_MAX {
+        // The first line is all that counts: what follows may have no newline at its end, and the connection stays open.
+        while !answer.contains(&b'\n') && answer.len() < TRACE_ANSWER_SIZE_MAX {
             match wait.until(|| stream.read(&mut space))? {
                 0 => break,
                 count => answer.extend_from_slice(space.get(..count).unwrap_or_default()),
@@ -185,12 +193,23 @@ impl ExportWait<'_> {
                 return Err(io::Error::new(ErrorKind::TimedOut, "it did not answer in time"));
             }
             match outcome {
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if is_blocked(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 outcome => return outcome,
             }
         }
     }
+}
+
+/// Whether a socket has waited as long as it may.
+fn is_blocked(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Whether there is something to read, or the end.
+fn has_input(stream: &TcpStream) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&now)).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]
@@ -226,10 +245,12 @@ mod tests {
         assert!(endless.starts_with("it answered 'xxx"), "{endless}");
     }
 
-    /// What comes of a request within these times, and how long it took. `serve` is the collector, which listens.
+    /// What comes of a request of so many bytes within these times, and how long it took. `serve` is the collector, which
+    /// listens.
     fn timed(
         timeouts: ExportTimeouts,
         is_ending: bool,
+        size: usize,
         serve: impl FnOnce(TcpListener) + Send + 'static,
     ) -> (String, Duration) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -242,8 +263,36 @@ mod tests {
             queue.end();
         }
         let began = clock::now();
-        let outcome = exporter.post(b"body", &queue);
+        let outcome = exporter.post(&vec![0; size], &queue);
         (outcome.map_or_else(|error| error.to_string(), |()| "well".to_owned()), clock::now().since(began))
+    }
+
+    #[test]
+    fn an_answer_without_a_newline_at_its_end_is_taken_though_the_connection_stays_open() {
+        let timeouts = ExportTimeouts { connect: LONG, exchange: LONG, ending: LONG };
+        let (outcome, _) = timed(timeouts, false, 4, |listener| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut space = [0; 4096];
+            let _ = stream.read(&mut space).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap();
+            // Until the other end closes.
+            while !matches!(stream.read(&mut space), Ok(0) | Err(_)) {}
+        });
+        assert_eq!(outcome, "well");
+    }
+
+    #[test]
+    fn a_collector_that_refuses_before_it_has_read_all_is_heard() {
+        let timeouts = ExportTimeouts { connect: LONG, exchange: LONG, ending: LONG };
+        let (done, refused) = std::sync::mpsc::channel::<()>();
+        // More than the buffers of both sockets.
+        let (outcome, _) = timed(timeouts, false, 64 * 1024 * 1024, move |listener| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 413 Too Large\r\n\r\n").unwrap();
+            let _ = refused.recv();
+        });
+        drop(done);
+        assert_eq!(outcome, r"it answered 'HTTP/1.1 413 Too Large\r'");
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -264,7 +313,7 @@ mod tests {
     fn a_collector_that_never_answers_is_given_up_after_the_time_for_the_exchange() {
         for (name, bytes) in [("silent", &b""[..]), ("a byte now and then", b"x")] {
             let timeouts = ExportTimeouts { connect: LONG, exchange: SHORT, ending: LONG };
-            let (outcome, took) = timed(timeouts, false, endless(bytes));
+            let (outcome, took) = timed(timeouts, false, 4, endless(bytes));
             assert_eq!(outcome, "it did not answer in time", "{name}");
             assert!(took >= SHORT && took < LONG / 10, "{name}: {took:?}");
         }
@@ -273,7 +322,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_waits_less_for_its_collector() {
         let timeouts = ExportTimeouts { connect: LONG, exchange: LONG, ending: SHORT };
-        let (outcome, took) = timed(timeouts, true, endless(b"x"));
+        let (outcome, took) = timed(timeouts, true, 4, endless(b"x"));
         assert_eq!(outcome, "it did not answer in time");
         assert!(took >= SHORT && took < LONG / 10, "{took:?}");
     }
