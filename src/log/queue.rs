@@ -96,8 +96,9 @@ impl LogQueue {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.records.push(record);
+        // First the count: a flush that begins now waits for this record too, and none that was popped is not counted.
         self.pushed.fetch_add(1, Ordering::Relaxed);
+        self.records.push(record);
         self.thread.unpark();
     }
 
@@ -123,7 +124,7 @@ impl LogQueue {
         self.settled.load(Ordering::Acquire) >= pushed
     }
 
-    /// Records that were pushed so far.
+    /// Records that were pushed so far, or are being pushed.
     pub fn pushed(&self) -> u64 {
         self.pushed.load(Ordering::Relaxed)
     }
@@ -162,6 +163,24 @@ mod tests {
         queue.push(LogRecord { at: Duration::ZERO, said: Said::Text(Severity::Error, cause, true, "x".into()) });
         queue.push(access());
         assert_eq!((queue.pushed(), queue.dropped()), (full + 1, 2));
+    }
+
+    #[test]
+    fn no_record_is_popped_before_it_is_counted() {
+        let queue = LogQueue::new(std::thread::current());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..200_000 {
+                    queue.push(LogRecord { at: Duration::ZERO, said: Said::Plain(PlainTarget::Error, "".into()) });
+                }
+            });
+            let mut popped = 0;
+            while popped + queue.dropped() < 200_000 {
+                popped += u64::from(queue.pop().is_some());
+                // A flush that took the count now would take this record for written.
+                assert!(popped <= queue.pushed(), "{popped} were popped");
+            }
+        });
     }
 
     #[test]
