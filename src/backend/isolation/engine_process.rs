@@ -10,7 +10,7 @@ use crate::backend::Request;
 use crate::backend::isolation::message::{
     ClaimedAnswer, RegionMessage, batch_parts, decode_answers, decode_outcome, encode_batch, span,
 };
-use crate::backend::isolation::socket::{EngineFrame, EngineSocket};
+use crate::backend::isolation::socket::{EngineFrame, EngineSocket, SocketState};
 use crate::backend::python::ProcessCommand;
 use crate::backend::python::ProcessProgram;
 use crate::backend::python::exit::ExitReason;
@@ -139,6 +139,22 @@ impl EngineProcess {
     /// Why it has ended; none while it runs. Does not wait.
     pub(super) fn has_ended(&self) -> Option<ExitReason> {
         self.process.has_ended()
+    }
+
+    /// Why it is lost between two batches; `None` while it can run another. A process that lives but has closed its
+    /// socket is of no use, and its socket stays readable: whoever sleeps on it would not sleep.
+    pub(super) fn poll_lost(&self) -> Option<String> {
+        let ended = |reason: ExitReason| format!("its process ended ({reason})");
+        if let Some(reason) = self.has_ended() {
+            return Some(ended(reason));
+        }
+        let why = match self.socket.peek() {
+            SocketState::Silent => return None,
+            SocketState::Closed => "its process closed its socket and is killed",
+            SocketState::Readable => "its process sent what it was not asked for and is killed",
+        };
+        // One that ends closes its socket first, and its own reason is worth a moment.
+        Some(self.process.wait_ended(END_WAIT).map_or_else(|| why.to_owned(), ended))
     }
 
     /// Readable when the process has ended, between batches.

@@ -108,8 +108,8 @@ impl Instance for IsolatedInstance {
     }
 
     fn poll_flight(&mut self, _clock: Clock) -> InFlightState {
-        if let Some(reason) = self.process.as_ref().and_then(EngineProcess::has_ended) {
-            self.lose(&format!("its process ended ({reason})"));
+        if let Some(why) = self.process.as_ref().and_then(EngineProcess::poll_lost) {
+            self.lose(&why);
         }
         InFlightState { is_lost: self.process.is_none(), ..InFlightState::default() }
     }

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{IoSlice, IoSliceMut, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 
 /// Bytes of a frame.
@@ -73,6 +73,17 @@ impl EngineFrame {
     }
 }
 
+/// What a socket has to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SocketState {
+    /// Nothing, ever: the other end is gone.
+    Closed,
+    /// Something.
+    Readable,
+    /// Nothing yet.
+    Silent,
+}
+
 /// One end of the socket.
 pub struct EngineSocket(Arc<OwnedFd>);
 
@@ -94,6 +105,16 @@ impl EngineSocket {
     /// Readable when the other end has sent something, or is gone.
     pub const fn file(&self) -> &Arc<OwnedFd> {
         &self.0
+    }
+
+    /// Looks at what there is to read, and leaves it there.
+    pub(super) fn peek(&self) -> SocketState {
+        let mut first = [0];
+        match retry_on_intr(|| recv(&*self.0, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT)) {
+            Err(rustix::io::Errno::AGAIN) => SocketState::Silent,
+            Ok((0, _)) | Err(_) => SocketState::Closed,
+            Ok(_) => SocketState::Readable,
+        }
     }
 
     /// Sends a frame with descriptors.
@@ -175,8 +196,13 @@ mod tests {
         assert_eq!(server.receive(None).unwrap_err().kind(), io::ErrorKind::InvalidData);
         rustix::net::send(&process.0, &[6; 3], SendFlags::empty()).unwrap();
         assert_eq!(server.receive(None).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(server.peek(), SocketState::Silent);
+        process.send(EngineFrame::Done(1), &[]).unwrap();
+        assert_eq!((server.peek(), server.peek()), (SocketState::Readable, SocketState::Readable), "it stays there");
+        server.receive(None).unwrap();
         server.send(EngineFrame::Run(1), &[]).unwrap();
         drop(process);
+        assert_eq!(server.peek(), SocketState::Closed);
         assert_eq!(server.receive(None).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(server.send(EngineFrame::Run(1), &[]).is_err());
     }

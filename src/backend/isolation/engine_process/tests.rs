@@ -9,6 +9,7 @@ use crate::backend::isolation::EngineOrder;
 use crate::backend::isolation::message::encode_outcome;
 use crate::backend::isolation::worker;
 use crate::backend::python::environment::{Interpreter, InterpreterSource};
+use crate::backend::python::host::HostLog;
 use crate::backend::trial::{TrialAnswers, no_clock, spec, tensor};
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::tensor::Datatype;
@@ -38,7 +39,8 @@ impl Instance for Echo {
 }
 
 fn host() -> Arc<PythonHost> {
-    PythonHost::start("engine-host", |_, _| (), no_clock, Vec::new()).unwrap()
+    let log = HostLog { line: |_, _| (), has_room: || true };
+    PythonHost::start("engine-host", log, no_clock, Vec::new()).unwrap()
 }
 
 /// A process that does nothing, and both ends of a socket to somebody else.
@@ -176,6 +178,34 @@ fn a_process_that_says_what_it_may_not_is_killed() {
     let (other, beyond) = (answer(3, 0), answer(2, 1 << 40));
     check(&other, EngineFrame::Done(other.len() as u64), "sent what it may not: an output of the message");
     check(&beyond, EngineFrame::Done(beyond.len() as u64), range);
+}
+
+#[test]
+fn a_process_that_lives_without_its_socket_is_lost() {
+    let host = host();
+    // What it does once it has loaded the model.
+    let check = |act: fn(EngineSocket), want: &str| {
+        let (process, socket, end) = idle(&host);
+        thread::scope(|scope| {
+            let served = scope.spawn(|| {
+                let (_, files) = end.receive(None).unwrap();
+                let outcome = encode_outcome(Ok(()));
+                rustix::io::pwrite(&files[1], &outcome, 0).unwrap();
+                end.send(EngineFrame::Done(outcome.len() as u64), &[]).unwrap();
+                act(end);
+            });
+            let process = load(process, socket).ok().unwrap();
+            served.join().unwrap();
+            assert_eq!(process.poll_lost().as_deref(), Some(want));
+            assert_eq!(process.has_ended(), None, "it lives");
+        });
+    };
+    check(drop, "its process closed its socket and is killed");
+    let chatty = |end: EngineSocket| {
+        end.send(EngineFrame::Done(0), &[]).unwrap();
+        std::mem::forget(end);
+    };
+    check(chatty, "its process sent what it was not asked for and is killed");
 }
 
 #[test]
