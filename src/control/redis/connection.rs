@@ -1,9 +1,13 @@
-//! One connection to Redis: the login, and commands and replies with a time limit. Owned by its thread, which it may
-//! block as long as its limits say.
+//! One connection to Redis: the login, and commands and replies with a time limit, which go both ways at once. Owned by its
+//! thread, which it may block as long as its limits say.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use crate::limits::RESP_LINE_SIZE_MAX;
 use crate::runtime::clock;
@@ -16,7 +20,13 @@ const READ_SIZE: usize = 64 * 1024;
 
 /// An open connection, logged in.
 pub(super) struct RedisConnection {
+    /// Does not block.
     stream: TcpStream,
+    /// How long the other end may be silent.
+    silence_max: Duration,
+    /// What waits to be sent, from an offset on.
+    output: Vec<u8>,
+    sent: usize,
     /// What was read and not decoded yet.
     input: Vec<u8>,
     /// Where a read goes to first.
@@ -53,8 +63,10 @@ impl RedisConnection {
         let until = clock::now() + settings.connect_timeout;
         let stream = connect(settings, until)?;
         stream.set_nodelay(true)?;
-        let mut connection = Self { stream, input: Vec::new(), space: vec![0; READ_SIZE].into() };
-        connection.limit(until.since(clock::now()))?;
+        stream.set_nonblocking(true)?;
+        let (input, output, space) = (Vec::new(), Vec::new(), vec![0; READ_SIZE].into());
+        let silence_max = until.since(clock::now());
+        let mut connection = Self { stream, silence_max, output, sent: 0, input, space };
         let (user, password) = (settings.user.reveal().as_bytes(), settings.password.reveal().as_bytes());
         if !password.is_empty() {
             let login = [&b"AUTH"[..], user, password];
@@ -65,23 +77,15 @@ impl RedisConnection {
             connection.demand(&[b"SELECT", settings.database.to_string().as_bytes()], until)?;
         }
         connection.demand(&[b"PING"], until)?;
-        // From now on silence of this length is the end of the connection.
-        connection.limit(settings.lookup_timeout)?;
+        connection.silence_max = settings.lookup_timeout;
         Ok(connection)
-    }
-
-    /// How long one read or write may wait.
-    fn limit(&self, timeout: std::time::Duration) -> io::Result<()> {
-        let timeout = Some(timeout.max(std::time::Duration::from_millis(1)));
-        self.stream.set_read_timeout(timeout)?;
-        self.stream.set_write_timeout(timeout)
     }
 
     /// A command without which the connection is of no use.
     fn demand(&mut self, command: &[&[u8]], until: Instant) -> Result<(), RedisFault> {
         let mut bytes = Vec::new();
         resp::encode(command, &mut bytes);
-        self.write(&bytes, until)?;
+        self.write(bytes);
         let refused = self.read(0, until, |reply| match reply {
             RespReply::Status(_) => Ok(None),
             RespReply::Failure(why) => Ok(Some(why.escape_ascii().to_string())),
@@ -99,17 +103,18 @@ impl RedisConnection {
     pub(super) fn ping(&mut self, until: Instant) -> io::Result<()> {
         let mut bytes = Vec::new();
         resp::encode(&[b"PING"], &mut bytes);
-        self.write(&bytes, until)?;
+        self.write(bytes);
         self.read(0, until, |_| ())
     }
 
-    /// Sends bytes.
-    pub(super) fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let count = within(until, || self.stream.write(bytes))?;
-            bytes = bytes.get(count.max(1)..).unwrap_or_default();
+    /// Takes bytes to send. They go out while replies are read: the other end may stop to read commands until its replies
+    /// are taken, and both would wait.
+    pub(super) fn write(&mut self, bytes: Vec<u8>) {
+        if self.sent == self.output.len() {
+            (self.output, self.sent) = (bytes, 0);
+        } else {
+            self.output.extend_from_slice(&bytes);
         }
-        Ok(())
     }
 
     /// Reads the next reply, whose value has at most `size_max` bytes.
@@ -134,13 +139,41 @@ impl RedisConnection {
                 Err(RespFault::Size) => return Err(io::Error::other("it sent more than was asked for")),
             }
             debug_assert!(self.input.len() <= input_size_max, "the decoder refuses what is larger");
-            let (stream, space) = (&mut self.stream, &mut self.space);
-            let count = within(until, || stream.read(space))?;
+            self.advance(until)?;
+        }
+    }
+
+    /// Waits until bytes can be sent or read, and does both as far as that goes without another wait.
+    fn advance(&mut self, until: Instant) -> io::Result<()> {
+        let left = until.since(clock::now());
+        let wait = left.min(self.silence_max.max(Duration::from_millis(1)));
+        let has_output = self.sent < self.output.len();
+        let flags = if has_output { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let timeout = Timespec::try_from(wait).map_err(|_| late())?;
+        let mut polled = [PollFd::new(&self.stream, flags)];
+        if left.is_zero() || retry_on_intr(|| poll(&mut polled, Some(&timeout)))? == 0 {
+            return Err(late());
+        }
+        let [polled] = polled;
+        let events = polled.revents();
+        if has_output && events.contains(PollFlags::OUT) {
+            let rest = self.output.get(self.sent..).unwrap_or_default();
+            self.sent += unless_blocked(self.stream.write(rest))?.unwrap_or(0);
+            if self.sent == self.output.len() {
+                // A large answer is not remembered by the size of the buffer.
+                (self.output, self.sent) = (Vec::new(), 0);
+            }
+        }
+        // An error of the socket, or its end, is what a read returns.
+        if events != PollFlags::OUT
+            && let Some(count) = unless_blocked(self.stream.read(&mut self.space))?
+        {
             if count == 0 {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"));
             }
             self.input.extend_from_slice(self.space.get(..count).unwrap_or_default());
         }
+        Ok(())
     }
 }
 
@@ -162,15 +195,11 @@ fn connect(settings: &RedisSettings, until: Instant) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Tries again what was interrupted; silence of the other end is an error, and so is a whole that takes too long.
-fn within<T>(until: Instant, mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match step() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Err(late()),
-            Ok(_) if clock::now() > until => return Err(late()),
-            outcome => return outcome,
-        }
+/// What a socket did; `None` where it would have to wait.
+fn unless_blocked(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
+    match outcome {
+        Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 

@@ -163,7 +163,7 @@ impl RedisThread {
     /// Sends commands and hands on their replies, which come in the same order.
     fn exchange(&self, connection: &mut RedisConnection, exchange: RedisExchange, now: Instant) -> io::Result<()> {
         let until = now + REDIS_EXCHANGE_TIMEOUT;
-        connection.write(&exchange.commands, until)?;
+        connection.write(exchange.commands);
         let cells = &self.lane.cells;
         for expected in exchange.replies {
             match expected {

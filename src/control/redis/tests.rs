@@ -93,6 +93,36 @@ fn a_peer_that_sends_a_byte_now_and_then_is_given_up_as_one_that_sends_none() {
     assert!(took >= Duration::from_millis(40) && took < Duration::from_secs(2), "{took:?}");
 }
 
+#[test]
+fn replies_are_taken_while_commands_are_sent() {
+    // Too much for the buffers of both sockets together.
+    const SIZE: usize = 32 * 1024 * 1024;
+    let command = |words: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        resp::encode(words, &mut bytes);
+        bytes
+    };
+    let (look, store) = (command(&[b"GET", b"a"]), command(&[b"SET", b"b", &vec![7; SIZE]]));
+    let sizes = [look.len(), store.len()];
+    // As a proxy with little memory: it takes the next command when the reply to the last one is gone.
+    let settings = peer(move |mut stream| {
+        let mut take = |size: usize, answer: &[u8]| {
+            let mut space = vec![0; size];
+            stream.read_exact(&mut space).and_then(|()| stream.write_all(answer))
+        };
+        let ping = command(&[b"PING"]).len();
+        let all = [(ping, b"+PONG\r\n".to_vec()), (sizes[0], bulk(&vec![9; SIZE])), (sizes[1], b"+OK\r\n".to_vec())];
+        let _ = all.into_iter().try_for_each(|(size, answer)| take(size, &answer));
+    });
+    let settings = RedisSettings { lookup_timeout: SOON, ..settings };
+    let mut connection = RedisConnection::open(&settings).map_err(|fault| fault.to_string()).unwrap();
+    let until = clock::now() + Duration::from_secs(120);
+    connection.write([look, store].concat());
+    let found = connection.read(SIZE, until, |reply| matches!(reply, RespReply::Bulk(value) if value.len() == SIZE));
+    assert!(found.unwrap());
+    assert!(connection.read(0, until, |reply| matches!(reply, RespReply::Status(_))).unwrap());
+}
+
 /// A running thread with its lane.
 fn thread(settings: &RedisSettings) -> Arc<CacheLink> {
     let link = Arc::new(CacheLink::new(1, settings.lookup_timeout, settings.wait_timeout));
