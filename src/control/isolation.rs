@@ -43,7 +43,7 @@ impl EngineProcesses {
         (engines, engine): (&Engines, &dyn Backend),
         (source, pinned): (&ModelSource, &PinnedFiles),
     ) -> Result<IsolatedBackend, Error> {
-        let start = || PythonHost::start("engine-host", python::log_line, clock::now, Vec::new());
+        let start = || PythonHost::start("engine-host", python::HOST_LOG, clock::now, Vec::new());
         let options = IsolationOptions {
             command: ENGINE_COMMAND,
             host: self.host.get_or_init(start).clone()?,

@@ -68,7 +68,7 @@ impl LibraryIsolation {
             Ok(IsolatedLibraries {
                 processes: LibraryProcesses {
                     options: Arc::new(options),
-                    host: PythonHost::start("backend-host", python::log_line, clock::now, python::variables())?,
+                    host: PythonHost::start("backend-host", python::HOST_LOG, clock::now, python::variables())?,
                     load_timeout: Some(settings.load_timeout).filter(|timeout| !timeout.is_zero()),
                 },
                 options: hosted_backends::options(settings),

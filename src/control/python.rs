@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use crate::backend::gateway::Gateway;
 use crate::backend::python::archive::{self, Archives};
 use crate::backend::python::cores::ProcessCores;
+use crate::backend::python::host::HostLog;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::{ModelProcess, PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
 use crate::control::config_completion::{PythonDraft, PythonEngine};
@@ -35,6 +36,7 @@ pub fn options(settings: &Settings, services: &ModelServices) -> PythonOptions {
         metrics: Arc::clone(&services.metrics),
         gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,
         log: log_line,
+        host_log: HOST_LOG,
         is_verbose: settings.log.verbose > 0,
         clock: clock::now,
         region_size: config.region_size.unwrap_or(PYTHON_REGION_SIZE) as u64,
@@ -85,15 +87,26 @@ impl PythonEngine for PythonBackend {
     }
 }
 
-/// Logs what a process of a model prints.
+/// Logs what a model says through its own thread, which waits for the log.
 pub fn log_line(level: LogLevel, text: &str) {
-    let severity = match level {
+    log::from_model(severity(level), text);
+}
+
+/// Logs what a process of a model prints. The thread that reads it serves all processes and waits for no log.
+fn log_printed(level: LogLevel, text: &str) {
+    log::unlimited(severity(level), text);
+}
+
+/// Where processes of models print.
+pub const HOST_LOG: HostLog = HostLog { line: log_printed, has_room: log::has_room };
+
+const fn severity(level: LogLevel) -> Severity {
+    match level {
         LogLevel::Error => Severity::Error,
         LogLevel::Info => Severity::Info,
         LogLevel::Verbose => Severity::Verbose,
         LogLevel::Warning => Severity::Warning,
-    };
-    log::from_model(severity, text);
+    }
 }
 
 /// The environment of this process.

@@ -157,6 +157,11 @@ pub fn from_model(severity: Severity, text: &str) {
     unlimited(severity, text);
 }
 
+/// Whether lines of models have room. Without a log's thread they have.
+pub fn has_room() -> bool {
+    STARTED.get().is_none_or(|log| log.queue.has_room())
+}
+
 /// Logs what comes as often as its author wants, such as a line for each request.
 #[track_caller]
 pub fn unlimited(severity: Severity, text: &str) {

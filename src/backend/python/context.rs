@@ -17,7 +17,7 @@ use crate::backend::python::archive::Archives;
 use crate::backend::python::cores::ProcessCores;
 use crate::backend::python::environment::{Interpreter, refuse_start};
 use crate::backend::python::exit::ExitReason;
-use crate::backend::python::host::LogLine;
+use crate::backend::python::host::{HostLog, LogLine};
 use crate::backend::python::memory::RegionLimit;
 use crate::backend::python::message::LogLevel;
 use crate::backend::python::process::PythonProcess;
@@ -44,6 +44,8 @@ pub struct PythonOptions {
     pub gateway: Arc<dyn Gateway>,
     /// Takes log lines.
     pub log: LogLine,
+    /// Takes what processes print.
+    pub host_log: HostLog,
     /// Whether models see that verbose lines are logged.
     pub is_verbose: bool,
     /// The clock of the server.

@@ -25,11 +25,23 @@ use crate::backend::python::program::ProcessCommand;
 use crate::backend::python::roster::{ModelProcess, ProcessRoster};
 use crate::backend::python::spawn::spawn;
 use crate::error::Error;
-use crate::limits::{PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE, PYTHON_TERMINATE_WAIT};
+use crate::limits::{
+    LOG_FLUSH_STEP, LOG_LINE_COST, LOG_MODEL_STEPS_MAX, LOG_QUEUE_SIZE_MAX, PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE,
+    PYTHON_TERMINATE_WAIT,
+};
 use crate::time::{Clock, Instant};
 
 /// Takes a line for the log, which escapes it.
 pub type LogLine = fn(level: LogLevel, text: &str);
+
+/// Where the thread logs what processes print. It must not wait for the log: others wait for the thread.
+#[derive(Clone, Copy)]
+pub struct HostLog {
+    /// Takes a line, or drops it where the log has no room.
+    pub line: LogLine,
+    /// Whether the log takes more. A process that prints while it does not is not read, and waits.
+    pub has_room: fn() -> bool,
+}
 
 /// The python-host thread. Dropped, it kills all processes but those that were given a grace, for which it waits.
 pub struct PythonHost {
@@ -48,7 +60,7 @@ impl PythonHost {
     /// Where the system has no descriptors or threads left.
     pub fn start(
         name: &str,
-        log: LogLine,
+        log: HostLog,
         clock: Clock,
         variables: Vec<(OsString, OsString)>,
     ) -> Result<Arc<Self>, Error> {
@@ -100,7 +112,8 @@ struct HostThread {
     epoll: OwnedFd,
     wake: Arc<HostWake>,
     orders: Receiver<HostOrder>,
-    log: LogLine,
+    log: HostLog,
+    room: LogRoom,
     clock: Clock,
     variables: Vec<(OsString, OsString)>,
     roster: Arc<ProcessRoster>,
@@ -118,12 +131,30 @@ struct HostedProcess {
     stderr: Option<OutputPipe>,
     /// The next signal, and when it is sent.
     ending: Option<(Instant, Signal)>,
+    /// Whether it has ended, and only its outputs are left.
+    has_ended: bool,
 }
 
 /// One output of a process.
 struct OutputPipe {
     pipe: OwnedFd,
     cutter: LineCutter,
+    /// Whether it is not watched, because the log has no room.
+    is_held: bool,
+    /// Reads that are left after the end of the process.
+    reads_left: usize,
+}
+
+impl OutputPipe {
+    fn new(pipe: OwnedFd) -> Self {
+        let (cutter, reads_left) = (LineCutter::default(), PYTHON_DRAIN_SIZE_MAX / PYTHON_READ_SIZE);
+        Self { pipe, cutter, is_held: false, reads_left }
+    }
+
+    /// Whether there is something to read: not its end alone.
+    fn has_bytes(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.pipe).unwrap_or(0) > 0
+    }
 }
 
 /// What an event is about: the last two bits of its number; the others are the number of the process.
@@ -140,15 +171,15 @@ const EVENTS: usize = 64;
 impl HostThread {
     fn new(
         orders: Receiver<HostOrder>,
-        log: LogLine,
+        log: HostLog,
         clock: Clock,
         variables: Vec<(OsString, OsString)>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(HostWake(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let (roster, processes) = (Arc::default(), BTreeMap::new());
-        Ok(Self { epoll, wake, orders, log, clock, variables, roster, processes, next: 0, stop_by: None })
+        let (roster, room, processes) = (Arc::default(), LogRoom::default(), BTreeMap::new());
+        Ok(Self { epoll, wake, orders, log, room, clock, variables, roster, processes, next: 0, stop_by: None })
     }
 
     fn run(&mut self) {
@@ -163,6 +194,7 @@ impl HostThread {
                 self.handle_event(event, &mut buffer);
             }
             self.handle_deadlines();
+            self.handle_room(&mut buffer);
         }
     }
 
@@ -210,8 +242,7 @@ impl HostThread {
         let state = Arc::new(spawned.state);
         let number = self.next;
         self.next += 1;
-        let pipe = |pipe: OwnedFd| OutputPipe { pipe, cutter: LineCutter::default() };
-        let (stdout, stderr) = (pipe(spawned.stdout.into()), pipe(spawned.stderr.into()));
+        let (stdout, stderr) = (OutputPipe::new(spawned.stdout.into()), OutputPipe::new(spawned.stderr.into()));
         let watched = self.watch(state.pidfd(), number * KINDS + PIDFD);
         let watched = watched.and_then(|()| self.watch_pipe(&stdout, number * KINDS + STDOUT));
         let watched = watched.and_then(|()| self.watch_pipe(&stderr, number * KINDS + STDERR));
@@ -222,7 +253,8 @@ impl HostThread {
         }
         self.roster.add(&state);
         let process = PythonProcess::new(Arc::clone(&state), Arc::clone(&self.wake));
-        let hosted = HostedProcess { state, stdout: Some(stdout), stderr: Some(stderr), ending: None };
+        let hosted =
+            HostedProcess { state, stdout: Some(stdout), stderr: Some(stderr), ending: None, has_ended: false };
         self.processes.insert(number, hosted);
         Ok(process)
     }
@@ -237,33 +269,73 @@ impl HostThread {
     }
 
     /// A process has printed, or closed its output. One read: a process that prints without end must not keep the
-    /// others from being served.
+    /// others from being served. Nor must the log: while it has no room, the output is not read.
     fn handle_output(&mut self, number: u64, kind: u64, buffer: &mut [u8]) {
+        let has_room = self.room.poll(self.log, (self.clock)());
         let Some(process) = self.processes.get_mut(&number) else { return };
-        if process.read(kind, buffer, self.log) == OutputState::Ended {
-            process.close(kind, self.log);
+        if !has_room {
+            if let Some(output) = process.output(kind) {
+                // It stays readable: watched, it would keep the thread awake.
+                let _ = epoll::delete(&self.epoll, &output.pipe);
+                output.is_held = true;
+            }
+            return;
+        }
+        if process.read(kind, buffer, self.log.line) == OutputState::Ended {
+            process.close(kind, self.log.line);
         }
     }
 
-    /// A process has ended. What it has printed is logged before anybody is told.
+    /// A process has ended. What it has printed is logged before the end is told.
     fn handle_end(&mut self, number: u64, buffer: &mut [u8]) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         if process.state.poll_end().is_none() {
             return;
         }
-        for kind in [STDOUT, STDERR] {
-            // What the process had started may have left its group and print on.
-            for _ in 0..PYTHON_DRAIN_SIZE_MAX / PYTHON_READ_SIZE {
-                if process.read(kind, buffer, self.log) != OutputState::More {
-                    break;
-                }
-            }
-            process.close(kind, self.log);
-        }
         // The instance has the pidfd too, so closing ours would not remove it.
         let _ = epoll::delete(&self.epoll, process.state.pidfd());
+        process.has_ended = true;
+        self.drain(number, buffer);
+    }
+
+    /// Logs the rest of what an ended process has printed, as far as the log has room for it, and tells its end after that.
+    fn drain(&mut self, number: u64, buffer: &mut [u8]) {
+        let (log, now) = (self.log, (self.clock)());
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        for kind in [STDOUT, STDERR] {
+            while let Some(output) = process.output(kind) {
+                if output.has_bytes() && !self.room.poll(log, now) {
+                    return;
+                }
+                // What the process had started may have left its group and print on.
+                output.reads_left = output.reads_left.saturating_sub(1);
+                let is_last = output.reads_left == 0;
+                if process.read(kind, buffer, log.line) != OutputState::More || is_last {
+                    process.close(kind, log.line);
+                }
+            }
+        }
         process.state.handle_drained();
         self.processes.remove(&number);
+    }
+
+    /// The log may have room again: reads the outputs that were held back for it.
+    fn handle_room(&mut self, buffer: &mut [u8]) {
+        if self.room.look_at.is_none() || !self.room.poll(self.log, (self.clock)()) {
+            return;
+        }
+        let mut ended = Vec::new();
+        for (number, process) in &mut self.processes {
+            for kind in [STDOUT, STDERR] {
+                let Some(output) = process.output(kind).filter(|output| output.is_held) else { continue };
+                output.is_held = false;
+                let event = EventData::new_u64(number * KINDS + kind);
+                // Without memory for it the output stays unread, and the process waits.
+                let _ = epoll::add(&self.epoll, &output.pipe, event, EventFlags::IN);
+            }
+            ended.extend(process.has_ended.then_some(*number));
+        }
+        ended.into_iter().for_each(|number| self.drain(number, buffer));
     }
 
     fn handle_deadlines(&mut self) {
@@ -277,7 +349,7 @@ impl HostThread {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.ends().chain(self.stop_by).min()
+        self.ends().chain(self.stop_by).chain(self.room.look_at).min()
     }
 
     /// When processes that were given a grace get their next signal.
@@ -285,6 +357,35 @@ impl HostThread {
         self.processes.values().filter_map(|process| Some(process.ending?.0))
     }
 }
+
+/// Whether the log has room. Where it gets none for [`ROOM_WAIT_MAX`], nobody reads it, and it drops what comes.
+#[derive(Default)]
+struct LogRoom {
+    /// Since when it has none.
+    since: Option<Instant>,
+    /// When to look again.
+    look_at: Option<Instant>,
+}
+
+impl LogRoom {
+    fn poll(&mut self, log: HostLog, now: Instant) -> bool {
+        if (log.has_room)() {
+            *self = Self::default();
+            return true;
+        }
+        let is_unread = now.since(*self.since.get_or_insert(now)) >= ROOM_WAIT_MAX;
+        self.look_at = (!is_unread).then(|| now + LOG_FLUSH_STEP);
+        is_unread
+    }
+}
+
+/// How long an output waits for room in the log.
+const ROOM_WAIT_MAX: Duration = LOG_FLUSH_STEP.saturating_mul(LOG_MODEL_STEPS_MAX);
+
+const _: () = assert!(
+    PYTHON_READ_SIZE / 2 * (2 + 2 * LOG_LINE_COST) <= LOG_QUEUE_SIZE_MAX / 4,
+    "where the log has room, it has room for what one read brings, in lines of one character"
+);
 
 /// What may still come from an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,10 +399,13 @@ enum OutputState {
 }
 
 impl HostedProcess {
+    const fn output(&mut self, kind: u64) -> Option<&mut OutputPipe> {
+        if kind == STDOUT { self.stdout.as_mut() } else { self.stderr.as_mut() }
+    }
+
     fn read(&mut self, kind: u64, buffer: &mut [u8], log: LogLine) -> OutputState {
-        let Some(output) = (if kind == STDOUT { &mut self.stdout } else { &mut self.stderr }) else {
-            return OutputState::Ended;
-        };
+        let output = if kind == STDOUT { &mut self.stdout } else { &mut self.stderr };
+        let Some(output) = output else { return OutputState::Ended };
         match rustix::io::read(&output.pipe, &mut *buffer) {
             Ok(0) => OutputState::Ended,
             Ok(size) => {

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -23,6 +23,21 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// What all hosts of the tests have logged. Each test has names of its own.
 static LINES: Mutex<Vec<(LogLevel, String)>> = Mutex::new(Vec::new());
+
+const LOG: HostLog = HostLog { line: log, has_room: || true };
+
+/// The log of one test, which gets room when the test says so. Without room it takes no line, and keeps the caller.
+const FULL_LOG: HostLog = HostLog { line: wait_and_log, has_room: || HAS_ROOM.load(Ordering::SeqCst) };
+
+static HAS_ROOM: AtomicBool = AtomicBool::new(false);
+
+fn wait_and_log(level: LogLevel, text: &str) {
+    let until = clock() + 2 * SOON;
+    while !HAS_ROOM.load(Ordering::SeqCst) && clock() < until {
+        thread::park_timeout(Duration::from_millis(2));
+    }
+    log(level, text);
+}
 
 fn log(level: LogLevel, text: &str) {
     if text.starts_with("flood: ") {
@@ -66,7 +81,7 @@ fn skip(time: Duration) {
 }
 
 fn host() -> Arc<PythonHost> {
-    PythonHost::start("python-host", log, clock, std::env::vars_os().collect()).unwrap()
+    PythonHost::start("python-host", LOG, clock, std::env::vars_os().collect()).unwrap()
 }
 
 /// The command that runs a test of this file alone, in a process of its own.
@@ -189,7 +204,7 @@ fn is_gone(pid: &str) -> bool {
 
 #[test]
 fn an_end_is_asked_for_then_ordered_then_forced() {
-    let host = PythonHost::start("python-host", log, skipping_clock, std::env::vars_os().collect()).unwrap();
+    let host = PythonHost::start("python-host", LOG, skipping_clock, std::env::vars_os().collect()).unwrap();
     let (stubborn, _main) =
         start(&host, "stubborn", "trap 'echo term' TERM; echo $$; while :; do sleep 1000 & wait $!; done");
     let (polite, _other) = start(&host, "polite", "trap 'echo bye; exit 0' TERM; echo $$; sleep 1000 & wait $!");
@@ -233,7 +248,7 @@ fn the_end_of_the_host_ends_all_processes() {
 #[test]
 fn a_process_that_does_not_end_does_not_keep_the_server() {
     let (orders, receiver) = channel();
-    let mut host = HostThread::new(receiver, log, hurrying_clock, Vec::new()).unwrap();
+    let mut host = HostThread::new(receiver, LOG, hurrying_clock, Vec::new()).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let (name, boot) = ("endless".to_owned(), "sleep 1000");
     let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
@@ -276,6 +291,47 @@ fn a_process_that_prints_without_end_does_not_keep_others_from_starting() {
     assert_eq!(other.wait_ended(SOON), Some(ExitReason::Exited(0)));
     flood.kill();
     assert_eq!(flood.wait_ended(SOON), Some(ExitReason::Killed(9)));
+}
+
+/// A clock that stands still: no wait for the log is over.
+fn still_clock() -> Instant {
+    Instant::ZERO
+}
+
+#[test]
+fn a_process_whose_output_the_log_has_no_room_for_waits_alone() {
+    let host = PythonHost::start("python-host", FULL_LOG, still_clock, std::env::vars_os().collect()).unwrap();
+    let (talker, main) = start(&host, "talker", "read line; echo said; while :; do echo more; done");
+    let (last, last_main) = start(&host, "last", "read line; echo words; exit 3");
+    for main in [&main, &last_main] {
+        rustix::io::write(main, b"\n").unwrap();
+    }
+    wait_until(|| last.has_ended());
+    // Others start and end meanwhile.
+    let starting = Arc::clone(&host);
+    let other = thread::spawn(move || {
+        let (other, _main) = start(&starting, "silent", "exit 5");
+        other.wait_ended(SOON)
+    });
+    wait_until(|| other.is_finished().then_some(()));
+    assert_eq!(other.join().unwrap(), Some(ExitReason::Exited(5)));
+    assert!(logged("talker").is_empty() && logged("last").is_empty());
+    HAS_ROOM.store(true, Ordering::SeqCst);
+    assert_eq!(last.wait_ended(SOON), Some(ExitReason::Exited(3)), "told when its words are logged");
+    assert_eq!(says(&logged("last")), [(LogLevel::Info, "words")]);
+    wait_until(|| (logged("talker").len() > 1_000).then_some(()));
+    assert_eq!(says(&logged("talker"))[..2], [(LogLevel::Info, "said"), (LogLevel::Info, "more")]);
+    talker.kill();
+    assert_eq!(talker.wait_ended(SOON), Some(ExitReason::Killed(9)));
+}
+
+#[test]
+fn what_a_log_that_nobody_reads_has_no_room_for_is_handed_to_it_after_a_while() {
+    let log = HostLog { line: log, has_room: || false };
+    let host = PythonHost::start("python-host", log, clock, std::env::vars_os().collect()).unwrap();
+    let (process, _main) = start(&host, "unread", "echo one; exit 3");
+    assert_eq!(process.wait_ended(SOON), Some(ExitReason::Exited(3)));
+    assert_eq!(says(&logged("unread")), [(LogLevel::Info, "one")]);
 }
 
 #[test]
@@ -363,7 +419,7 @@ fn a_process_that_another_has_reaped_has_ended_for_an_unknown_reason() {
         return run_alone("a_process_that_another_has_reaped_has_ended_for_an_unknown_reason", &[]);
     }
     let (orders, receiver) = channel();
-    let mut host = HostThread::new(receiver, log, clock, Vec::new()).unwrap();
+    let mut host = HostThread::new(receiver, LOG, clock, Vec::new()).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let (name, boot) = ("stolen".to_owned(), "exit 3");
     let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
