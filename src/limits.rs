@@ -341,8 +341,7 @@ pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers requests takes a
 /// minute on a batch, and what does would keep all others of its queue waiting.
 pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
-/// Time in which a run that was told to stop must return: the engine looks between two operators, and a single one
-/// takes seconds at most. Past it the instance is given up.
+/// Time in which a run that was told to stop must return, or its instance is given up: one operator takes seconds at most.
 pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
 /// Interval at which the requests of a model whose last instance was given up are refused: nobody waits for good news.
 pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
@@ -351,6 +350,8 @@ pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
 pub const END_MARGIN: Duration = Duration::from_millis(1_500);
 /// Time that a drain waits for requests in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which a second signal counts (`--second-signal-after-ms`): wrappers forward theirs in milliseconds.
+pub const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of a configuration file.
 pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 /// Bytes of a Python model's file in which `auto_complete_config` is looked for; a longer file is taken to have it. No
@@ -697,9 +698,8 @@ pub const LOG_CAUSE_WINDOW: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for lines that are not written yet: a disk needs milliseconds, and a pipe that
 /// nobody reads for ever.
 pub const LOG_FLUSH_MAX: Duration = Duration::from_millis(500);
-/// How often what a model prints waits for [`LOG_FLUSH_STEP`] where the log is busy. Where half a second frees nothing,
-/// nobody reads it.
-pub const LOG_MODEL_STEPS_MAX: usize = 500;
+/// How often what a model prints waits for [`LOG_FLUSH_STEP`]. Where half a second frees nothing, the log is not read.
+pub const LOG_MODEL_STEPS_MAX: u32 = 500;
 /// How often the waits for the log's thread look.
 pub const LOG_FLUSH_STEP: Duration = Duration::from_millis(1);
 
@@ -727,8 +727,8 @@ pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
 /// Bytes of the last lines of standard error that are kept of each Python process, to say why it did not start: a
 /// traceback.
 pub const PYTHON_STDERR_KEPT_MAX: usize = 16 * 1024;
-/// Bytes that are read at once of what a Python process prints: as many as a pipe holds.
-pub const PYTHON_READ_SIZE: usize = 64 * 1024;
+/// Bytes that are read at once of what a Python process prints: few, since all other processes wait for the same thread.
+pub const PYTHON_READ_SIZE: usize = 8 * 1024;
 /// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for
 /// ever.
 pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;

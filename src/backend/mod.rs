@@ -207,6 +207,15 @@ pub trait Instance: Send {
     /// Sets what watches its runs, which have a time limit. An instance that bounds them itself ignores it.
     fn set_watch(&mut self, _watch: Arc<RunWatch>) {}
 
+    /// Whether it has run the samples of `model_warmup`. What a trial at load borrows serves afterwards, and is not warmed
+    /// up again.
+    fn is_warm(&self) -> bool {
+        false
+    }
+
+    /// It has run the samples.
+    fn set_warm(&mut self) {}
+
     /// A descriptor that is readable while [`Self::poll_flight`] has something new, for an instance that waits for
     /// another process: its thread sleeps on this and on its queue at once.
     fn event_source(&self) -> Option<Arc<OwnedFd>> {

@@ -52,7 +52,7 @@ use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
-use crate::model::{InstanceGroup, ModelIdentity, ModelSpec, VersionPolicy};
+use crate::model::{ModelIdentity, ModelSpec, VersionPolicy};
 use crate::runtime::clock;
 use crate::settings::{Compat, Settings};
 use crate::time::Instant;
@@ -576,9 +576,10 @@ impl ModelLoader {
             pinned.check(source)?;
             let is_read_again = !pinned.is_opened() || processes.is_some();
             let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
-            try_warm_up(spec, &*model, threads)?;
+            let tried = warm_up::try_warm_up(spec, &*model, threads)?;
             let bound_by = placement::bound_by(spec, &self.settings);
-            let mut choice = placement::choose(spec, &*model, threads, bound_by, pinned.depends_on_values)?;
+            let mut choice = placement::choose(spec, &tried, threads, bound_by, pinned.depends_on_values)?;
+            drop(tried);
             let files = (source, &pinned, path.as_path());
             let no_axis = self.check_axis_apart((spec, &*model, threads), (processes, used), files)?;
             choice.note_batch_axis(spec, no_axis);
@@ -726,16 +727,6 @@ impl ModelLoader {
         let asked = self.engine_processes.as_ref().filter(|_| is_isolated);
         Ok((asked.or_else(|| self.unasked_processes(spec, known)), library.flatten()))
     }
-}
-
-/// Makes an instance of a model with a warm-up and drops it, so that a failing warm-up fails the load before any worker
-/// starts.
-fn try_warm_up(spec: &ModelSpec, model: &dyn LoadedModel, threads: &Threads) -> Result<(), Error> {
-    if spec.warm_ups.is_empty() {
-        return Ok(());
-    }
-    let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
-    model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu))).map(drop)
 }
 
 /// Loads a model with a backend.

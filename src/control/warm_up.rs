@@ -1,12 +1,14 @@
 //! `model_warmup`: every new instance of a model runs the samples of its configuration before it serves. A sample that
 //! fails, fails the load. Warm-up runs are in no statistics. Bounded by `WARM_UP_RUNS_MAX` and `WARM_UP_SIZE_MAX`.
 
+#![expect(clippy::disallowed_types, reason = "taken when a model is loaded, never for a batch")]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
+use crate::backend::{Batch, Computation, Instance, LoadedModel, Request, Threads, run_to_end};
 use crate::control::internal_sink::InternalSink;
 use crate::control::vetted_model::{InstanceCheck, VettedModel};
 use crate::error::Error;
@@ -14,7 +16,7 @@ use crate::limits::WARM_UP_SIZE_MAX;
 use crate::log;
 use crate::model::config::warm_up;
 use crate::model::spec::{WarmUp, WarmUpInput, WarmUpSource};
-use crate::model::{ModelSpec, TensorSpec};
+use crate::model::{InstanceGroup, ModelSpec, TensorSpec};
 use crate::runtime::clock;
 use crate::tensor::strings::Strings;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
@@ -59,6 +61,9 @@ pub fn with_warm_up(
 
 impl InstanceCheck for WarmUpRuns {
     fn check(&self, instance: &mut dyn Instance, threads: &Threads) -> Result<(), Error> {
+        if instance.is_warm() {
+            return Ok(());
+        }
         let name = threads.instance().map_or(&self.name, |instance| &instance.name);
         for sample in &self.samples {
             for _ in 0..sample.runs {
@@ -71,7 +76,49 @@ impl InstanceCheck for WarmUpRuns {
                     .map_err(|error| error.with_prefix(&format!("failed to run warmup sample '{}': ", sample.name)))?;
             }
         }
+        instance.set_warm();
         Ok(())
+    }
+}
+
+/// Makes an instance of a model with a warm-up, so that a failing warm-up fails the load before any worker starts. The
+/// instance is for the trials of the load: [`TriedModel`] hands it out.
+///
+/// # Errors
+/// The error of the instance, or of its warm-up.
+pub fn try_warm_up<'a>(
+    spec: &ModelSpec,
+    model: &'a dyn LoadedModel,
+    threads: &Threads,
+) -> Result<TriedModel<'a>, Error> {
+    let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+    let make = || model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)));
+    let tried = (!spec.warm_ups.is_empty()).then(make).transpose()?;
+    Ok(TriedModel { model, tried: Mutex::new(tried) })
+}
+
+/// A model with an instance that was warmed up already, which is the first that it makes.
+pub struct TriedModel<'a> {
+    model: &'a dyn LoadedModel,
+    tried: Mutex<Option<Box<dyn Instance>>>,
+}
+
+impl LoadedModel for TriedModel<'_> {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tried.map_or_else(|| self.model.new_instance(threads), Ok)
+    }
+
+    fn may_run_inline(&self) -> bool {
+        self.model.may_run_inline()
+    }
+
+    fn why_not_inline(&self) -> &str {
+        self.model.why_not_inline()
+    }
+
+    fn computation(&self) -> Computation {
+        self.model.computation()
     }
 }
 
@@ -289,11 +336,12 @@ mod tests {
     struct Counting {
         runs: Arc<AtomicU32>,
         fails_at: Option<u32>,
+        is_warm: bool,
     }
 
     impl LoadedModel for Counting {
         fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
-            Ok(Box::new(Counting { runs: Arc::clone(&self.runs), fails_at: self.fails_at }))
+            Ok(Box::new(Counting { runs: Arc::clone(&self.runs), fails_at: self.fails_at, is_warm: false }))
         }
 
         fn may_run_inline(&self) -> bool {
@@ -320,7 +368,7 @@ mod tests {
         let spec = spec(&format!("{}, {}", sample("a"), sample("b"))).unwrap();
         let runs = Arc::new(AtomicU32::new(0));
         let load = |fails_at| {
-            let model = Box::new(Counting { runs: Arc::clone(&runs), fails_at });
+            let model = Box::new(Counting { runs: Arc::clone(&runs), fails_at, is_warm: false });
             with_warm_up(model, &spec, &[], |_, _| Ok(Vec::new())).unwrap()
         };
         let make = |model: &dyn LoadedModel| threads::enter(1, |threads| model.new_instance(threads).err());
@@ -328,6 +376,65 @@ mod tests {
         assert_eq!((make(&*model), make(&*model), runs.load(Ordering::Relaxed)), (None, None, 8));
         let error = make(&*load(Some(10))).unwrap();
         assert_eq!((error.text(), runs.load(Ordering::Relaxed)), ("failed to run warmup sample 'b': no", 11));
+    }
+
+    /// Lends its instances for a trial, and has them back when that is over.
+    struct Lending(Arc<SegQueue<Counting>>);
+
+    /// An instance that goes back.
+    struct Lent(Option<Counting>, Arc<SegQueue<Counting>>);
+
+    impl LoadedModel for Lending {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Lent(self.0.pop(), Arc::clone(&self.0))))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            false
+        }
+    }
+
+    impl Instance for Lent {
+        fn run(&mut self, batch: Batch) {
+            self.0.as_mut().unwrap().run(batch);
+        }
+
+        fn is_warm(&self) -> bool {
+            self.0.as_ref().unwrap().is_warm
+        }
+
+        fn set_warm(&mut self) {
+            self.0.as_mut().unwrap().is_warm = true;
+        }
+    }
+
+    impl Drop for Lent {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|instance| self.1.push(instance));
+        }
+    }
+
+    #[test]
+    fn an_instance_is_warmed_up_once_though_a_trial_had_it_before() {
+        let input = "{ key: 'x' value { data_type: TYPE_FP32 dims: [ 1, 2 ] random_data: true } }";
+        let spec = spec(&format!("{{ name: 'a' batch_size: 2 count: 3 inputs [ {input} ] }}")).unwrap();
+        let runs = Arc::new(AtomicU32::new(0));
+        let pool = Arc::new(SegQueue::new());
+        for _ in 0..2 {
+            pool.push(Counting { runs: Arc::clone(&runs), fails_at: None, is_warm: false });
+        }
+        let model = with_warm_up(Box::new(Lending(pool)), &spec, &[], |_, _| Ok(Vec::new())).unwrap();
+        let ran = || runs.load(Ordering::Relaxed);
+        threads::enter(1, |threads| {
+            let tried = try_warm_up(&spec, &*model, threads).unwrap();
+            assert_eq!(ran(), 3);
+            // The measurement.
+            drop(tried.new_instance(threads).unwrap());
+            drop(tried);
+            assert_eq!(ran(), 3);
+            let _workers = [model.new_instance(threads).unwrap(), model.new_instance(threads).unwrap()];
+            assert_eq!(ran(), 6);
+        });
     }
 
     /// Stores the inputs of every run.

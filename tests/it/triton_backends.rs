@@ -80,6 +80,18 @@ fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     assert!(server.log().contains("loaded 'identity' version 1 with identity"), "{}", server.log());
 }
 
+#[test]
+fn a_backend_runs_the_samples_of_its_models_as_often_as_configured() {
+    let warm_up = "instance_group { count: 2 } model_warmup { name: 'w' batch_size: 1 count: 3 inputs { key: 'INPUT0' \
+                   value { data_type: TYPE_FP32 dims: 3 zero_data: true } } }";
+    let (_folder, models, backends) = folders(&[("identity", &format!("{IDENTITY} {warm_up}"))]);
+    for place in PLACES {
+        let server = start(&models, &backends, &["--backend-config=identity,host=triton", "--log-verbose=1", place]);
+        let runs = server.log().matches("is running warmup sample 'w'").count();
+        assert_eq!(runs, 2 * 3, "each of two instances runs it three times: {place}");
+    }
+}
+
 fn serve_identity(models: &Path, backends: &Path, place: &str) {
     let mut server = start(models, backends, &["--backend-config=identity,host=triton", place]);
     let input = json!({"name": "INPUT0", "shape": [1, 3], "datatype": "FP32", "data": [1.0, 2.5, -3.0]});

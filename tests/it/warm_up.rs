@@ -52,6 +52,39 @@ fn samples_run_before_the_model_serves_and_count_nowhere() {
     }
 }
 
+/// Counts its batches in a file.
+const COUNTING: &str = r#"import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        with open("COUNTS", "a") as file:
+            file.write("batch\n")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())]) for request in requests]
+"#;
+
+#[test]
+fn a_python_model_runs_its_samples_as_often_as_configured() {
+    let Some(environment) = Environment::of_models() else { return };
+    let folder = Folder::new("warm-up-python");
+    let counts = folder.path().join("counts");
+    let config = "backend: 'python' instance_group { count: 2 kind: KIND_CPU }
+        input { name: 'IN' data_type: TYPE_FP32 dims: 1 } output { name: 'OUT' data_type: TYPE_FP32 dims: 1 }
+        model_warmup { name: 'w' batch_size: 1 count: 3 inputs { key: 'IN' value { data_type: TYPE_FP32 dims: 1 \
+        zero_data: true } } }";
+    let models = folder.path().join("models");
+    repository::add(&models, "m", config, None);
+    let program = COUNTING.replace("COUNTS", &counts.display().to_string());
+    fs::write(models.join("m/1/model.py"), program).unwrap();
+    let interpreter = format!("--backend-config=python,interpreter={}", environment.python().display());
+    let _server = Server::deuteron(&models, &[&interpreter]);
+    assert_eq!(
+        fs::read_to_string(counts).unwrap().lines().count(),
+        2 * 3,
+        "each instance runs each sample three times"
+    );
+}
+
 #[test]
 fn a_sample_that_fails_fails_the_load_and_says_which() {
     let folder = Folder::new("warm-up-fails");

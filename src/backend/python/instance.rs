@@ -62,6 +62,7 @@ pub struct PythonInstance {
     ended_batch: Option<(u32, Duration)>,
     /// Whether the process has answered a batch since its start.
     has_answered: bool,
+    is_warm: bool,
     /// How long a batch took, lately.
     run_time: Duration,
     is_lost: bool,
@@ -138,6 +139,7 @@ impl PythonInstance {
             next_request: 1,
             ended_batch: None,
             has_answered: false,
+            is_warm: false,
             // Nothing is sent ahead of a run whose time is not known: another instance may be idle.
             run_time: SEND_AHEAD_RUN_MAX,
             is_lost: false,
@@ -646,6 +648,14 @@ impl PythonInstance {
 impl Instance for PythonInstance {
     fn run(&mut self, batch: Batch) {
         self.post(batch.requests);
+    }
+
+    fn is_warm(&self) -> bool {
+        self.is_warm
+    }
+
+    fn set_warm(&mut self) {
+        self.is_warm = true;
     }
 
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {

@@ -103,8 +103,8 @@ impl PythonBackend {
     }
 
     fn host(&self) -> Result<Arc<PythonHost>, Error> {
-        let PythonOptions { log, clock, variables, .. } = *self.options;
-        self.host.get_or_init(|| PythonHost::start("python-host", log, clock, variables())).clone()
+        let PythonOptions { host_log, clock, variables, .. } = *self.options;
+        self.host.get_or_init(|| PythonHost::start("python-host", host_log, clock, variables())).clone()
     }
 
     /// Where the files of a model are. `directory` is that of the version.
@@ -326,6 +326,14 @@ impl Instance for BorrowedInstance {
 
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         self.instance.as_mut().map_or_else(InFlightState::default, |instance| instance.poll_flight(clock))
+    }
+
+    fn is_warm(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.is_warm())
+    }
+
+    fn set_warm(&mut self) {
+        self.instance.iter_mut().for_each(Instance::set_warm);
     }
 }
 

@@ -267,7 +267,7 @@ impl LoadedHostedModel {
         let copy = HostedCopy::new(&self.model, place)?;
         lock(&self.pool.live).push(copy.handle().address());
         let (batcher, pool) = (self.batcher.clone(), Arc::downgrade(&self.pool));
-        Ok(HostedInstance { copy, batcher, pool, answers: Vec::new() })
+        Ok(HostedInstance { copy, batcher, pool, answers: Vec::new(), is_warm: false })
     }
 
     /// Any instance, for a trial before the workers take theirs; it goes back when it is dropped.
@@ -329,6 +329,7 @@ struct HostedInstance {
     pool: Weak<HostedPool>,
     /// Those of the batch that runs, kept for its memory.
     answers: Vec<Arc<HostedAnswers>>,
+    is_warm: bool,
 }
 
 impl HostedInstance {
@@ -393,6 +394,14 @@ impl Instance for HostedInstance {
     fn set_waker(&mut self, waker: Waker) {
         self.copy.shared.set_waker(waker);
     }
+
+    fn is_warm(&self) -> bool {
+        self.is_warm
+    }
+
+    fn set_warm(&mut self) {
+        self.is_warm = true;
+    }
 }
 
 impl Drop for HostedInstance {
@@ -419,6 +428,14 @@ impl Instance for BorrowedCopy {
 
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         self.instance.as_mut().map_or_else(InFlightState::default, |instance| instance.poll_flight(clock))
+    }
+
+    fn is_warm(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.is_warm)
+    }
+
+    fn set_warm(&mut self) {
+        self.instance.iter_mut().for_each(Instance::set_warm);
     }
 }
 
