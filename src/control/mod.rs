@@ -163,6 +163,8 @@ pub struct ControlThread {
     pending: BTreeMap<u64, PendingChange>,
     /// Changes published so far; the number of the last one.
     change_count: u64,
+    /// Whether the shards are sent the state of all models once the current message is handled.
+    is_overview_due: bool,
     retiring: Vec<RetiringVersion>,
     /// Index requests that wait for the listing of the repositories: whether only ready models are asked for,
     /// and the reply.
@@ -263,6 +265,7 @@ impl ControlThread {
             order_waits: OrderWaits::default(),
             pending: BTreeMap::new(),
             change_count: 0,
+            is_overview_due: false,
             retiring: Vec::new(),
             index_requests: Vec::new(),
             is_listing: false,
@@ -290,6 +293,7 @@ impl ControlThread {
                 Some(message) => self.handle_message(message),
                 None => self.handle_timeout(),
             }
+            self.publish_due();
         }
         self.has_failed
     }
@@ -436,6 +440,7 @@ impl ControlThread {
         replies: Vec<ControlReply>,
     ) {
         self.show_cache();
+        self.is_overview_due = false;
         self.change_count += 1;
         let number = self.change_count;
         let overview = Self::overview(&self.models);
@@ -451,9 +456,24 @@ impl ControlThread {
         }
     }
 
+    /// Answers a request when all shards have applied what was published so far. Nothing new is published for it.
+    fn reply_when_applied(&mut self, reply: ControlReply) {
+        match self.pending.last_entry() {
+            Some(mut last) => last.get_mut().replies.push(reply),
+            None => reply.send(Ok(Vec::new())),
+        }
+    }
+
     /// Sends the shards the current state of all models, without a change of the models themselves.
     fn publish_overview(&mut self) {
         self.publish(Vec::new(), Vec::new(), Vec::new());
+    }
+
+    /// Does so if one message has changed the state of any number of models.
+    fn publish_due(&mut self) {
+        if self.is_overview_due {
+            self.publish_overview();
+        }
     }
 
     /// Removes versions from those that serve. The index shows them as unloading until they are freed.

@@ -97,7 +97,7 @@ impl ControlThread {
         let Some(on_demand) = self.on_demand.as_mut().filter(|_| !self.is_draining) else { return };
         if self.models.get(&name).is_some_and(|model| !model.serving.is_empty()) {
             // It serves since; the shard is told so before the reply.
-            return self.publish(Vec::new(), Vec::new(), vec![reply]);
+            return self.reply_when_applied(reply);
         }
         if self.busy.contains_key(&name) {
             return on_demand.wait(&name, reply);
@@ -242,8 +242,51 @@ fn model_use(model: &ModelRecord) -> ModelUse {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
     use super::*;
+    use crate::backend::EnsembleModel;
+    use crate::backend::trial::spec;
+    use crate::control::model_record::VersionRecord;
+    use crate::control::order::tests::control_with;
+    use crate::control::threads::{ThreadHooks, WorkerGroup};
+    use crate::model::repository::index::IndexEntry;
+    use crate::queue::one_shot::OneShotReceiver;
+    use crate::queue::served_model::Placement;
     use crate::settings::ModelCacheSettings;
+    use crate::shard::control_request::ControlRequests;
+
+    #[test]
+    fn requests_that_find_their_model_served_have_nothing_published() {
+        let model_cache = ModelCacheSettings { size_max: Some(1_000_000), ..ModelCacheSettings::default() };
+        let mut control = control_with(Settings { model_cache, ..Settings::default() });
+        let (spec, model) = (Arc::new(spec(0, &[], &[])), Arc::new(EnsembleModel));
+        let served = Arc::new(ServedModel::new(spec, 1, model, Placement::Inline, 1));
+        let hooks = ThreadHooks { running: channel().0, ended: Arc::new(|| {}) };
+        let worker_group = WorkerGroup::start(&served, &[], &hooks).unwrap();
+        let (cores, mark, took, files_size, uploaded_files) = (Vec::new(), 0, Duration::ZERO, 0, None);
+        let version = VersionRecord { served, worker_group, cores, mark, took, files_size, uploaded_files };
+        control.models.entry("m".to_owned()).or_default().serving.insert(1, version);
+        let requests = ControlRequests::default();
+        let ask = |control: &mut ControlThread| {
+            let (reply, awaited) = requests.admit_wait(8).unwrap();
+            control.handle_wanted("m".to_owned(), reply);
+            awaited
+        };
+        let polled = |awaited: &mut OneShotReceiver<Vec<IndexEntry>>| {
+            futures_lite::future::block_on(futures_lite::future::poll_once(awaited))
+        };
+        for _ in 0..3 {
+            assert_eq!(polled(&mut ask(&mut control)), Some(Ok(Vec::new())));
+        }
+        control.publish_overview();
+        let mut awaited = [ask(&mut control), ask(&mut control)];
+        assert!(awaited.iter_mut().all(|awaited| polled(awaited).is_none()), "the shard has not applied it");
+        control.handle_change_applied(control.change_count);
+        assert!(awaited.iter_mut().all(|awaited| polled(awaited) == Some(Ok(Vec::new()))));
+        assert_eq!(control.change_count, 1);
+    }
 
     #[test]
     fn a_model_that_fails_is_left_alone_for_longer_each_time() {

@@ -202,7 +202,8 @@ impl ControlThread {
         if let Some(model) = self.models.get_mut(&name) {
             (serving_marks, serving) = (model.serving_versions(), model.serving.keys().copied().collect());
             model.loading = Some(Arc::clone(&progress));
-            self.publish_overview();
+            // A scan may find hundreds of models that changed.
+            self.is_overview_due = true;
         }
         self.jobs.push_back(LoadJob {
             name,
@@ -477,7 +478,7 @@ impl ControlThread {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
@@ -497,11 +498,14 @@ mod tests {
     use crate::shard::control_request::ControlRequests;
     use crate::shard::mailbox::ControlSender;
 
-    /// A control thread that never runs a load, because it has no threads for them.
     fn control() -> ControlThread {
+        control_with(Settings::default())
+    }
+
+    /// A control thread that never runs a load, because it has no threads for them.
+    pub(in crate::control) fn control_with(settings: Settings) -> ControlThread {
         let (mode, load_threads, shards) = (ControlMode::Explicit, 0, Some(1));
-        let settings =
-            Settings { control_mode: mode, load_threads, shards, repositories: Vec::new(), ..Settings::default() };
+        let settings = Settings { control_mode: mode, load_threads, shards, repositories: Vec::new(), ..settings };
         let settings = Arc::new(settings);
         let (messages, receiver) = channel();
         let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new()).unwrap());
@@ -568,6 +572,19 @@ mod tests {
         });
         assert!(polled(&mut b).is_some_and(|outcome| outcome.is_err()));
         assert_eq!(polled(&mut load(&mut control, "c", Some("a"))), None);
+    }
+
+    #[test]
+    fn the_state_of_all_models_is_published_once_however_many_begin_to_load() {
+        let mut control = control();
+        for name in ["a", "b", "c"] {
+            control.models.entry(name.to_owned()).or_default();
+            control.schedule(name.to_owned(), PendingAction::LoadWanted);
+        }
+        assert_eq!(control.jobs.len(), 3);
+        control.publish_due();
+        control.publish_due();
+        assert_eq!(control.change_count, 1);
     }
 
     #[test]
