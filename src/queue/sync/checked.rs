@@ -73,6 +73,15 @@ impl AtomicBool {
     pub fn store(&self, value: bool, ordering: Ordering) {
         self.0.store(value, ordering);
     }
+
+    pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
+        if !is_planted(PlantedFault::Swap) {
+            return self.0.swap(value, ordering);
+        }
+        let have = self.0.load(ordering);
+        self.0.store(value, ordering);
+        have
+    }
 }
 
 /// `std::sync::atomic::AtomicU8`, as far as it is used.
