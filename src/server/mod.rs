@@ -8,6 +8,7 @@ pub mod key;
 mod listeners;
 pub mod show;
 mod stand_in;
+mod stop_signals;
 
 use std::convert::Infallible;
 use std::io::IsTerminal;
@@ -49,14 +50,15 @@ use crate::control::{
 use crate::crash;
 use crate::crash::signal::CrashOutput;
 use crate::error::Error;
-use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
+use crate::limits::{END_MARGIN, SECOND_SIGNAL_AFTER, WORKERS_END_TIMEOUT};
 use crate::log::{self, LogTerminal, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::clock;
 use crate::runtime::ring::spin::Spin;
 use crate::server::listeners::Listeners;
 use crate::server::stand_in::StandIn;
-use crate::settings::{ControlMode, LogFormat, Settings, SpinTime, Supervision};
+use crate::server::stop_signals::{StopSignals, StopStep};
+use crate::settings::{Compat, ControlMode, LogFormat, Settings, SpinTime, Supervision};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
@@ -187,10 +189,11 @@ fn serve(
 }
 
 /// Ends the server as SIGTERM does once standard input has ended, which it does with the process at its other side.
-fn end_with_stdin() {
+fn end_with_stdin(has_ended: &AtomicBool) {
     // What comes is nothing to a server; an error is an end too.
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
     log::info("standard input has ended, and the server with it (--exit-with-stdin)");
+    has_ended.store(true, Ordering::SeqCst);
     let _ = signal_hook::low_level::raise(SIGTERM);
 }
 
@@ -384,9 +387,9 @@ impl EndDeadline {
 }
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal that ends the
-/// server ends it at once: nobody is served yet, and a model's own code may take for ever. So does a second one later.
-/// The end of standard input counts as one with `--exit-with-stdin`. SIGHUP reloads, and has the files of TLS read again;
-/// where the log goes to a terminal, that was closed, and the server drains.
+/// server ends it at once: nobody is served yet, and a model's own code may take for ever. So does a second one later,
+/// after a grace period ([`StopSignals`]). The end of standard input counts as a first one with `--exit-with-stdin`. SIGHUP
+/// reloads, and has the files of TLS read again; where the log goes to a terminal, that was closed, and the server drains.
 fn forward_signals(
     settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,
@@ -395,15 +398,18 @@ fn forward_signals(
 ) -> Result<(), Error> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = signals.map_err(|error| Error::internal(error.to_string()))?;
+    let has_input_ended = Arc::new(AtomicBool::new(false));
     // It raises one of them.
     if settings.exits_with_stdin {
-        spawn("stdin".to_owned(), end_with_stdin)?;
+        let has_ended = Arc::clone(&has_input_ended);
+        spawn("stdin".to_owned(), move || end_with_stdin(&has_ended))?;
     }
     let (messages, are_loaded, delay) = (messages.clone(), Arc::clone(are_loaded), settings.drain_delay);
     let waker = Arc::clone(waker);
     let has_terminal = settings.log_file.is_none() && std::io::stderr().is_terminal();
+    let again_after = second_signal_after(settings);
     let body = move || {
-        let mut is_ending = false;
+        let mut stop_signals = StopSignals::new(again_after);
         for signal in signals.forever() {
             let message = match signal {
                 SIGUSR1 => ControlMessage::StateAsked,
@@ -418,13 +424,19 @@ fn forward_signals(
                     log::info(&format!("ended by signal {signal} before the models were loaded"));
                     end_at_once(128 + signal);
                 }
-                _ if is_ending => {
-                    log::warning(&format!("ended at once by a second signal ({signal})"));
-                    end_at_once(128 + signal);
-                }
                 _ => {
-                    is_ending = true;
-                    deadline.start(delay);
+                    let step = match has_input_ended.swap(false, Ordering::SeqCst) {
+                        true => stop_signals.handle_end_of_input(clock::now()),
+                        false => stop_signals.handle_signal(clock::now()),
+                    };
+                    match step {
+                        StopStep::Drain => deadline.start(delay),
+                        StopStep::End => {
+                            log::warning(&format!("ended at once by a second signal ({signal})"));
+                            end_at_once(128 + signal);
+                        }
+                        StopStep::Ignored(left) => log::info(&ignored_text(signal, left)),
+                    }
                     ControlMessage::Signal(signal)
                 }
             };
@@ -434,6 +446,26 @@ fn forward_signals(
         }
     };
     spawn("signals".to_owned(), body).map(drop)
+}
+
+/// The grace period after the first signal that ends the server; `None` where the others are ignored, as by tritonserver.
+fn second_signal_after(settings: &Settings) -> Option<Duration> {
+    settings.second_signal_after.or_else(|| (settings.compat == Compat::Protocol).then_some(SECOND_SIGNAL_AFTER))
+}
+
+/// Says that a signal changed nothing, and what would.
+fn ignored_text(signal: i32, left: Option<Duration>) -> String {
+    match left {
+        None => format!(
+            "signal {signal} is ignored, as by tritonserver: the server ends already (--second-signal-after-ms=0 lets a \
+             second one end it at once)"
+        ),
+        Some(left) => format!(
+            "signal {signal} is ignored: the server ends already, and wrappers forward a signal that its process group \
+             has received too; one more, {} ms from now or later, ends it at once (--second-signal-after-ms)",
+            left.as_millis()
+        ),
+    }
 }
 
 /// The hooks for the workers, and the receiver whose channel closes when the last worker has ended.

@@ -221,7 +221,7 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         takes: One("SECONDS"),
         default: Value("0"),
         help: "How long the server, asked to end, says that it is not ready and serves on as before, so that balancers go \
-               elsewhere; then it drains for --exit-timeout-secs at most. A second signal ends it at once",
+               elsewhere; then it drains for --exit-timeout-secs at most",
         apply: |settings, value| set(&mut settings.drain_delay, parse(value).map(Duration::from_secs)),
     },
     Flag {
@@ -230,6 +230,16 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         default: Value("30"),
         help: "How long a drain waits for what is in flight",
         apply: |settings, value| set(&mut settings.exit_timeout, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
+        names: &["second-signal-after-ms"],
+        takes: One("MILLISECONDS"),
+        default: Text("1000; with --compat=triton never"),
+        help: "From when on, after a signal that ends the server, a second one ends it at once. Before, it is ignored: \
+               wrappers forward a signal that the process group has received too",
+        apply: |settings, value| {
+            set(settings.second_signal_after.get_or_insert_default(), parse(value).map(Duration::from_millis))
+        },
     },
     Flag {
         names: &["compat"],

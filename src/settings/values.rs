@@ -97,6 +97,9 @@ pub struct Settings {
     pub drain_delay: Duration,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
+    /// From when on, after a signal, a second one ends the server at once; where it is not given, a second later, and
+    /// never with [`Compat::Triton`].
+    pub second_signal_after: Option<Duration>,
     /// How long a run of a model may take; zero for any time.
     pub run_timeout: Duration,
     /// Bytes of an HTTP body.
@@ -444,6 +447,7 @@ impl Default for Settings {
             cache: CacheSettings::default(),
             drain_delay: Duration::ZERO,
             exit_timeout: limits::EXIT_TIMEOUT,
+            second_signal_after: None,
             run_timeout: limits::RUN_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: None,

@@ -102,6 +102,7 @@ mod software_gpu;
 mod spread;
 mod stale_answers;
 mod statistics;
+mod stop_signals;
 mod streams;
 mod supervision;
 mod supply_chain;

@@ -84,7 +84,7 @@ fn a_reload_finds_a_model_that_came_since() {
 
 #[test]
 fn a_second_signal_ends_a_server_that_drains() {
-    let (_folder, mut server) = server(&["--exit-timeout-secs=60"]);
+    let (_folder, mut server) = server(&["--exit-timeout-secs=60", "--second-signal-after-ms=0"]);
     let mut waiting = Connection::open(server.http()).unwrap();
     waiting.send(&http::request("POST", "/v2/models/slow/infer", &[], BODY)).unwrap();
     let in_flight = || crate::support::metrics::metric(server.metrics(), "deuteron_requests_in_flight");
@@ -138,7 +138,7 @@ fn a_server_that_leaves_is_not_ready_and_serves_on_until_the_delay_is_over() {
 
 #[test]
 fn a_second_signal_ends_the_delay_too() {
-    let (_folder, mut server) = server(&["--drain-delay=60"]);
+    let (_folder, mut server) = server(&["--drain-delay=60", "--second-signal-after-ms=0"]);
     server.signal("TERM");
     wait_until("it stays ready", || status(&server, "/v2/health/ready") == 503);
     server.signal("TERM");
