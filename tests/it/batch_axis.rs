@@ -43,7 +43,7 @@ impl Random {
 
 /// The request of a client.
 fn request(graph: &Graph, client: usize) -> String {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (client as u64 + 1) * 0x1234_5671);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ ((client as u64 + 1) * 0x1234_5671));
     let input = |(name, datatype, sizes): &(&str, &str, Vec<usize>)| {
         let count = ROWS * sizes.iter().product::<usize>();
         let value = |_| match *datatype {
