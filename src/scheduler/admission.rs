@@ -1,6 +1,7 @@
-//! Which requests may wait for one model version: bounds on requests, by priority level where the level has a bound of
-//! its own, and on bytes. Any thread enters and leaves. Each count is one atomic number that never exceeds its bound,
-//! not even for an instant, so refusals are exact at any concurrency.
+//! Bounds the requests that wait for one model version: their number, by priority level where the
+//! level has a bound of its own, and their bytes. Any thread enters and leaves. Each count is one
+//! atomic number that never exceeds its bound, not even for an instant, so refusals are exact at
+//! any concurrency.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ pub struct QueueBounds {
     pub bytes: usize,
 }
 
-/// Which bound was reached.
+/// The bound that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueFull {
     /// `--queue-bytes-max`.

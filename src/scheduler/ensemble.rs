@@ -1,9 +1,10 @@
-//! One request of an ensemble as it goes through the steps: which steps can run, which tensors are still needed, when
-//! there is a response and when the request is finished. Pure, generic over the tensor type; it knows no model and runs
-//! nothing. A step runs once per *frame*, a set of tensors that belong together. The client's tensors are one frame; a
-//! decoupled step opens a frame for each of its answers, and everything computed from that answer stays in it, which
-//! the check of the configuration guarantees. Bounded by the steps, and by [`EnsembleRun::frames`], which the caller
-//! limits.
+//! One request of an ensemble on its way through the steps: the steps that can run, the tensors
+//! that are still needed, the responses that are complete, and the end of the request. Pure,
+//! generic over the tensor type; it knows no model and runs nothing. A step runs once per *frame*,
+//! a set of tensors that belong together. The client's tensors are one frame; a decoupled step
+//! opens a frame for each of its answers, and everything computed from that answer stays in it,
+//! which the check of the configuration guarantees. Bounded by the steps, and by
+//! [`EnsembleRun::frames`], which the caller limits.
 //!
 //! ```text
 //! waiting ──all inputs there──► ready ──poll_step──► running ──handle_outputs──────────► done
@@ -32,7 +33,7 @@ pub struct StepEdges {
     pub inputs: Vec<usize>,
     /// Its output tensors, by index.
     pub outputs: Vec<usize>,
-    /// Whether it answers any number of times.
+    /// True if it answers any number of times.
     pub is_decoupled: bool,
 }
 
@@ -40,9 +41,10 @@ pub struct StepEdges {
 #[derive(Debug)]
 pub struct EnsembleRun<T> {
     graph: Arc<StepGraph>,
-    /// For each step, whether the requested outputs depend on it.
+    /// For each step: true if the requested outputs depend on it.
     is_needed: Vec<bool>,
-    /// For each tensor, how many times it is taken in a frame: by steps, and by the response.
+    /// For each tensor, the number of times that it is taken in a frame: by steps, and by the
+    /// response.
     takers: Vec<usize>,
     /// The tensors of a response.
     wanted: Vec<usize>,
@@ -61,11 +63,11 @@ pub struct EnsembleRun<T> {
 #[derive(Debug)]
 struct AnswerFrame<T> {
     slots: Vec<TensorSlot<T>>,
-    /// For each step, whether it was started in this frame.
+    /// For each step: true if it was started in this frame.
     has_begun: Vec<bool>,
     /// Steps that are ready or running in this frame.
     busy: usize,
-    /// Whether it still owes a response.
+    /// True if it still owes a response.
     is_due: bool,
 }
 
@@ -73,7 +75,7 @@ struct AnswerFrame<T> {
 struct TensorSlot<T> {
     value: Option<T>,
     has_come: bool,
-    /// How many times it is still to be taken; the value is dropped with the last.
+    /// The number of times that it is still to be taken; the value is dropped with the last.
     takers: usize,
 }
 
@@ -89,7 +91,8 @@ pub struct StepLaunch<T> {
 }
 
 impl StepGraph {
-    /// A graph of steps without cycles, over so many tensors. `brought` are the tensors that the client sends.
+    /// A graph of steps without cycles, over `tensors` tensors. `brought` are the tensors that the
+    /// client sends.
     pub fn new(steps: Vec<StepEdges>, tensors: usize, brought: &[usize]) -> Self {
         let mut kinds: Vec<Option<usize>> = vec![None; tensors];
         for tensor in brought {
@@ -215,12 +218,12 @@ impl<T: Clone> EnsembleRun<T> {
         Some(response)
     }
 
-    /// Whether no step runs or can run, and no response is left to take.
+    /// Returns true if no step runs or can run, and no response is left to take.
     pub fn is_over(&self) -> bool {
         self.running == 0 && self.ready.is_empty() && !self.has_response()
     }
 
-    /// Whether [`Self::poll_response`] has one.
+    /// Returns true if [`Self::poll_response`] has a response.
     pub fn has_response(&self) -> bool {
         let frame = self.due.front().and_then(|frame| self.frames.get(*frame));
         frame.is_some_and(|frame| {
@@ -273,7 +276,7 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// Closes a frame that has no more steps to run and owes no response.
+    /// Closes a frame that has no steps left to run and owes no response.
     fn settle(&mut self, index: usize) {
         if self.frames.get(index).is_some_and(|frame| frame.busy == 0 && !frame.is_due) {
             self.frames.remove(index);
@@ -281,7 +284,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.invariants();
     }
 
-    /// What holds between two calls.
+    /// Checks the invariants between two calls.
     fn invariants(&self) {
         let busy: usize = self.frames.iter().map(|(_, frame)| frame.busy).sum();
         debug_assert_eq!(busy, self.running + self.ready.len(), "a step that has begun is ready or runs");

@@ -1,11 +1,12 @@
-//! Estimates when a request leaves the queue (`--admission=queue`) or is answered (`deadline`), from what waits before
-//! it, what runs, and how long batches take. Instances publish what they measure and shards read it. Each number is an
-//! atomic of its own and the numbers may be a few microseconds apart, which a forecast can bear. Pure.
+//! Estimates when a request leaves the queue (`--admission=queue`) or is answered (`deadline`),
+//! from the requests before it, the runs in progress, and the run times of batches. Instances
+//! publish what they measure and shards read it. Each number is an atomic of its own and the
+//! numbers may be a few microseconds apart, which a forecast tolerates. Pure.
 //!
-//! It leaves out how long an instance waits for resources of the rate limit. That depends on the runs and priorities of
-//! other models. A measured wait would still count against a model that has the resources to itself by now, and would
-//! refuse the very requests that could correct it. So where models share resources, a request may be admitted that is
-//! late, and is refused at its deadline.
+//! It leaves out the time that an instance waits for resources of the rate limit. That depends on
+//! the runs and priorities of other models. A measured wait would still count against a model that
+//! has the resources to itself by now, and would refuse the very requests that could correct it. So
+//! where models share resources, a late request may be admitted, and is refused at its deadline.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,15 +24,16 @@ use crate::time::Instant;
 pub struct Forecast {
     /// Rows that wait, by priority level; levels past the last share its count.
     rows: Box<[AtomicUsize]>,
-    /// How long batches take, on average or at most as the rule has it, by class of size, in nanoseconds; 0 while unknown.
+    /// Run times of batches by class of size, in nanoseconds: the mean or the bound, as the rule
+    /// needs; 0 while unknown.
     run_times: [AtomicU64; SIZE_CLASSES],
-    /// When each instance will be idle, in nanoseconds; 0 for now.
+    /// The time at which each instance will be idle, in nanoseconds; 0 for now.
     idle_at: Box<[AtomicU64]>,
     rows_max: AtomicU32,
-    /// When a batch was taken last, in nanoseconds.
+    /// The time at which the last batch was taken, in nanoseconds.
     taken_at: AtomicU64,
     rule: AdmissionRule,
-    /// Whether requests run together; without, each is a batch, of however many rows.
+    /// True if requests run together; otherwise each is a batch, of any number of rows.
     is_batched: bool,
 }
 
@@ -51,7 +53,7 @@ impl Forecast {
         }
     }
 
-    /// Which requests are refused by it.
+    /// Returns the rule by which requests are refused.
     pub const fn rule(&self) -> AdmissionRule {
         self.rule
     }
@@ -67,12 +69,12 @@ impl Forecast {
         debug_assert!(have >= self.counted(rows), "rows that leave a level had waited there");
     }
 
-    /// What a request counts as among those that wait, in units of `rows_max`.
+    /// Returns the weight of a request among those that wait, in units of `rows_max`.
     fn counted(&self, rows: u32) -> usize {
         if self.is_batched { rows.max(1) as usize } else { 1 }
     }
 
-    /// An instance takes a batch of so many rows.
+    /// An instance takes a batch of `rows` rows.
     pub fn handle_batch(&self, instance: usize, rows: u32, now: Instant) {
         self.taken_at.store(now.as_nanos(), Ordering::Relaxed);
         let idle_at = now + self.run_time(rows).unwrap_or_default();
@@ -88,7 +90,7 @@ impl Forecast {
         }
     }
 
-    /// Batches now take this long, and have so many rows at most.
+    /// Sets the run times of batches, and their largest size to `rows_max` rows.
     pub fn handle_times(&self, times: &RunTimes, rows_max: u32) {
         let rows_max = if self.is_batched { rows_max.max(1) } else { 1 };
         self.rows_max.store(rows_max, Ordering::Relaxed);
@@ -99,8 +101,8 @@ impl Forecast {
         }
     }
 
-    /// When a request that comes now would be answered, if nothing of a higher level comes after it; `None` until a
-    /// batch has run.
+    /// Returns the time at which a request that comes now would be answered, if no request of a
+    /// higher level comes after it; `None` until a batch has run.
     pub fn answered_at(&self, level: u64, rows: u32, now: Instant) -> Option<Instant> {
         let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
         let full = self.run_time(rows_max)?;
@@ -112,21 +114,24 @@ impl Forecast {
         }
         debug_assert!(rows_with <= rows_max.max(rows), "a batch is too large only where one request is");
         let own = self.run_time(rows_with)?;
-        // Behind a full batch it waits long enough for others to join its own, which then takes as long as that.
+        // Behind a full batch the request waits long enough for others to join its own batch, which
+        // then takes as long as a full one.
         let own = if batches > 0 { own.max(full) } else { own };
         Some(self.started_at(batches, full, now) + own)
     }
 
-    /// When a request that comes now would leave the queue, likewise; `None` where no full batch waits before it: the
-    /// next instance that is idle takes it, and what that takes corrects a forecast that was wrong.
+    /// Returns the time at which a request that comes now would leave the queue, under the same
+    /// conditions; also `None` if no full batch waits before it: the next idle instance takes it
+    /// then, and its run time corrects a wrong forecast.
     pub fn taken_at(&self, level: u64, now: Instant) -> Option<Instant> {
         let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
         let batches = self.rows_before(level) / rows_max as usize;
         (batches > 0).then(|| Some(self.started_at(batches, self.run_time(rows_max)?, now)))?
     }
 
-    /// Whether to admit a request that would be late, so that its run corrects a forecast that refuses all: nothing ran
-    /// for [`FORECAST_AGE_MAX`]. True for one request of those that ask at once.
+    /// Returns true if a request that would be late should be admitted, so that its run corrects a
+    /// forecast that refuses all: nothing ran for [`FORECAST_AGE_MAX`]. True for one of the
+    /// requests that ask at the same time.
     pub fn takes_probe(&self, now: Instant) -> bool {
         let taken_at = self.taken_at.load(Ordering::Relaxed);
         let is_old = now.since(Instant::from_nanos(taken_at)) >= FORECAST_AGE_MAX;
@@ -134,7 +139,8 @@ impl Forecast {
         is_old && self.taken_at.compare_exchange(taken_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// When the batch behind so many full ones starts. Instances take turns: every round, each runs one full batch.
+    /// Returns the time at which the batch behind `batches` full ones starts. Instances take turns:
+    /// in every round, each runs one full batch.
     fn started_at(&self, batches: usize, full: Duration, now: Instant) -> Instant {
         let mut idle_at: SmallVec<[u64; 8]> = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).collect();
         idle_at.sort_unstable();

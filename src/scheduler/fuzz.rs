@@ -1,6 +1,7 @@
-//! What must hold for any sequence of calls of the scheduler, as a function: called by the fuzz target `scheduler`, and
-//! by a test that replays its corpus. Beside it runs a ledger, which knows of each request when it came and how it
-//! ended: each leaves once, in order, in a batch that its model can run, and none is forgotten.
+//! Checks that the scheduler's invariants hold for any sequence of calls. Called by the fuzz target
+//! `scheduler`, and by a test that replays its corpus. A ledger beside it records the arrival and
+//! the end of each request: each leaves once, in order, in a batch that its model can run, and no
+//! request is forgotten.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::scheduler::{
 };
 use crate::time::Instant;
 
-/// What a fuzzer chose, byte by byte; zeros once it has no more.
+/// The bytes chosen by a fuzzer; zeros once the input is used up.
 pub struct FuzzChoices<'a>(pub &'a [u8]);
 
 impl FuzzChoices<'_> {
@@ -27,7 +28,7 @@ impl FuzzChoices<'_> {
         self.byte() % bound
     }
 
-    /// Whether something is so, once in two.
+    /// Returns true for half of all bytes.
     pub fn flag(&mut self) -> bool {
         self.byte() & 1 == 1
     }
@@ -40,7 +41,7 @@ impl FuzzChoices<'_> {
         }
     }
 
-    /// Whether there are more.
+    /// Returns true if bytes are left.
     pub const fn has_more(&self) -> bool {
         !self.0.is_empty()
     }
@@ -93,7 +94,7 @@ fn queue_policy(choices: &mut FuzzChoices<'_>) -> QueuePolicy {
     }
 }
 
-/// How a request stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryFate {
     Waiting,
@@ -102,7 +103,7 @@ enum EntryFate {
     Expired,
 }
 
-/// What is known of a request.
+/// The record of a request.
 #[derive(Debug)]
 struct EntryRecord {
     level: u64,
@@ -115,7 +116,8 @@ struct EntryRecord {
 }
 
 impl EntryRecord {
-    /// Whether one of its timers has passed, so that its place in the queue is not that of its arrival.
+    /// Returns true if one of its timers has passed, so that its place in the queue is not that of
+    /// its arrival.
     fn is_late(&self, now: Instant) -> bool {
         self.deadline.into_iter().chain(self.timeout_at).any(|at| at <= now)
     }
@@ -134,7 +136,7 @@ impl EntryLedger {
         self.0.get_mut(token).expect("a token is one that was given")
     }
 
-    /// It leaves, for the first time.
+    /// The request leaves, for the first time.
     fn settle(&mut self, token: usize, fate: EntryFate) {
         let record = self.record(token);
         assert_eq!(record.fate, EntryFate::Waiting, "{token} leaves once");
@@ -222,7 +224,7 @@ impl CheckedRun {
         self.ledger.0.push(EntryRecord { level, rows, shape, deadline, timeout_at, is_rejected, fate });
     }
 
-    /// Far from the end of time, where it would stand still.
+    /// Advances the clock, but stays far from the end of time, where it would stand still.
     fn advance(&mut self, to: Instant) {
         self.now = self.now.max(to.min(TIME_MAX));
     }
@@ -244,7 +246,7 @@ impl CheckedRun {
         self.check_order(&before, &batch);
     }
 
-    /// A batch is one that the model can run.
+    /// Checks that the model can run the batch.
     fn check_batch(&self, batch: &EntryBatch<usize>) {
         let records: Vec<&EntryRecord> = batch.tokens.iter().filter_map(|token| self.ledger.0.get(*token)).collect();
         assert!(!records.is_empty() && records.len() == batch.tokens.len());
@@ -258,7 +260,7 @@ impl CheckedRun {
         }
     }
 
-    /// Nobody is overtaken by a later request of the same level, nor by a lower level.
+    /// Checks that no request is overtaken by a later one of the same level, or by a lower level.
     fn check_order(&self, before: &[usize], batch: &EntryBatch<usize>) {
         let is_left =
             |token: &&usize| self.ledger.0.get(**token).is_some_and(|record| record.fate == EntryFate::Waiting);
@@ -276,7 +278,8 @@ impl CheckedRun {
         assert!(ranks.is_sorted(), "a batch has its requests in order: {ranks:?}");
     }
 
-    /// Nothing runs now: then it is known when to ask again, and until then nothing would run.
+    /// Checks that, when no batch can run, the time to ask again is known, and no batch could run
+    /// before it.
     fn check_rest(&mut self) {
         let is_waiting = self.ledger.waiting().any(|(_, record)| !record.is_late(self.now));
         let timeout = self.scheduler.poll_timeout();
@@ -304,7 +307,7 @@ impl CheckedRun {
         }
     }
 
-    /// Nothing more comes: an instance that asks when it should takes all that is left.
+    /// Ends the input: an instance that asks when it should takes all that is left.
     fn finish(mut self) {
         self.scheduler.handle_drain();
         self.is_draining = true;

@@ -1,18 +1,20 @@
-//! The first batch of a model, held back until so many requests wait: tests of batching need them together, whatever the
-//! machine does meanwhile. As tritonserver's `TRITONSERVER_DELAY_SCHEDULER` and `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`; the
-//! model queue asks it only in a build with the feature `test-hooks`. Pure: the numbers come with the policy.
+//! Holds back the first batch of a model until enough requests wait: tests of batching need them
+//! together, whatever the machine does meanwhile. Corresponds to tritonserver's
+//! `TRITONSERVER_DELAY_SCHEDULER` and `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`. The model queue asks
+//! it only in a build with the feature `test-hooks`. Pure: the numbers come with the policy.
 
-/// What the first batch waits for; the default is nothing.
+/// The numbers of requests that the first batch waits for; by default it does not wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstBatchHold {
-    /// Requests that may run, of which at least so many must wait.
+    /// The least number of waiting requests that may run.
     pub requests: usize,
-    /// Requests of sequences without a slot, likewise.
+    /// The least number of waiting requests of sequences without a slot.
     pub backlogged: usize,
 }
 
 impl FirstBatchHold {
-    /// Whether the batch is held, with so many requests waiting. Once it is not, it never is again.
+    /// Returns true if the batch is held, with `requests` and `backlogged` requests waiting. Once
+    /// false, it stays false.
     pub const fn poll_held(&mut self, requests: usize, backlogged: usize) -> bool {
         if requests < self.requests || self.requests > 0 && backlogged < self.backlogged {
             return true;
@@ -28,7 +30,7 @@ mod tests {
 
     #[test]
     fn the_first_batch_waits_for_its_requests_and_no_other_does() {
-        // Requests and backlog at each poll, and what comes of it.
+        // Requests and backlog at each poll, and the outcome.
         let script = |requests, backlogged, polls: &[(usize, usize)]| {
             let mut hold = FirstBatchHold { requests, backlogged };
             let held = polls.iter().map(|(waiting, behind)| hold.poll_held(*waiting, *behind));

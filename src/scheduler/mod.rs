@@ -1,7 +1,8 @@
-//! Forms batches: a pure state machine between the queue of one model version and its instances. The caller passes in
-//! what arrives and the time; an idle instance polls for a batch and learns when to poll again. It knows no tensors,
-//! reads no clock and takes no lock. Bounded by [`Policy::entries_max`]. The same room decides which requests may wait
-//! ([`Admission`], [`Forecast`]), and keeps responses in order ([`Ordering`]).
+//! Forms batches: a pure state machine between the queue of one model version and its instances.
+//! The caller passes in what arrives and the time; an idle instance polls for a batch and learns
+//! when to poll again. It knows no tensors, reads no clock and takes no lock. Bounded by
+//! [`Policy::entries_max`]. The same room admits requests ([`Admission`], [`Forecast`]), and keeps
+//! responses in order ([`Ordering`]).
 
 mod admission;
 pub mod ensemble;
@@ -33,8 +34,8 @@ use crate::scheduler::queue::{Queue, QueuePlace, Rank};
 use crate::scheduler::tuning::Tuning;
 use crate::time::Instant;
 
-/// What two entries must share to be in one batch: which inputs they have, and the shapes of those without the batch
-/// axis. Empty where the model fixes both.
+/// The key that two entries must share to be in one batch: their inputs, and the shapes of those
+/// without the batch axis. Empty if the model fixes both.
 pub type ShapeKey = SmallVec<[i64; 4]>;
 
 /// One request in the queue.
@@ -46,20 +47,21 @@ pub struct Entry<T> {
     pub rows: u32,
     /// Only entries with equal keys share a batch.
     pub shape_key: ShapeKey,
-    /// When it arrived.
+    /// Its arrival time.
     pub queued_at: Instant,
     /// Its `priority` parameter; 0 for none.
     pub priority: u64,
     /// Its `timeout` parameter; zero for none.
     pub timeout: Duration,
-    /// When its client gives up.
+    /// The time at which its client gives up.
     pub deadline: Option<Instant>,
 }
 
-/// The caller's side of exactly once: which entries may still go into a batch. An entry that no longer waits (its
-/// client left, its shard withdrew it) stays in the queue until the scheduler meets it and drops it.
+/// The caller's side of exactly-once: tells which entries may still go into a batch. An entry that
+/// no longer waits (its client left, its shard withdrew it) stays in the queue until the scheduler
+/// meets it and drops it.
 pub trait Claims<T> {
-    /// Whether an entry still waits.
+    /// Returns true if an entry still waits.
     fn is_waiting(&mut self, token: &T) -> bool;
 
     /// Takes an entry for a batch, at most once; false if it was withdrawn.
@@ -73,11 +75,11 @@ pub struct EntryBatch<T> {
     pub tokens: Vec<T>,
     /// The sum of their rows.
     pub rows: u32,
-    /// Why it left now.
+    /// The reason for its release.
     pub released: ReleaseReason,
 }
 
-/// Why a batch was released.
+/// The reason for the release of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseReason {
     /// One of its entries would miss its deadline if the batch waited longer.
@@ -99,11 +101,11 @@ pub enum ReleaseReason {
 pub struct Expired<T> {
     /// Its token.
     pub token: T,
-    /// Which timer expired.
+    /// The timer that expired.
     pub cause: Expiry,
 }
 
-/// Which timer expired.
+/// The timer that expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// The deadline of its client.
@@ -123,9 +125,10 @@ pub struct Scheduler<T> {
     policy: Policy,
     configured: Policy,
     times: RunTimes,
-    /// Where there is a latency target.
+    /// `None` without a latency target.
     tuning: Option<Tuning>,
-    /// Where the policy leaves the size to what a row costs, and all requests so far had one shape.
+    /// `None` unless the policy leaves the size to the cost of a row and all requests so far had
+    /// one shape.
     row_costs: Option<RowCosts>,
     /// That shape; `None` before the first request.
     shape_key: Option<ShapeKey>,
@@ -133,7 +136,7 @@ pub struct Scheduler<T> {
     /// The next timer of each entry that has one.
     alarms: BTreeSet<TimeoutAlarm>,
     expired: VecDeque<Expired<T>>,
-    /// When an idle instance must poll again.
+    /// The time at which an idle instance must poll again.
     ask_at: Option<Instant>,
     rows_wanted: u32,
     /// Entries that ever arrived; numbers the next one.
@@ -144,7 +147,7 @@ pub struct Scheduler<T> {
 struct QueuedEntry<T> {
     entry: Entry<T>,
     number: u64,
-    /// When its queue timeout passes; `None` once it has.
+    /// The time at which its queue timeout passes; `None` once it has.
     timeout_at: Option<Instant>,
 }
 
@@ -200,7 +203,7 @@ impl<T> Scheduler<T> {
         Ok(())
     }
 
-    /// An instance ran a batch of so many rows in so long.
+    /// An instance ran a batch of `rows` rows in `took`.
     pub fn handle_run(&mut self, rows: u32, took: Duration) {
         self.times.handle_run(rows, took);
         if let Some(tuning) = &self.tuning {
@@ -213,7 +216,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// An instance ran a batch of so many rows in so long, with nothing else at the same time.
+    /// An instance ran a batch of `rows` rows in `took`, with nothing else at the same time.
     pub fn handle_lone_run(&mut self, rows: u32, took: Duration) {
         if let Some(costs) = &mut self.row_costs {
             costs.handle_run(rows, took);
@@ -221,8 +224,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// An instance is idle: the batch it should run, in queue order, or `None` when nothing should
-    /// run before [`Self::poll_timeout`].
+    /// Returns the batch that an idle instance should run, in queue order, or `None` if nothing
+    /// should run before [`Self::poll_timeout`].
     pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<EntryBatch<T>> {
         loop {
             let (count, released) = self.poll_release(now, claims)?;
@@ -239,7 +242,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Whether [`Self::poll_batch`] would have a batch now. If not, it leaves the same state as that would have.
+    /// Returns true if [`Self::poll_batch`] would return a batch now. If not, it leaves the same
+    /// state as that call.
     pub fn poll_ready(&mut self, now: Instant, claims: &mut impl Claims<T>) -> bool {
         self.poll_release(now, claims).is_some()
     }
@@ -250,20 +254,21 @@ impl<T> Scheduler<T> {
         self.expired.pop_front()
     }
 
-    /// When an idle instance must call [`Self::poll_batch`] again even if nothing arrives: at the end of the delay, or
-    /// when the timer of an entry expires.
+    /// Returns the time at which an idle instance must call [`Self::poll_batch`] again even if
+    /// nothing arrives: at the end of the delay, or when the timer of an entry expires.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ask_at.into_iter().chain(self.poll_expired_timeout()).min()
     }
 
-    /// Rows missing until the next wake-up, after [`Self::poll_batch`] returned nothing: before so many rows of the
-    /// same shape have arrived, it has no batch earlier than at [`Self::poll_timeout`]. 0 where every arrival may make
-    /// one.
+    /// Returns the rows missing until the next wake-up, after [`Self::poll_batch`] returned `None`:
+    /// before that many rows of the same shape have arrived, it has no batch earlier than at
+    /// [`Self::poll_timeout`]. 0 if every arrival may complete a batch.
     pub const fn rows_wanted(&self) -> u32 {
         self.rows_wanted
     }
 
-    /// When [`Self::poll_expired`] must be called again, whether or not an instance is idle.
+    /// Returns the time at which [`Self::poll_expired`] must be called again, whether or not an
+    /// instance is idle.
     pub fn poll_expired_timeout(&self) -> Option<Instant> {
         self.alarms.first().map(|alarm| alarm.at)
     }
@@ -293,7 +298,7 @@ impl<T> Scheduler<T> {
         self.queue.len() + self.expired.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if no entry is in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -303,12 +308,12 @@ impl<T> Scheduler<T> {
         &self.policy
     }
 
-    /// How long batches take.
+    /// Returns the run times of batches.
     pub const fn times(&self) -> &RunTimes {
         &self.times
     }
 
-    /// What a row costs by size of batch, where the size follows from it.
+    /// Returns the cost of a row by size of batch; `None` if the size does not follow from it.
     pub const fn row_costs(&self) -> Option<&RowCosts> {
         self.row_costs.as_ref()
     }
@@ -326,7 +331,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// How many entries should leave now, and why. If none, sets when to poll again.
+    /// Returns the number of entries that should leave now, and the reason. If `None`, sets the
+    /// time to poll again.
     fn poll_release(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<(usize, ReleaseReason)> {
         self.handle_alarms(now);
         let scan = self.scan(claims);
@@ -374,7 +380,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// When a batch that may still grow leaves all the same; `None` where it does not wait at all.
+    /// Returns the time and the reason at which a batch that may still grow leaves all the same;
+    /// `None` if it does not wait at all.
     fn close(&self, scan: &BatchScan) -> Option<BatchClose> {
         let oldest = scan.oldest?;
         let delay = self.policy.queue_delay_max;
@@ -475,7 +482,7 @@ impl ReleaseReason {
     }
 }
 
-/// When a batch leaves though it may still grow, and why then.
+/// The time at which a batch leaves though it may still grow, and the reason.
 #[derive(Clone, Copy, Debug)]
 struct BatchClose {
     at: Instant,
@@ -491,9 +498,9 @@ struct BatchScan {
     oldest: Option<Instant>,
     /// The earliest of their deadlines.
     deadline: Option<Instant>,
-    /// After how many entries to close it, as far as is known, and why there.
+    /// The number of entries after which to close it, as far as known, and the reason.
     mark: Option<(usize, ReleaseReason)>,
-    /// Why it cannot grow.
+    /// The reason why it cannot grow.
     end: Option<ReleaseReason>,
 }
 
@@ -538,7 +545,7 @@ impl BatchScan {
         next.copied().unwrap_or_else(|| policy.rows_preferred_max()).saturating_sub(self.rows)
     }
 
-    /// How many entries should leave now, and why.
+    /// Returns the number of entries that should leave now, and the reason.
     fn release(&self, policy: &Policy, close: Option<BatchClose>, now: Instant) -> Option<(usize, ReleaseReason)> {
         let late = close.filter(|close| close.at <= now).map(|close| close.released);
         match (self.mark, self.end) {

@@ -1,6 +1,6 @@
-//! Keeps responses in the order of their requests (`preserve_ordering`): an early response is held until all requests
-//! before it have finished. Pure; used by whoever sends responses. A request may have any number of responses. Bounded
-//! by the number of held responses.
+//! Keeps responses in the order of their requests (`preserve_ordering`): an early response is held
+//! until all requests before it have finished. Pure; used by the sender of responses. A request may
+//! have any number of responses. Bounded by the number of held responses.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ struct HeldResponse<R> {
 }
 
 impl<R> Ordering<R> {
-    /// Empty; holds at most so many responses.
+    /// Empty; holds at most `responses_max` responses.
     pub const fn new(responses_max: usize) -> Self {
         Self { turns: VecDeque::new(), first: 0, count: 0, responses_max }
     }
@@ -42,7 +42,7 @@ impl<R> Ordering<R> {
     /// A request has a response.
     ///
     /// # Errors
-    /// The response, where too many are held or its request has finished already.
+    /// The response, if too many are held or its request has finished already.
     pub fn handle_response(&mut self, turn: ResponseTurn, response: R) -> Result<(), R> {
         let is_full = self.count >= self.responses_max;
         match self.held(turn) {
@@ -54,7 +54,7 @@ impl<R> Ordering<R> {
         Ok(())
     }
 
-    /// A request has no more responses: it was answered or cancelled.
+    /// A request has no further responses: it was answered or cancelled.
     pub fn handle_finished(&mut self, turn: ResponseTurn) {
         if let Some(held) = self.held(turn) {
             held.is_finished = true;
@@ -85,7 +85,7 @@ impl<R> Ordering<R> {
         self.count
     }
 
-    /// Whether no response is held.
+    /// Returns true if no response is held.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -111,8 +111,8 @@ const INVARIANT_TURNS_MAX: usize = 16;
 mod tests {
     use super::*;
 
-    /// Runs a script: `a` queues a request, `a1` is its response, `a.` its end. Answers what was
-    /// sent after each step, where something was.
+    /// Runs a script: `a` queues a request, `a1` is its response, `a.` its end. Returns the
+    /// responses sent after each step that sent any.
     fn script(responses_max: usize, steps: &str) -> String {
         let (mut ordering, mut turns, mut out) = (Ordering::new(responses_max), Vec::new(), Vec::new());
         for step in steps.split_whitespace() {

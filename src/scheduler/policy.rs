@@ -1,6 +1,7 @@
-//! How one model version batches: Triton's `dynamic_batching` as plain numbers, read by the scheduler, by admission and
-//! by the shard that owns a request's timer. Never changes while the model is served. Bounded by the configuration
-//! file: only levels with a policy of their own take memory.
+//! The batching policy of one model version: Triton's `dynamic_batching` as plain numbers, read by
+//! the scheduler, by admission and by the shard that owns a request's timer. Never changes while
+//! the model is served. Bounded by the configuration file: only levels with a policy of their own
+//! take memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,25 +11,25 @@ use crate::policy::AdmissionRule;
 #[cfg(feature = "test-hooks")]
 use crate::scheduler::hold::FirstBatchHold;
 
-/// How one model version batches.
+/// The batching policy of one model version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Rows in one batch; 0 or 1 where every request runs alone.
     pub rows_max: u32,
-    /// Whether entries may share a batch (`dynamic_batching`).
+    /// True if entries may share a batch (`dynamic_batching`).
     pub is_batched: bool,
     /// Entries that may be in memory, including cancelled ones.
     pub entries_max: usize,
     /// Sizes at which a batch closes, ascending (`preferred_batch_size`); empty for `rows_max`
     /// alone.
     pub rows_preferred: Vec<u32>,
-    /// How long a batch may wait to grow (`max_queue_delay_microseconds`).
+    /// The longest time that a batch waits to grow (`max_queue_delay_microseconds`).
     pub queue_delay_max: Duration,
     /// The latency that batch sizes and delays are chosen for, from measured run times (`target_latency_us`).
     pub latency_target: Option<Duration>,
-    /// Which requests are refused at once (`--admission`).
+    /// The rule by which requests are refused at once (`--admission`).
     pub admission: AdmissionRule,
-    /// Whether responses leave in the order in which their requests came (`preserve_ordering`).
+    /// True if responses leave in the order in which their requests came (`preserve_ordering`).
     pub preserves_order: bool,
     /// Number of priority levels, 1 being the highest; 0 for a single queue.
     pub priority_levels: u64,
@@ -38,25 +39,25 @@ pub struct Policy {
     pub queue_default: QueuePolicy,
     /// Policies by level (`priority_queue_policy`).
     pub queue_by_level: BTreeMap<u64, QueuePolicy>,
-    /// What the first batch waits for.
+    /// The numbers of requests that the first batch waits for.
     #[cfg(feature = "test-hooks")]
     pub hold: FirstBatchHold,
 }
 
-/// How long requests of one priority level may wait, and how many.
+/// Timeouts and length of the queue of one priority level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePolicy {
-    /// What happens to a request whose timeout has passed.
+    /// The action for a request whose timeout has passed.
     pub timeout_action: TimeoutAction,
     /// The queue timeout of every request; zero for none.
     pub timeout_default: Duration,
-    /// Whether a request may shorten it (`allow_timeout_override`).
+    /// True if a request may shorten it (`allow_timeout_override`).
     pub may_override: bool,
     /// Requests that may wait; 0 where the level has no bound of its own.
     pub entries_max: usize,
 }
 
-/// What happens to a request whose queue timeout has passed.
+/// The action for a request whose queue timeout has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeoutAction {
     /// It goes behind all requests of its level whose timeout has not passed.
@@ -98,7 +99,8 @@ impl Policy {
         }
     }
 
-    /// Whether the size of batches follows from what their rows cost: nothing else says it.
+    /// Returns true if the size of batches follows from the cost of their rows, since nothing else
+    /// sets it.
     pub const fn learns_row_costs(&self) -> bool {
         self.is_batched
             && self.rows_max > 1
@@ -120,7 +122,7 @@ impl Policy {
         self.rows_max.max(1)
     }
 
-    /// Whether a batch of so many rows closes.
+    /// Returns true if a batch of `rows` rows closes.
     pub(super) fn is_preferred(&self, rows: u32) -> bool {
         match self.rows_preferred.as_slice() {
             [] => rows == self.rows_max(),
@@ -135,8 +137,8 @@ impl Policy {
 }
 
 impl QueuePolicy {
-    /// How long a request may wait, by its `timeout` parameter (zero for none), which may lower
-    /// the default, but not raise it, and has no effect where there is no default.
+    /// Returns the longest wait of a request with this `timeout` parameter (zero for none). It may
+    /// lower the default, but not raise it, and has no effect without a default.
     pub fn timeout(&self, requested: Duration) -> Option<Duration> {
         let is_lower = self.may_override && !requested.is_zero() && requested < self.timeout_default;
         let timeout = if is_lower { requested } else { self.timeout_default };

@@ -1,7 +1,8 @@
-//! The entries of a scheduler in the order in which they are batched: by priority level, within a level by arrival, and
-//! those past their timeout last (`TimeoutAction::Delay`). Linked lists in one slab, so that an entry in the middle can
-//! expire or move without a scan: everything is constant time but finding the list among those that are not empty. Used
-//! by the scheduler only, which bounds it.
+//! The entries of a scheduler in the order in which they are batched: by priority level, within a
+//! level by arrival, and those past their timeout last (`TimeoutAction::Delay`). Linked lists in
+//! one slab, so that an entry in the middle can expire or move without a scan: every operation
+//! takes constant time, except for finding the list among the non-empty ones. Used by the scheduler
+//! only, which bounds it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -15,7 +16,7 @@ pub struct QueuePlace(usize);
 pub struct Rank {
     /// The priority level.
     pub level: u64,
-    /// Whether its timeout has passed.
+    /// True if its timeout has passed.
     pub is_delayed: bool,
 }
 
@@ -98,7 +99,7 @@ impl<E> Queue<E> {
         self.lists.first_key_value().map(|(_, ends)| ends.first)
     }
 
-    /// What comes after a place.
+    /// Returns the place after another one.
     pub fn next(&self, place: QueuePlace) -> Option<QueuePlace> {
         let slot = self.slots.get(place.0)?;
         slot.next.or_else(|| {
@@ -107,7 +108,7 @@ impl<E> Queue<E> {
         })
     }
 
-    /// How many wait.
+    /// Returns the number of entries.
     pub const fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
@@ -142,7 +143,7 @@ impl<E> Queue<E> {
         debug_assert!(self.is_end(rank), "a list begins and ends where it is said to");
     }
 
-    /// Whether nothing is before the first of a list, nor behind its last.
+    /// Returns true if nothing is before the first of a list, or behind its last.
     fn is_end(&self, rank: Rank) -> bool {
         let ends = self.lists.get(&rank).map(|ends| (self.slots.get(ends.first.0), self.slots.get(ends.last.0)));
         ends.is_none_or(|(first, last)| {

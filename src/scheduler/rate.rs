@@ -1,8 +1,8 @@
-//! Which instances may run: Triton's rate limiter over all models, as a pure state machine. An instance with work asks
-//! for its resources. It is granted them once they are free and no instance ahead of it waits for any of them, and
-//! frees them at the end of its run. The limit of each resource follows from the registered instances, and is
-//! recomputed whenever a model is loaded or unloaded. Reads no clock and takes no lock. Bounded by the registered
-//! instances.
+//! Triton's rate limiter over all models, as a pure state machine: it decides which instances may
+//! run. An instance with work asks for its resources. It is granted them once they are free and no
+//! instance ahead of it waits for any of them, and frees them at the end of its run. The limit of
+//! each resource follows from the registered instances, and is recomputed whenever a model is
+//! loaded or unloaded. Reads no clock and takes no lock. Bounded by the registered instances.
 //!
 //! Triton picks the lowest product of executions and priority, and lets no instance overtake it. Two differences here.
 //! The product is a *pass* as in stride scheduling: it never lags behind the running ones, so an instance that was idle
@@ -13,18 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
-/// How much there is of a resource (`--rate-limit-resource`).
+/// The amount of a resource (`--rate-limit-resource`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supply {
     /// Its name; upper and lower case are the same.
     pub name: String,
-    /// How much.
+    /// Its amount.
     pub count: u64,
-    /// On which device; `None` for every device.
+    /// Its device; `None` for every device.
     pub device: Option<u32>,
 }
 
-/// What an instance needs to run.
+/// The requirements of an instance for a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// The device that it runs on.
@@ -40,13 +40,13 @@ pub struct Demand {
 pub struct Need {
     /// Its name.
     pub name: String,
-    /// Whether all devices share it.
+    /// True if all devices share it.
     pub is_global: bool,
-    /// How much.
+    /// Its amount.
     pub count: u64,
 }
 
-/// Why instances cannot be registered; the texts are Triton's.
+/// The reason why instances cannot be registered; the texts are Triton's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RateError {
     /// One instance needs the resource per device, another one as shared by all devices.
@@ -58,9 +58,9 @@ pub enum RateError {
     Short {
         /// The resource.
         name: String,
-        /// How much there is.
+        /// The available amount.
         limit: u64,
-        /// How much there must be.
+        /// The needed amount.
         required: u64,
     },
 }
@@ -98,7 +98,7 @@ impl Demand {
     }
 }
 
-/// Which instances run and wait, and how much of each resource is taken.
+/// The instances that run and wait, and the amount of each resource that is taken.
 #[derive(Clone, Debug, Default)]
 pub struct Rate {
     supplies: Vec<Supply>,
@@ -111,7 +111,8 @@ pub struct Rate {
     clock: u64,
     /// Requests for resources so far.
     asked: u64,
-    /// Ids given so far. None is given twice, so a worker that ends late cannot act for another instance.
+    /// Ids given so far. No id is given twice, so a worker that ends late cannot act for another
+    /// instance.
     registered: usize,
 }
 
@@ -177,7 +178,7 @@ impl Rate {
     pub fn unregister(&mut self, ids: Range<usize>) {
         self.waiting.retain(|(_, _, id)| !ids.contains(id));
         self.instances.retain(|id, _| !ids.contains(id));
-        // Cannot fail: fewer instances need no more, and conflict no more, than all of them did.
+        // Cannot fail: fewer instances neither need nor conflict more than all of them did.
         if let Ok(limits) = self.limits() {
             self.set_limits(limits);
         }
@@ -216,7 +217,7 @@ impl Rate {
         }
     }
 
-    /// An instance that asked has no more work, whether or not it was granted its resources.
+    /// An instance that asked no longer has work, whether or not it was granted its resources.
     pub fn handle_withdraw(&mut self, id: usize) {
         match self.state(id) {
             Some(RateState::Granted) => self.free(id),
@@ -253,12 +254,12 @@ impl Rate {
         Some(id)
     }
 
-    /// Whether an instance was granted its resources and has not begun its run.
+    /// Returns true if an instance was granted its resources and has not begun its run.
     pub fn is_granted(&self, id: usize) -> bool {
         self.state(id) == Some(RateState::Granted)
     }
 
-    /// Whether an instance asked and was not granted its resources yet.
+    /// Returns true if an instance asked and was not granted its resources yet.
     pub fn is_waiting(&self, id: usize) -> bool {
         self.state(id) == Some(RateState::Waiting)
     }

@@ -1,7 +1,8 @@
-//! Which size of batch costs least for each row, learned from runs: most models run eight rows in little more than the time
-//! of one, some take longer for each row of a batch than for one alone (a convolution whose rows together no longer fit
-//! the cache). Pure; used by the scheduler where neither sizes, a delay nor a latency target are configured. Bounded: one
-//! window for each power of two of rows.
+//! Learns from runs which size of batch costs least per row: most models run eight rows in little
+//! more than the time of one, some take longer for each row of a batch than for one alone (a
+//! convolution whose rows together no longer fit the cache). Pure; used by the scheduler where
+//! neither sizes, a delay nor a latency target are configured. Bounded: one window for each power
+//! of two of rows.
 //!
 //! The costs of sizes that the choice leaves out are kept fresh by *trials*: now and then one batch is formed as if another
 //! size were the choice. Trials become rarer while they change nothing.
@@ -16,17 +17,17 @@ use crate::limits::{
 };
 use crate::scheduler::run_time::size_class;
 
-/// What a row costs by size of batch, and the size that follows.
+/// The cost of a row by size of batch, and the size that follows.
 #[derive(Clone, Debug)]
 pub struct RowCosts {
     /// By class of size; the last is of the largest batch.
     windows: Box<[RowCostWindow]>,
     rows_max: u32,
-    /// The class that costs least; the last where nothing smaller does.
+    /// The cheapest class; the last unless a smaller one is cheaper.
     best: usize,
     /// A class and its cost when the others were measured.
     known: Option<(usize, u64)>,
-    /// The class of the next batch, where it is a trial.
+    /// The class of the next batch, if it is a trial.
     trial: Option<usize>,
     /// The class of the trial after it.
     next_trial: usize,
@@ -45,7 +46,7 @@ struct RowCostWindow {
 }
 
 impl RowCosts {
-    /// Of a model that takes so many rows at once, before anything ran.
+    /// The costs of a model that takes `rows_max` rows at once, before its first run.
     pub fn new(rows_max: u32) -> Self {
         let best = size_class(rows_max);
         Self {
@@ -60,7 +61,7 @@ impl RowCosts {
         }
     }
 
-    /// A batch of so many rows took so long, with nothing else on its instance.
+    /// A batch of `rows` rows took `took`, with nothing else on its instance.
     pub fn handle_run(&mut self, rows: u32, took: Duration) {
         let class = size_class(rows);
         let Some(window) = self.windows.get_mut(class) else { return };
@@ -74,7 +75,7 @@ impl RowCosts {
         }
     }
 
-    /// A batch of so many rows left the queue.
+    /// A batch of `rows` rows left the queue.
     pub fn handle_batch(&mut self, rows: u32) {
         if self.trial.take().is_some() || rows == 0 || !self.pays_to_know() {
             return;
@@ -90,12 +91,13 @@ impl RowCosts {
         self.rows_of(self.trial.unwrap_or(self.best))
     }
 
-    /// Rows that a batch may have but for trials.
+    /// Rows that a batch may have except in trials.
     pub fn rows_chosen(&self) -> u32 {
         self.rows_of(self.best)
     }
 
-    /// What a row costs in batches of each class of size that ran: its largest number of rows, and the time.
+    /// Returns the cost of a row for each class of size that ran: the largest number of rows in the
+    /// class, and the time.
     pub fn costs(&self) -> impl Iterator<Item = (u32, Duration)> + '_ {
         let known = |(class, window): (usize, &RowCostWindow)| {
             Some((self.rows_of(class), Duration::from_nanos(window.median?)))
@@ -108,7 +110,8 @@ impl RowCosts {
         1_u32.checked_shl(class as u32).unwrap_or(u32::MAX).min(self.rows_max)
     }
 
-    /// Where the cost of the choice is no longer what it was when the others were measured, neither is theirs.
+    /// Forgets the costs of the other classes if the cost of the choice has changed since they were
+    /// measured: theirs have changed as well then.
     fn forget_what_is_old(&mut self, class: usize) {
         let Some(cost) = self.windows.get(class).and_then(|window| window.median) else { return };
         let (known_class, known_cost) = *self.known.get_or_insert((class, cost));
@@ -125,8 +128,8 @@ impl RowCosts {
         self.until_trial = self.until_trial.min(gap);
     }
 
-    /// The class that costs least. The largest that ran stands for all that are larger; one that is smaller must be cheaper
-    /// by a margin, and so must any that takes the place of the choice.
+    /// Returns the cheapest class. The largest that ran stands for all larger ones. A smaller class
+    /// must be cheaper by a margin, and so must any that replaces the choice.
     fn cheapest(&self) -> usize {
         let last = self.windows.len() - 1;
         let known = || self.windows.iter().enumerate().filter_map(|(class, window)| Some((class, window.median?)));
@@ -138,7 +141,7 @@ impl RowCosts {
         if class == largest { last } else { class }
     }
 
-    /// Whether rows take so long that batches may cost more than they save.
+    /// Returns true if rows take so long that batches may cost more than they save.
     fn pays_to_know(&self) -> bool {
         let longest = self.windows.iter().filter_map(|window| window.median).max();
         longest.is_some_and(|cost| u128::from(cost) >= ROW_COST_MIN.as_nanos())
@@ -146,7 +149,7 @@ impl RowCosts {
 
     fn begin_trial(&mut self) {
         let known = self.windows.iter().rposition(|window| window.median.is_some()).unwrap_or(0);
-        // The choice itself needs none: it runs anyway.
+        // The choice itself needs no trial: it runs anyway.
         let classes = (self.next_trial..=known).chain(0..self.next_trial.min(known));
         let trial = classes.clone().find(|class| *class != self.best.min(known));
         debug_assert!(classes.count() <= self.windows.len(), "each class is tried once in a round");
@@ -177,7 +180,7 @@ impl RowCostWindow {
     }
 }
 
-/// Whether a cost is below another by more than the noise of both.
+/// Returns true if a cost is below another by more than the noise of both.
 fn is_cheaper(cost: u64, other: u64) -> bool {
     cost < other - other / ROW_COST_MARGIN
 }
@@ -191,7 +194,7 @@ mod tests {
     /// Time of a batch in microseconds, by its rows.
     type BatchTime = fn(u32) -> u64;
 
-    /// Nobody leaves.
+    /// No entry leaves.
     struct AllWait;
 
     impl Claims<()> for AllWait {
@@ -212,8 +215,8 @@ mod tests {
         Policy { rows_max, is_batched: true, ..Policy::default() }
     }
 
-    /// One instance and clients that each send a row as soon as they have an answer, for so many rows; runs vary evenly by
-    /// `noise` percent both ways. Returns microseconds for each row.
+    /// One instance and clients that each send a row as soon as they have an answer, for `rows`
+    /// rows; runs vary evenly by `noise` percent both ways. Returns microseconds per row.
     fn closed_loop(scheduler: &mut Scheduler<()>, clients: u32, rows: u32, batch_time: BatchTime, noise: u64) -> f64 {
         let (mut now, mut done, mut seed) = (Instant::ZERO, 0, 0x9e37_79b9_7f4a_7c15_u64);
         let request = |scheduler: &mut Scheduler<()>, now: Instant| {
@@ -234,7 +237,8 @@ mod tests {
         now.since(Instant::ZERO).as_secs_f64() * 1e6 / f64::from(rows)
     }
 
-    /// Time for a row of a scheduler that has learned, over the least with a size that is fixed by hand; and its choice.
+    /// Returns the time per row of a scheduler that has learned, relative to the best size fixed by
+    /// hand; and its choice.
     fn over_the_best(batch_time: BatchTime, rows_max: u32, clients: u32, noise: u64) -> (f64, u32) {
         let mut learned = Scheduler::new(policy(rows_max));
         closed_loop(&mut learned, clients, 20_000, batch_time, noise);

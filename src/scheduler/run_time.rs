@@ -1,5 +1,5 @@
-//! How long batches of one model version take, learned from those that ran. Pure; used by the scheduler only. Bounded:
-//! one cell for each power of two of rows.
+//! Run times of the batches of one model version, learned from those that ran. Pure; used by the
+//! scheduler only. Bounded: one cell for each power of two of rows.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl RunTimes {
         Self { cells: [None; SIZE_CLASSES] }
     }
 
-    /// A batch of so many rows took so long.
+    /// A batch of `rows` rows took `took`.
     pub fn handle_run(&mut self, rows: u32, took: Duration) {
         let took = took.as_secs_f64();
         let Some(cell) = self.cells.get_mut(size_class(rows)) else { return };
@@ -54,12 +54,12 @@ impl RunTimes {
         }
     }
 
-    /// Mean time of a batch of so many rows; `None` until a batch has run.
+    /// Mean time of a batch of `rows` rows; `None` until a batch has run.
     pub fn expected(&self, rows: u32) -> Option<Duration> {
         self.estimate(rows, |cell| cell.mean)
     }
 
-    /// Time that nearly all batches of so many rows stay below; `None` until a batch has run.
+    /// Time that nearly all batches of `rows` rows stay below; `None` until a batch has run.
     pub fn bound(&self, rows: u32) -> Option<Duration> {
         self.estimate(rows, |cell| DEVIATIONS.mul_add(cell.deviation, cell.mean))
     }

@@ -1,6 +1,6 @@
-//! Batching by a latency target instead of by fixed sizes and delays (`target_latency_us`): how large a batch may
-//! become and how long it may wait to grow, from measured run times. Pure; used by the scheduler. Without a target no
-//! batch waits, which is Triton's default too.
+//! Batching by a latency target instead of by fixed sizes and delays (`target_latency_us`): the
+//! size of a batch and its wait to grow follow from measured run times. Pure; used by the
+//! scheduler. Without a target no batch waits, which is Triton's default too.
 //!
 //! *Size.* A request may come just after a batch began: it waits for that batch and runs in the next. So a batch may
 //! take at most half of the target (the rule of Nexus, SOSP 2019, section 4.1).
@@ -16,13 +16,13 @@ use crate::scheduler::policy::Policy;
 use crate::scheduler::run_time::RunTimes;
 use crate::time::Instant;
 
-/// The latency target of a scheduler, and how often requests come.
+/// The latency target of a scheduler, and the time between requests.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     target: Duration,
     /// The smoothed time between two requests, in seconds; `None` before the second.
     gap: Option<f64>,
-    /// When the last request came.
+    /// The arrival time of the last request.
     queued_at: Option<Instant>,
 }
 
@@ -57,7 +57,8 @@ impl Tuning {
         sizes.iter().copied().take_while(fits).last().or_else(|| sizes.first().copied()).unwrap_or(1)
     }
 
-    /// Until when a batch that may grow to `rows_max` waits; `None` where it should leave now.
+    /// Returns the time until which a batch that may grow to `rows_max` waits; `None` if it should
+    /// leave now.
     pub fn hold_until(&self, rows: u32, rows_max: u32, oldest: Instant, times: &RunTimes) -> Option<Instant> {
         let larger = rows.saturating_mul(2).min(rows_max);
         let added = larger.checked_sub(rows).filter(|added| *added > 0)?;

@@ -175,13 +175,14 @@ impl Plan {
         Self { edges, tensors, brought, wanted: wanted.into_iter().collect() }
     }
 
-    /// The value of a tensor: what it was made of, by which step, in which answer.
+    /// The value of a tensor: its inputs, the step that made it, and the answer.
     fn made(&self, step: usize, output: usize, inputs: &[String], answer: usize) -> String {
         format!("{step}.{output}#{answer}({})", inputs.join(","))
     }
 }
 
-/// What must come out, made without a state machine: every answer of every decoupled step, one by one.
+/// The expected responses, made without a state machine: every answer of every decoupled step, one
+/// by one.
 fn expected(plan: &Plan, answers: &BTreeMap<(usize, String), usize>) -> Vec<Vec<String>> {
     fn go(
         plan: &Plan,

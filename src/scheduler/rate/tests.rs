@@ -33,7 +33,7 @@ fn rate(demands: &[&str]) -> Rate {
     rate
 }
 
-/// How much there is, as the example of Triton's documents shows it.
+/// The amount of each resource, as the example of Triton's documents shows it.
 fn limits(supplies: &str, models: &[&str]) -> Result<String, String> {
     let mut rate = empty(supplies);
     for model in models {
@@ -145,7 +145,7 @@ fn a_model_that_comes_makes_more_of_a_resource_and_those_who_wait_run_by_that() 
 
 #[test]
 fn a_model_that_goes_gives_back_what_it_held_and_the_default_shrinks_to_what_is_left() {
-    // What runs goes on; nobody begins before enough of it has ended.
+    // Running instances go on; no instance begins before enough of them have ended.
     let all = ["+a 1 r:4", "+b 1 r:1", "+c 1 r:1", "+d 1 r:2", "b b! c c! d d!", "-a"];
     let got = history("", &[&all[..], &["b b,", "c. d. b! b."]].concat());
     assert_eq!(got, "[r: 4] b>b c>c d>d [r: 2] d.>b");
@@ -154,10 +154,10 @@ fn a_model_that_goes_gives_back_what_it_held_and_the_default_shrinks_to_what_is_
     assert_eq!(history("", &[&three[..], &["-a", "b! b."]].concat()), "[r: 1] a>a -a>b b.>c");
     assert_eq!(history("", &[&three[..], &["a.", "-b", "c! c."]].concat()), "[r: 1] a>a a.>b -b>c");
     assert_eq!(history("", &[&three[..], &["-b", "a.", "c! c."]].concat()), "[r: 1] a>a a.>c");
-    // One that waited behind it for something else is not held up any more.
+    // An instance that waited behind it for another resource is no longer held up.
     let two = ["+a 1 r:1", "+b 1 r:1 s:1", "+c 1 s:1", "a a! b c"];
     assert_eq!(history("", &[&two[..], &["-b"]].concat()), "[r: 1] [r: 1, s: 1] a>a -b>c");
-    // A device's resource may become one of all devices when nobody has it as the first.
+    // A device's resource may become one of all devices once no instance has it as the first.
     let both = "Resource \"r\" is present as both global and device-specific resource in the model configuration.";
     let got = history("", &["+a 1 r:1", "+b 1 r:2:global", "-a", "+b 1 r:2:global"]);
     assert_eq!(got, format!("[r: 1] {both} [] [r: 2 of all]"));
@@ -219,7 +219,8 @@ fn of_two_that_want_the_same_one_with_priority_2_runs_half_as_often() {
     assert_eq!(runs(&["1 r:1", "2 r:1", "4 r:1"], 700), [401, 200, 99]);
 }
 
-/// Who runs, of two instances that always have work and cannot run at the same time; `a` asks first.
+/// The order of the runs of two instances that always have work and cannot run at the same time;
+/// `a` asks first.
 fn turns(demands: [&str; 2], count: usize) -> String {
     let mut rate = rate(&demands);
     let mut turns = String::new();
@@ -281,7 +282,7 @@ struct World {
     demands: BTreeMap<usize, Demand>,
     /// Steps until the run of each that runs ends.
     running: BTreeMap<usize, u64>,
-    /// For each that waits, how often each other has begun since.
+    /// For each that waits, the number of times that each other has begun since.
     passed: BTreeMap<usize, BTreeMap<usize, u64>>,
     starts: u64,
     /// The most of each resource that may be taken: more than the limit where that shrank meanwhile.
@@ -363,7 +364,7 @@ impl World {
         self.passed.values_mut().for_each(|passed| *passed.entry(id).or_default() += 1);
     }
 
-    /// As much of each resource as the instance needs that needs most.
+    /// The largest need of one instance, for each resource.
     fn limits(&self) -> BTreeMap<String, u64> {
         let mut limits: BTreeMap<String, u64> = BTreeMap::new();
         for need in self.demands.values().flat_map(|demand| &demand.needs) {
@@ -388,7 +389,7 @@ impl World {
     fn check(&mut self) {
         let (taken, limits) = (self.taken(), self.limits());
         for (name, taken) in &taken {
-            // Where it shrank, what runs goes on.
+            // Where the limit shrank, running instances go on.
             let most = self.most.get(name).copied().unwrap_or(0).max(limits[name]);
             assert!(*taken <= most, "{taken} of {name} are taken");
         }

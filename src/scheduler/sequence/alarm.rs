@@ -25,7 +25,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// Ends the sequences under one id in the backlog of which a request has waited too long.
+    /// Ends the sequences under one id in the backlog that have a request past its timeout.
     fn expire(&mut self, run: usize, now: Instant) {
         let Some(held) = self.runs.get_mut(run) else { return };
         held.alarm_at = None;

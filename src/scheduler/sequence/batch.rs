@@ -11,7 +11,7 @@ use crate::scheduler::{Claims, ReleaseReason, ShapeKey};
 use crate::time::Instant;
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
-    /// The instance is idle: the batch that it should run, or `None` when it should run nothing
+    /// Returns the batch that the idle instance should run, or `None` if it should run nothing
     /// before [`Self::poll_timeout`].
     pub fn poll_batch(
         &mut self,
@@ -32,7 +32,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         Some(SequenceBatch { rows, ended: ended.unwrap_or_default(), released })
     }
 
-    /// Whether [`Self::poll_batch`] would have a batch now; never false where it would.
+    /// Returns true if [`Self::poll_batch`] would return a batch now; never false when it would.
     pub fn poll_ready(&mut self, instance: usize, now: Instant) -> bool {
         self.handle_alarms(now);
         let instance = self.instances.get(instance);
@@ -87,7 +87,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// Of the longest waiting request when it arrived and its shape key; and how many slots are ready.
+    /// Returns the arrival time and the shape key of the longest waiting request, and the number of
+    /// ready slots.
     fn oldest_ready(&self, instance: usize) -> Option<(Instant, ShapeKey, usize)> {
         let instance = self.instances.get(instance)?;
         let fronts = instance.ready.iter().filter_map(|slot| front(&self.runs, instance.run(*slot)?));

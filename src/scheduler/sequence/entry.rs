@@ -1,15 +1,15 @@
-//! What goes into [`Sequences`](super::Sequences) and what comes out: the policy, requests, batches, and how a sequence
-//! ends.
+//! The inputs and outputs of [`Sequences`](super::Sequences): the policy, requests, batches, and
+//! the reasons for a sequence's end.
 
 use std::time::Duration;
 
 use crate::scheduler::{Policy, ReleaseReason, ShapeKey};
 use crate::time::Instant;
 
-/// How one model version serves sequences.
+/// The policy by which one model version serves sequences.
 #[derive(Clone, Debug)]
 pub struct SequencePolicy {
-    /// How the requests of its sequences become batches.
+    /// The strategy that forms batches from the requests of its sequences.
     pub strategy: SlotStrategy,
     /// Instances that take work.
     pub instances: usize,
@@ -23,12 +23,12 @@ pub struct SequencePolicy {
     pub is_iterative: bool,
 }
 
-/// How the requests of sequences become batches.
+/// A strategy that forms batches from the requests of sequences.
 #[derive(Clone, Debug)]
 pub enum SlotStrategy {
     /// A slot is a row of the batch: a batch has at most one request of each slot.
     Direct {
-        /// How long a batch waits for more of its slots to be ready.
+        /// The longest time that a batch waits for more of its slots to be ready.
         queue_delay_max: Duration,
         /// With this many slots ready it does not wait.
         slots_least: usize,
@@ -45,15 +45,15 @@ pub struct SequenceEntry<K, T> {
     pub token: T,
     /// Its sequence.
     pub id: K,
-    /// Whether it is the first.
+    /// True if it is the first.
     pub is_start: bool,
-    /// Whether it is the last.
+    /// True if it is the last.
     pub is_end: bool,
     /// Only requests with equal keys share a batch.
     pub shape_key: ShapeKey,
-    /// When it arrived.
+    /// Its arrival time.
     pub queued_at: Instant,
-    /// How long it may wait for a slot; zero for no limit.
+    /// The longest time that it may wait for a slot; zero for no limit.
     pub timeout: Duration,
 }
 
@@ -65,7 +65,7 @@ pub struct SequenceBatch<T> {
     /// Slots whose sequences ended since the last batch, other than by their last request: their state must be dropped
     /// before this batch runs.
     pub ended: Vec<usize>,
-    /// Why it left now.
+    /// The reason for its release.
     pub released: ReleaseReason,
 }
 
@@ -74,7 +74,7 @@ pub struct SequenceBatch<T> {
 pub struct SequenceBatchRow<T> {
     /// The slot of its instance.
     pub slot: usize,
-    /// The request; `None` where the slot has none that fits this batch.
+    /// The request; `None` if the slot has no request that fits this batch.
     pub token: Option<T>,
     /// Names the run of the request.
     pub flight: Option<RunId>,
@@ -88,7 +88,7 @@ pub struct RunId {
     pub(super) number: u64,
 }
 
-/// What ends a sequence.
+/// The reason for the end of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SequenceEnd {
     /// A client cancelled one of its requests, or closed the stream that they came on.
@@ -121,7 +121,7 @@ pub struct UnstartedRequest<T> {
 pub struct BrokenRequest<T> {
     /// Its token.
     pub token: T,
-    /// What ended the sequence.
+    /// The reason for the end of the sequence.
     pub end: SequenceEnd,
 }
 

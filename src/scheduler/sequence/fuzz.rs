@@ -1,6 +1,7 @@
-//! What must hold for any sequence of calls of the sequence batcher, as a function: called by the fuzz target
-//! `sequences`, and by a test that replays its corpus. Beside it runs a ledger of requests and sequences: each request
-//! leaves once, a sequence runs in order, one request at a time, from its start and in one slot, and none is forgotten.
+//! Checks that the sequence batcher's invariants hold for any sequence of calls. Called by the fuzz
+//! target `sequences`, and by a test that replays its corpus. A ledger beside it records requests
+//! and sequences: each request leaves once, a sequence runs in order, one request at a time, from
+//! its start and in one slot, and no request is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,7 +41,7 @@ fn policy(choices: &mut FuzzChoices<'_>) -> SequencePolicy {
     }
 }
 
-/// How a request stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SequenceFate {
     Waiting,
@@ -49,26 +50,26 @@ enum SequenceFate {
     Broken,
 }
 
-/// What is known of a request: a token is its place in the ledger.
+/// The record of a request: a token is its place in the ledger.
 #[derive(Debug)]
 struct SequenceRecord {
     /// The number of its sequence.
     sequence: u64,
-    /// Its place in the order of that: of a request that runs again, that of the first time.
+    /// Its place in the order of the sequence. A request that runs again keeps its first place.
     order: usize,
     is_start: bool,
     shape: i64,
     fate: SequenceFate,
 }
 
-/// What is known of a sequence.
+/// The record of a sequence.
 #[derive(Debug, Default)]
 struct SequenceCourse {
     /// Its instance and slot, once it has run there.
     place: Option<(usize, usize)>,
     /// The order of its request that ran last.
     ran: Option<usize>,
-    /// Whether its next request must be one that starts.
+    /// True if its next request must be one that starts.
     has_ended: bool,
 }
 
@@ -279,7 +280,7 @@ impl CheckedSequences {
         *held = FuzzInstance { is_busy: false, is_down: !is_renewed };
         self.sequences.handle_instance_lost(instance, is_renewed, self.now, &mut self.ledger);
         for course in self.courses.values_mut().filter(|course| course.place.is_some_and(|(at, _)| at == instance)) {
-            // What was there is gone: it begins anew, wherever.
+            // Its state is gone: it begins anew, in any slot.
             *course = SequenceCourse { place: None, ran: course.ran, has_ended: true };
         }
     }
@@ -304,7 +305,8 @@ impl CheckedSequences {
         assert!(self.sequences.len() >= self.ledger.waiting().count(), "none is forgotten");
     }
 
-    /// Nothing more comes. Workers that ask when they are told to, and after each batch, run all that is left.
+    /// Ends the input. Workers that ask when they are told to, and after each batch, run all that
+    /// is left.
     fn finish(mut self) {
         for instance in 0..self.instances.len() {
             if self.instances.get(instance).is_some_and(|held| held.is_down) {

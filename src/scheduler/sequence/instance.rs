@@ -23,11 +23,11 @@ pub(super) struct InstanceSlots {
     pub(super) in_flight: Vec<(usize, u64)>,
     /// Slots whose sequences ended other than by their last request; the next batch reports them.
     pub(super) ended: Vec<usize>,
-    /// When it must poll again.
+    /// The time at which it must poll again.
     pub(super) ask_at: Option<Instant>,
-    /// Whether it got new work since it polled.
+    /// True if it got new work since it polled.
     has_new_work: bool,
-    /// Whether it was lost and not recreated yet.
+    /// True if it was lost and not recreated yet.
     pub(super) is_down: bool,
 }
 
@@ -54,7 +54,7 @@ impl InstanceSlots {
         }
     }
 
-    /// The lowest free slot, of so many.
+    /// Returns the lowest free slot below `slots`.
     pub(super) fn free_slot(&self, slots: usize) -> Option<usize> {
         if self.is_down {
             return None;

@@ -32,8 +32,8 @@ pub use crate::scheduler::sequence::entry::{
 #[derive(Debug)]
 pub struct Sequences<K, T> {
     policy: SequencePolicy,
-    /// The sequences that can be continued, by id. One whose last request has arrived is not here any more, though its
-    /// requests may still wait: the id is free for a new sequence.
+    /// The sequences that can be continued, by id. A sequence whose last request has arrived is no
+    /// longer here, though its requests may still wait: the id is free for a new sequence.
     open: HashMap<K, usize>,
     runs: SequenceTable<K, T>,
     instances: Vec<InstanceSlots>,
@@ -276,13 +276,15 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.broken.pop_front()
     }
 
-    /// When an idle instance must call [`Self::poll_batch`] again even if nothing arrives.
+    /// Returns the time at which an idle instance must call [`Self::poll_batch`] again even if
+    /// nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let asked = self.instances.iter().filter_map(|instance| instance.ask_at);
         asked.chain(self.poll_broken_timeout()).min()
     }
 
-    /// When [`Self::poll_broken`] must be called again, whether or not an instance is idle.
+    /// Returns the time at which [`Self::poll_broken`] must be called again, whether or not an
+    /// instance is idle.
     pub fn poll_broken_timeout(&self) -> Option<Instant> {
         if self.broken.is_empty() { self.alarms.first().map(|alarm| alarm.at) } else { Some(Instant::ZERO) }
     }
@@ -298,7 +300,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.entry_count + self.broken.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if no request is in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -339,8 +341,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         &self.policy
     }
 
-    /// Breaks a sequence: drops its requests up to the next one that starts a sequence, and continues from there; ends
-    /// it if there is none.
+    /// Breaks a sequence: drops its requests up to the next one that starts a sequence, and
+    /// continues from there; ends it if there is no such request.
     fn break_run(&mut self, run: usize, end: SequenceEnd, now: Instant, claims: &mut impl Claims<T>) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
@@ -454,8 +456,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         in_flight.into_iter().map(|(run, _)| run).collect()
     }
 
-    /// What holds between two calls. Checks that take time in proportion to the sequences run only while these are few,
-    /// as in the simulator.
+    /// Checks the invariants between two calls. Those that take time in proportion to the sequences
+    /// run only while these are few, as in the simulator.
     fn invariants(&self) {
         debug_assert!(self.backlog.len() <= self.runs.len(), "the backlog holds sequences");
         debug_assert!(self.open.len() <= self.runs.len(), "each open id has a sequence");

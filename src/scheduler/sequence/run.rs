@@ -15,22 +15,22 @@ pub(super) struct SequenceRun<K, T> {
     pub(super) place: SequencePlace,
     /// Its waiting requests, in order.
     pub(super) queue: VecDeque<SequenceRequest<T>>,
-    /// When the last request with the START flag arrived.
+    /// The arrival time of the last request with the START flag.
     pub(super) started_at: Instant,
-    /// When the last batch with a request of it ended.
+    /// The end of the last batch with a request of it.
     pub(super) active_at: Instant,
     pub(super) alarm_at: Option<Instant>,
     /// The number under which its first request is offered to its instance.
     pub(super) offer: Option<u64>,
     /// Its request that runs.
     pub(super) flight: Option<RunningRequest>,
-    /// Whether its instance may have state of it.
+    /// True if its instance may have state of it.
     pub(super) has_run: bool,
-    /// Whether its client left while its request ran.
+    /// True if its client left while its request ran.
     pub(super) is_abandoned: bool,
 }
 
-/// Where a sequence is.
+/// The place of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SequencePlace {
     Backlog,
@@ -53,7 +53,7 @@ pub(super) struct SequenceRequest<T> {
     pub(super) is_end: bool,
     pub(super) shape_key: ShapeKey,
     pub(super) queued_at: Instant,
-    /// When it has waited too long for a slot.
+    /// The time from which it has waited too long for a slot.
     pub(super) timeout_at: Option<Instant>,
 }
 

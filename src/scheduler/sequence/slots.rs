@@ -1,4 +1,5 @@
-//! Which sequence has which slot: a sequence gets the lowest free slot over all instances, or waits in the backlog.
+//! Assigns slots to sequences: a sequence gets the lowest free slot over all instances, or waits in
+//! the backlog.
 
 use std::collections::VecDeque;
 use std::hash::Hash;

@@ -1,5 +1,6 @@
-//! The sequence batcher by scripts: what happens, and what an idle instance is given. One line each,
-//! `micros | event | decision`; the clock jumps to when the batcher wants to be asked.
+//! The sequence batcher by scripts: events, and the batches that an idle instance gets. One line
+//! each, `micros | event | decision`; the clock jumps to the time at which the batcher wants to be
+//! asked.
 
 use std::fmt::Write;
 
@@ -29,7 +30,7 @@ struct Timeline {
     gone: Gone,
     /// Instances with a batch.
     busy: Vec<usize>,
-    /// What ran last.
+    /// The requests that ran last.
     flights: Vec<(Token, RunId)>,
     lines: String,
 }

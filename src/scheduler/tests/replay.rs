@@ -1,6 +1,6 @@
-//! What `cargo test` tries the fuzz targets of this room with.
+//! Inputs with which `cargo test` tries the fuzz targets of this room.
 
-/// The files of a corpus, and what a fuzzer tries first: one byte changed.
+/// The files of a corpus, and a fuzzer's first attempts: one byte changed.
 pub fn corpus(folder: &str, check: fn(&[u8])) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -18,7 +18,7 @@ pub fn corpus(folder: &str, check: fn(&[u8])) {
     }
 }
 
-/// So many inputs of a generator of numbers (xorshift), more than a corpus has.
+/// `count` inputs from a generator of numbers (xorshift), more than a corpus has.
 pub fn generated(count: usize, size: usize, check: fn(&[u8])) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..count {

@@ -1,6 +1,6 @@
-//! What happens over time: a script of events, an instance that is idle unless it is said to be
-//! busy, and a clock that jumps to the next event or to when the scheduler says. One line each,
-//! `micros | event | queue | decision`; the queue is what waits before the decision.
+//! The scheduler over time: a script of events, an instance that is idle unless the script says
+//! that it is busy, and a clock that jumps to the next event or to the scheduler's next timeout.
+//! One line each, `micros | event | queue | decision`; the queue is shown before the decision.
 
 use expect_test::{Expect, expect};
 
@@ -45,7 +45,7 @@ impl Timeline {
             self.busy_until = Some(Instant::from_micros(until.parse().unwrap()));
         } else if let Some(ran) = event.strip_prefix("ran ") {
             let (rows, took) = ran.split_once(' ').unwrap();
-            // So often that the bound is the time itself.
+            // Often enough that the bound is the time itself.
             for _ in 0..100 {
                 self.scheduler.handle_run(rows.parse().unwrap(), micros(took.parse().unwrap()));
             }
