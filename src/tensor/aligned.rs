@@ -30,7 +30,7 @@ pub struct AlignedBuffer {
     lead: usize,
     /// Bytes in use. `lines` may be longer: shrinking keeps them.
     size: usize,
-    /// Lines that all of it takes, where somebody has said how much comes; else 0.
+    /// Lines that all announced bytes take; 0 without an announcement.
     announced: usize,
 }
 
@@ -42,7 +42,7 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// The same; none where the system does not give so much.
+    /// The same; `None` if the system does not give the memory.
     pub fn try_with_alignment_at(aligned_at: usize, capacity: usize) -> Option<Self> {
         let mut buffer = Self { lead: lead_to(aligned_at), ..Self::default() };
         let count = buffer.lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT);
@@ -50,9 +50,9 @@ impl AlignedBuffer {
         Some(buffer)
     }
 
-    /// The same for `size` bytes that somebody announces. It claims [`BODY_CLAIM_MAX`] of them at most; once these have
-    /// come, room is made for all, which is memory only as it is written. So nothing is copied again and again while it
-    /// grows, and an announcement alone costs little.
+    /// The same for `size` announced bytes. It claims at most [`BODY_CLAIM_MAX`] of them; once
+    /// these have come, room is made for all, which is memory only as it is written. So growth does
+    /// not copy the bytes again and again, and an announcement alone costs little.
     pub fn announced(aligned_at: usize, size: usize) -> Self {
         let buffer = Self::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
         let announced = buffer.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
@@ -75,7 +75,7 @@ impl AlignedBuffer {
         self.size
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.size == 0
     }
@@ -116,7 +116,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// Sets the length to `size`. New bytes are zero, or what was there before the buffer was shrunk.
+    /// Sets the length to `size`. New bytes are zero, or those from before the buffer was shrunk.
     pub fn resize(&mut self, size: usize) {
         let line_count = self.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
         if line_count > self.lines.len() {
@@ -126,7 +126,7 @@ impl AlignedBuffer {
         self.size = size;
     }
 
-    /// Makes room for what was announced where `count` lines need more than there is. Where it cannot be had at once, the
+    /// Makes room for all announced bytes if `count` lines do not fit. If the allocation fails, the
     /// vector grows by itself as the bytes come.
     fn make_room(&mut self, count: usize) {
         if count > self.lines.capacity() && count <= self.announced {
@@ -175,7 +175,7 @@ mod tests {
         // More than was announced.
         buffer.resize(size + 100);
         assert_eq!(buffer.as_slice()[size - part.len()..][..3], [7; 3]);
-        // What no machine has is not asked for before it comes.
+        // Memory that no machine has is not asked for before the bytes come.
         let mut endless = AlignedBuffer::announced(0, usize::MAX);
         endless.resize(BODY_CLAIM_MAX + 1);
         assert_eq!(endless.len(), BODY_CLAIM_MAX + 1);

@@ -125,19 +125,20 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Whether the request brought it. An optional input that was left out has an empty shape, which no given
-    /// input can have: a configuration must list at least one dimension.
+    /// Returns true if the request brought it. An optional input that was left out has an empty
+    /// shape, which no given input can have: a configuration must list at least one dimension.
     pub fn is_given(&self) -> bool {
         !self.shape.is_empty()
     }
 
-    /// Whether a model left it out of its answer. A scalar has no dimensions either, but contents.
+    /// Returns true if a model left it out of its answer. A scalar has no dimensions either, but
+    /// contents.
     pub fn is_missing(&self) -> bool {
         self.shape.is_empty() && self.contents.is_empty()
     }
 
-    /// Whether the contents have the size that datatype and shape say. Of strings only this is seen: that there is room
-    /// for the length of each.
+    /// Returns true if the contents have the size that datatype and shape require. For strings,
+    /// only checks that there is room for the length of each.
     pub fn has_its_size(&self) -> bool {
         match byte_size(self.datatype, &self.shape) {
             Ok(Some(size)) => size == self.contents.len(),
@@ -149,7 +150,7 @@ impl Tensor {
     }
 }
 
-/// Why a size could not be computed.
+/// The reason why a size could not be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeError {
     /// More elements, or bytes, than a signed 64-bit integer counts.
@@ -158,8 +159,9 @@ pub enum SizeError {
     Negative,
 }
 
-/// Gives a shape to a flat list: `count` elements over dimensions of which -1 is open. The innermost open one takes what
-/// the others leave, all outer ones are 1. `None` where they do not divide it.
+/// Gives a shape to a flat list: distributes `count` elements over dimensions of which -1 is open.
+/// The innermost open one takes the quotient, all outer ones are 1. `None` if the other dimensions
+/// do not divide `count`.
 ///
 /// ```
 /// use deuteron::tensor::distribute;
@@ -210,7 +212,7 @@ pub fn byte_size(datatype: Datatype, shape: &[i64]) -> Result<Option<usize>, Siz
     bytes.map(Some).ok_or(SizeError::Overflow)
 }
 
-/// Why a range is not inside a region.
+/// The reason why a range is not inside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeError {
     /// It begins at or after the end of the region.
@@ -224,7 +226,7 @@ pub enum RangeError {
 /// Checks that `size` bytes at `offset` are inside a region of `region_size` bytes; returns `size`.
 ///
 /// # Errors
-/// [`RangeError`] if they are not. An empty range at the end of the region is refused too.
+/// [`RangeError`] if they are outside. An empty range at the end of the region is refused too.
 pub fn check_range(offset: u64, size: u64, region_size: u64) -> Result<usize, RangeError> {
     if offset >= region_size {
         return Err(RangeError::Offset);

@@ -3,7 +3,7 @@
 /// Bytes of the length before each element.
 pub const LENGTH_SIZE: usize = 4;
 
-/// Why the contents of a `BYTES` tensor could not be read.
+/// The reason why the contents of a `BYTES` tensor could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringsError {
     /// Fewer than 4 bytes are left for a length; the number of bytes left.

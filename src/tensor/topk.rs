@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 /// A value that a row is ordered by.
 pub trait Score: Copy {
-    /// What is compared instead of the value: floats have no total order with NaN last and -0 equal to 0.
+    /// The key that is compared instead of the value: floats have no total order with NaN last and
+    /// -0 equal to 0.
     type Key: Copy + Ord;
 
     /// The key: in the order of the values, the same for -0 and 0, and the smallest for NaN.
@@ -105,7 +106,8 @@ const CHUNK_COUNT: usize = 16;
 /// Capacity for small counts: room for more than one chunk of new candidates between two selections.
 const KEPT_COUNT_MIN: usize = 48;
 
-/// Whether a chunk has a score above `bound`. Without an early exit, so that the loop vectorizes.
+/// Returns true if a chunk has a score above `bound`. Without an early exit, so that the loop
+/// vectorizes.
 fn has_above<T: Score>(chunk: &[T], bound: T::Key) -> bool {
     match <&[T; CHUNK_COUNT]>::try_from(chunk) {
         Ok(chunk) => chunk.iter().fold(false, |found, score| found | (score.key() > bound)),
