@@ -1,6 +1,7 @@
-//! Traces of inference requests, Triton's trace extension: what is set, which requests are sampled, and what is recorded
-//! of one. A shard makes the records and hands them over; a thread writes them to a file or sends them to a collector
-//! (`control::trace`). Pure, but for the numbers of traces and the counts of samples, which are atomics.
+//! Traces of inference requests, Triton's trace extension: settings, sampling and records. A shard
+//! makes the records and hands them over; a thread writes them to a file or sends them to a
+//! collector (`control::trace`). Pure, except for the numbers of traces and the counts of samples,
+//! which are atomics.
 
 pub mod record;
 pub mod setting;

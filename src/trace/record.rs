@@ -1,5 +1,6 @@
-//! What is recorded of a traced request: its names in the trace, and two kinds of spans, one of the request as the client
-//! sees it and one for each model that it reaches. The names of events are Triton's.
+//! The record of a traced request: its names in the trace, and two kinds of spans, one of the
+//! request as the client sees it and one for each model that it reaches. The names of events are
+//! Triton's.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crate::time::Instant;
 use crate::trace::setting::{TraceMode, TraceSetting};
 use crate::wire::trace_context::{TraceContext, TraceParent};
 
-/// A request of a model that is traced, as it is known to the models that it leads to.
+/// A traced request, as it is passed to the requests that it leads to.
 #[derive(Clone, Debug)]
 pub struct ActiveTrace {
     /// The setting that it was sampled by.
@@ -39,7 +40,7 @@ impl PartialEq for ActiveTrace {
 }
 
 impl ActiveTrace {
-    /// That of a client's request, which may be a part of the client's own trace.
+    /// The trace of a client's request, which may be a part of the client's own trace.
     pub fn root(setting: &Arc<TraceSetting>, context: Option<&TraceContext>) -> Self {
         let trace_id = context
             .map_or_else(|| u128::from(random_id()) << 64 | u128::from(random_id()), |context| context.parent.trace_id);
@@ -48,13 +49,14 @@ impl ActiveTrace {
         Self { setting, id, root_id: id, parent_id: 0, trace_id, span_id, parent_span_id }
     }
 
-    /// That of a request which this one leads to: a step of an ensemble, or a call of a model.
+    /// The trace of a request that this one leads to: a step of an ensemble, or a call of a model.
     pub fn child(&self) -> Self {
         let (parent_id, parent_span_id) = (self.id, self.span_id);
         Self { id: next_id(), parent_id, span_id: random_id(), parent_span_id, ..self.clone() }
     }
 
-    /// What the code of a model is told of it, as in Triton: the W3C context as JSON, and nothing of a trace to a file.
+    /// Returns the context for the code of a model, as in Triton: the W3C context as JSON; `None`
+    /// for a trace to a file.
     pub fn context(&self) -> Option<String> {
         let parent = TraceParent { trace_id: self.trace_id, span_id: self.span_id };
         let is_told = self.setting.mode == TraceMode::OpenTelemetry;
@@ -76,12 +78,12 @@ pub fn random_id() -> u64 {
     KEYS.get_or_init(RandomState::new).hash_one(COUNT.fetch_add(1, Ordering::Relaxed)).max(1)
 }
 
-/// Something that happened to a request, and when.
+/// An event of a request and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
     /// Triton's name.
     pub name: &'static str,
-    /// When.
+    /// The time of the event.
     pub at: Instant,
 }
 
@@ -90,11 +92,11 @@ pub struct TraceEvent {
 pub struct TraceRecord {
     /// The request.
     pub trace: Arc<ActiveTrace>,
-    /// What happened.
+    /// The recorded span.
     pub span: TracedSpan,
 }
 
-/// What a record is of.
+/// The span of a record.
 #[derive(Debug)]
 pub enum TracedSpan {
     /// A client's request, from its bytes to its answer's. The last record of a trace.
@@ -106,11 +108,11 @@ pub enum TracedSpan {
 /// A client's request. Its span is the parent of the model's.
 #[derive(Debug)]
 pub struct FrontSpan {
-    /// Where the client's own trace is; none where it sent none.
+    /// The client's own trace context; `None` if it sent none.
     pub context: Option<Box<TraceContext>>,
     /// In order of time.
     pub events: SmallVec<[TraceEvent; 5]>,
-    /// When the answer was handed to the system, or the client had left.
+    /// The time at which the answer was handed to the system, or the client had left.
     pub ended: Instant,
 }
 
@@ -123,7 +125,8 @@ pub struct ModelSpan {
     pub version: u64,
     /// The client's id of the request; empty without one.
     pub request_id: String,
-    /// In order of time: from `REQUEST_START` to `REQUEST_END`, with those of the run where there was one.
+    /// In order of time: from `REQUEST_START` to `REQUEST_END`, with those of the run if there was
+    /// one.
     pub events: SmallVec<[TraceEvent; 7]>,
     /// In the order of the model's inputs; empty unless tensors are recorded.
     pub inputs: Vec<Tensor>,
@@ -154,7 +157,7 @@ impl TraceRecord {
 }
 
 impl ModelSpan {
-    /// Whether an instance ran it.
+    /// Returns true if an instance ran it.
     pub fn has_run(&self) -> bool {
         self.events.iter().any(|event| event.name == "COMPUTE_START")
     }

@@ -1,12 +1,13 @@
-//! One trace setting: what is recorded of which requests. Replaced as a whole when a client changes it, so that traces
-//! under way keep the one that they were sampled by, as in Triton (`tracer.cc`).
+//! One trace setting: the requests to trace, and the parts to record. Replaced as a whole when a
+//! client changes it, so that traces under way keep the one that they were sampled by, as in Triton
+//! (`tracer.cc`).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// What is recorded of a request.
+/// The recorded parts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceLevel {
-    /// `TIMESTAMPS`: when each stage began and ended.
+    /// `TIMESTAMPS`: begin and end of each stage.
     pub timestamps: bool,
     /// `TENSORS`: inputs and outputs.
     pub tensors: bool,
@@ -16,7 +17,7 @@ impl TraceLevel {
     /// `OFF`.
     pub const OFF: Self = Self { timestamps: false, tensors: false };
 
-    /// Whether nothing is recorded.
+    /// Returns true if nothing is recorded.
     pub const fn is_off(self) -> bool {
         !self.timestamps && !self.tensors
     }
@@ -28,7 +29,7 @@ impl TraceLevel {
     }
 }
 
-/// Where traces go.
+/// The destination of traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceMode {
     /// To a collector, by OTLP.
@@ -51,15 +52,15 @@ impl TraceMode {
 /// A setting, with its counts. Shared by all shards, so that a rate holds for the server.
 #[derive(Debug)]
 pub struct TraceSetting {
-    /// What is recorded.
+    /// The recorded parts.
     pub level: TraceLevel,
-    /// Every so many requests one is; 0 for none but those whose client asks by `traceparent`.
+    /// One request in `rate` is traced; 0 for only those whose client sends `traceparent`.
     pub rate: u32,
     /// Traces in one file; 0 for all in one.
     pub log_frequency: u32,
-    /// Where traces go.
+    /// The destination of traces.
     pub mode: TraceMode,
-    /// Traces that were to be taken when the setting was made; -1 for any number.
+    /// The number of traces to take when the setting was made; -1 for any number.
     pub count_max: i64,
     /// Traces that are still to be taken; -1 for any number.
     remaining: AtomicI64,
@@ -69,7 +70,7 @@ pub struct TraceSetting {
     taken: AtomicU64,
     /// Traces that were written.
     collected: AtomicU64,
-    /// Whether another has taken its place: its last traces go to the file at once.
+    /// True if another has taken its place: its last traces go to the file at once.
     is_replaced: AtomicBool,
 }
 
@@ -90,8 +91,8 @@ impl TraceSetting {
         }
     }
 
-    /// Whether a request is to be traced, which is counted. `is_forced` says that its client has sent a trace context:
-    /// such a request is traced whatever the rate and the count say, as in Triton.
+    /// Returns true if a request must be traced, and counts it. `is_forced`: its client has sent a
+    /// trace context; such a request is traced regardless of rate and count, as in Triton.
     pub fn sample(&self, is_forced: bool) -> bool {
         let is_sampled = self.is_due(is_forced);
         self.taken.fetch_add(u64::from(is_sampled), Ordering::Relaxed);
@@ -121,7 +122,7 @@ impl TraceSetting {
         self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
-    /// Traces that are still to be taken; -1 for any number. This is what clients see as `trace_count`.
+    /// Traces that are still to be taken; -1 for any number. Clients see this as `trace_count`.
     pub fn remaining(&self) -> i64 {
         self.remaining.load(Ordering::Relaxed)
     }
@@ -136,12 +137,12 @@ impl TraceSetting {
         self.collected.load(Ordering::Relaxed)
     }
 
-    /// Whether another has taken its place, and none of its traces is under way.
+    /// Returns true if another has taken its place, and none of its traces is under way.
     pub fn is_over(&self) -> bool {
         self.is_replaced() && self.collected() >= self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether another has taken its place.
+    /// Returns true if another has taken its place.
     pub fn is_replaced(&self) -> bool {
         self.is_replaced.load(Ordering::Acquire)
     }

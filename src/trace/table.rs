@@ -1,5 +1,6 @@
-//! The trace settings of a server: the global one, and those of models, which take from it what nobody has set for them.
-//! A change makes a new table. The control thread owns the changes; each shard has the current table.
+//! The trace settings of a server: the global one, and those of models, which inherit the fields
+//! that are not set for them. A change makes a new table. The control thread owns the changes; each
+//! shard has the current table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::trace::setting::{TraceLevel, TraceMode, TraceSetting};
 
-/// What a client asks of one field.
+/// A client's change to one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SettingUpdate<T> {
     /// Take the field from the setting above: for a model the global one, for that one the command line.
@@ -19,7 +20,7 @@ pub enum SettingUpdate<T> {
     Set(T),
 }
 
-/// What a client asks of a setting.
+/// A client's change to a setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettingChange {
     /// `trace_level`.
@@ -39,13 +40,13 @@ pub struct TraceTable {
     base: Arc<TraceSetting>,
     global: SettingEntry,
     models: BTreeMap<String, SettingEntry>,
-    /// Where traces are written; empty for nowhere.
+    /// The file that traces are written to; empty for no file.
     file: Arc<str>,
-    /// What the command line says of the mode, as clients are told it.
+    /// The command line's options for the mode, as clients see them.
     options: Arc<[(String, String)]>,
 }
 
-/// A setting, and which of its fields are its own.
+/// A setting, and the set of fields that are its own.
 #[derive(Clone, Debug)]
 struct SettingEntry {
     setting: Arc<TraceSetting>,
@@ -67,7 +68,7 @@ impl Default for TraceTable {
 }
 
 impl TraceTable {
-    /// The table that the command line makes. `options` are what clients are told of the mode besides.
+    /// The table of the command line. `options` are further options of the mode for clients.
     pub fn new(base: TraceSetting, file: &str, options: Vec<(String, String)>) -> Self {
         let base = Arc::new(base);
         let global = TraceSetting::new(base.level, base.rate, base.count_max, base.log_frequency, base.mode);
@@ -75,30 +76,30 @@ impl TraceTable {
         Self { base, global, models: BTreeMap::new(), file: file.into(), options: options.into() }
     }
 
-    /// The setting that holds for a model; the global one where `model` is empty.
+    /// The setting that holds for a model; the global one if `model` is empty.
     pub fn setting(&self, model: &str) -> &Arc<TraceSetting> {
         let entry = if self.models.is_empty() { None } else { self.models.get(model) };
         &entry.unwrap_or(&self.global).setting
     }
 
-    /// Whether any request may be traced.
+    /// Returns true if any request may be traced.
     pub fn is_on(&self) -> bool {
         let mut all = std::iter::once(&self.global).chain(self.models.values());
         all.any(|entry| !entry.setting.level.is_off() && self.fault(&entry.setting).is_none())
     }
 
-    /// Where traces are written; empty for nowhere.
+    /// Returns the file that traces are written to; empty for no file.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// What clients are told of the mode besides.
+    /// Returns the further options of the mode for clients.
     pub fn options(&self) -> &[(String, String)] {
         &self.options
     }
 
-    /// The table after a change of a model's setting, or of the global one where `model` is empty. Where nothing of the
-    /// setting is a model's own any more, the global one holds for it.
+    /// The table after a change of a model's setting, or of the global one if `model` is empty. A
+    /// model without fields of its own left uses the global setting.
     ///
     /// # Errors
     /// `InvalidArgument`, with Triton's text, for a setting that could not trace.
@@ -109,14 +110,14 @@ impl TraceTable {
             return Ok(next);
         }
         next.global = self.entry(Some(&self.global), &self.base, change)?;
-        // What models take from it changes with it.
+        // The fields that models inherit change with it.
         for model in self.models.keys() {
             next.change_model(model, &SettingChange::default())?;
         }
         Ok(next)
     }
 
-    /// Marks the settings that the table has and `next` has not.
+    /// Marks the settings that this table has and `next` has not.
     pub fn handle_replaced(&self, next: &Self) {
         let entries = |table: &Self| {
             let models = table.models.values().cloned().collect::<Vec<_>>();
@@ -138,7 +139,8 @@ impl TraceTable {
         Ok(())
     }
 
-    /// The entry after a change: each field is the changed one, else its own of before, else that of the one above.
+    /// The entry after a change: each field is the changed one, else its own previous one, else
+    /// that of the setting above.
     fn entry(
         &self,
         current: Option<&SettingEntry>,
@@ -162,7 +164,7 @@ impl TraceTable {
         Ok(SettingEntry { setting: Arc::new(setting), own })
     }
 
-    /// Why a setting cannot trace, in Triton's words.
+    /// Returns the reason why a setting cannot trace, in Triton's words.
     fn fault(&self, setting: &TraceSetting) -> Option<&'static str> {
         match setting.mode {
             // By OTLP a rate of 0 traces the requests that bring a context.
@@ -175,7 +177,7 @@ impl TraceTable {
 }
 
 impl<T: Copy> SettingUpdate<T> {
-    /// The value of a field after the change, and whether it is the setting's own.
+    /// The value of a field after the change, and true if it is the setting's own.
     const fn over(self, is_own: bool, own: T, above: T) -> (T, bool) {
         match self {
             Self::Clear => (above, false),
