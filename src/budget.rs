@@ -1,10 +1,11 @@
-//! What requests may take of memory while they are received and decoded, counted before it is taken. The
-//! machines ask a [`ReceiveBudget`] that the edge hands them, and hold what they got as a
-//! [`ReceiveReservation`], which gives it back whatever becomes of the request. What waits in a queue is
-//! counted by the queue's own bound.
+//! Memory that requests take while they are received and decoded, counted before it is taken. The
+//! machines ask a [`ReceiveBudget`] that the edge hands them, and hold the result as a
+//! [`ReceiveReservation`], which gives it back on every path. Requests in a queue are counted by
+//! the queue's own bound.
 //!
 //! Bytes are counted as they are written, not as they are announced: an announcement takes address
-//! space and no memory, and who only announces must not use up what others need.
+//! space and no memory, and a client that only announces must not use up the memory that others
+//! need.
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,48 +14,48 @@ use crate::error::{Code, Error};
 
 /// Memory for requests. Lives on a shard.
 pub trait ReceiveBudget {
-    /// Counts so many bytes more; false, and nothing is counted, where there are not so many.
+    /// Reserves `size` more bytes. Returns false, and reserves nothing, if fewer are left.
     fn reserve(&self, size: usize) -> bool;
 
-    /// So many bytes that were reserved are free again.
+    /// Frees `size` bytes that were reserved.
     fn release(&self, size: usize);
 
-    /// So many bytes of the same memory that another thread reserved belong to this budget from here on.
+    /// Adds `size` bytes of the same memory, which another thread reserved, to this budget.
     fn adopt(&self, size: usize);
 
-    /// How many bytes there are when nobody else has any.
+    /// Returns the bytes that are there if no other request holds any.
     fn size_max(&self) -> usize;
 
-    /// Why bytes that could be had are not there now.
+    /// Returns the reason why bytes within the budget are not free now.
     fn shortage(&self) -> Shortage {
         Shortage::Busy { size_max: self.size_max() }
     }
 }
 
-/// Why there is no memory for a request.
+/// The reason why there is no memory for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Other requests have it.
     Busy {
-        /// All that there is.
+        /// The whole budget.
         size_max: usize,
     },
-    /// The process has nearly all that it may have.
+    /// The process uses nearly all memory that it may have.
     Pressed {
-        /// All that it may have.
+        /// The limit of the process.
         limit: usize,
     },
-    /// There is never so much.
+    /// The request exceeds the whole budget.
     TooLarge {
         /// Bytes that are needed.
         size: usize,
-        /// All that there is.
+        /// The whole budget.
         size_max: usize,
     },
 }
 
 impl Shortage {
-    /// What its client reads.
+    /// Returns the text for the client.
     pub fn text(self) -> String {
         match self {
             Self::Busy { size_max } => format!(
@@ -71,7 +72,7 @@ impl Shortage {
         }
     }
 
-    /// Whether it is over when others are answered.
+    /// Returns true if it is over once other requests are answered.
     pub const fn is_passing(self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Pressed { .. })
     }
@@ -93,17 +94,17 @@ pub struct ReceiveReservation {
 }
 
 impl ReceiveReservation {
-    /// Nothing yet, of a budget.
+    /// An empty reservation of a budget.
     pub const fn new(budget: Option<Rc<dyn ReceiveBudget>>) -> Self {
         Self { budget, size: 0, is_short: false }
     }
 
-    /// What is taken beside `size` bytes that the same request holds elsewhere.
+    /// A reservation that counts from the `size` bytes that the same request holds elsewhere.
     pub const fn beside(size: usize, budget: Option<Rc<dyn ReceiveBudget>>) -> Self {
         Self { budget, size, is_short: false }
     }
 
-    /// Takes over so many bytes that another thread reserved, and whether more was asked for there than there was.
+    /// Takes over `size` bytes that another thread reserved, and its `is_short`.
     pub fn adopt(&mut self, size: usize, is_short: bool) {
         if let Some(budget) = &self.budget {
             budget.adopt(size);
@@ -112,17 +113,17 @@ impl ReceiveReservation {
         self.is_short |= is_short;
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes that it holds.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether more was asked for than there was.
+    /// Returns true if more was asked for than the budget had.
     pub const fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// Whether so many bytes could ever be had.
+    /// Checks that `size` bytes fit the whole budget.
     pub fn check(&self, size: usize) -> Result<(), Shortage> {
         match self.budget.as_ref().map(|budget| budget.size_max()) {
             Some(size_max) if size > size_max => Err(Shortage::TooLarge { size, size_max }),
@@ -130,7 +131,7 @@ impl ReceiveReservation {
         }
     }
 
-    /// Takes so many bytes more.
+    /// Reserves `size` more bytes.
     pub fn grow(&mut self, size: usize) -> Result<(), Shortage> {
         let total = self.size.saturating_add(size);
         if let Some(budget) = &self.budget
@@ -144,7 +145,7 @@ impl ReceiveReservation {
         Ok(())
     }
 
-    /// Takes as many as are missing to so many.
+    /// Grows to `size` bytes, unless it is as large already.
     pub fn cover(&mut self, size: usize) -> Result<(), Shortage> {
         match size.checked_sub(self.size) {
             None | Some(0) => Ok(()),
@@ -152,7 +153,7 @@ impl ReceiveReservation {
         }
     }
 
-    /// Gives back all but so many.
+    /// Gives back all but `size` bytes.
     pub fn shrink_to(&mut self, size: usize) {
         if let Some(more) = self.size.checked_sub(size) {
             self.release(more);
@@ -160,7 +161,7 @@ impl ReceiveReservation {
         }
     }
 
-    /// So many of its bytes as a reservation of their own, or all where there are fewer.
+    /// Splits off `size` bytes as a reservation of their own, or all if it has fewer.
     pub fn split(&mut self, size: usize) -> Self {
         let size = size.min(self.size);
         self.size -= size;
@@ -193,7 +194,7 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// So many bytes, and those that are reserved.
+    /// A budget of `size_max` bytes, and those that are reserved.
     #[derive(Debug)]
     pub(crate) struct Bytes {
         pub(crate) size_max: usize,
