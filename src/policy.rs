@@ -1,6 +1,7 @@
-//! What the operator lets clients do: which parts of the interface ask for a header field with a secret value, and which
-//! header fields reach models, how gRPC clients keep connections alive, what is refused at once under load. Values from
-//! the command line; `protocol::policy` and the queues apply them to requests.
+//! The operator's rules for clients: the parts of the interface that ask for a header field with a
+//! secret value, the header fields that reach models, the keep-alive of gRPC connections, and the
+//! requests that are refused at once under load. Values from the command line; `protocol::policy`
+//! and the queues apply them to requests.
 
 use std::fmt;
 use std::hint::black_box;
@@ -14,7 +15,7 @@ use crate::limits::{
     PING_STRIKES_MAX, PINGS_WITHOUT_DATA_MAX, WRITE_TIMEOUT,
 };
 
-/// How long a connection waits for its client, whatever the protocol.
+/// The timeouts of a connection, whatever the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionTimeouts {
     /// From the first byte of a head or frame until it must be complete (`--http-head-timeout`).
@@ -33,41 +34,43 @@ impl Default for ConnectionTimeouts {
     }
 }
 
-/// What the console on the metrics port shows, and to whom.
+/// The content and the audience of the console on the metrics port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsoleRules {
-    /// To whom.
+    /// Its audience.
     pub audience: ConsoleAudience,
-    /// The port of HTTP, where it is served on one that was chosen.
+    /// The port of HTTP, if it is served on a chosen one.
     pub http_port: Option<u16>,
-    /// Whether that port has TLS.
+    /// True if that port has TLS.
     pub has_http_tls: bool,
-    /// Whether models can be asked: not where HTTP is off, or asks for certificates that the metrics port does not ask for.
+    /// True if models can be asked: false if HTTP is off, or asks for certificates that the metrics
+    /// port does not ask for.
     pub asks_models: bool,
 }
 
-/// Who is shown the console on the metrics port (`--console`).
+/// The audience of the console on the metrics port (`--console`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConsoleAudience {
-    /// Everybody who reaches the port.
+    /// Every client that reaches the port.
     All,
-    /// Those on this machine.
+    /// Clients on this machine.
     #[default]
     Loopback,
-    /// Nobody.
+    /// No client.
     None,
 }
 
-/// Which requests are refused when they come, by what measured run times say of them.
+/// The rule by which requests are refused on arrival, from measured run times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdmissionRule {
-    /// Those that would be answered after their deadline: run times count by their upper bound, and a queue timeout that
-    /// the client sets is a deadline for the answer.
+    /// Refuses requests that would be answered after their deadline: run times count by their upper
+    /// bound, and a queue timeout that the client sets is a deadline for the answer.
     Deadline,
-    /// None: each waits until its time is over.
+    /// Refuses no request: each waits until its time is over.
     None,
-    /// Those that would still wait at the end of their queue timeout: run times count by their mean, and what has no full
-    /// batch before it is never refused, so that a forecast that is wrong is corrected by the next run.
+    /// Refuses requests that would still wait at the end of their queue timeout: run times count by
+    /// their mean. A request without a full batch before it is never refused, so that the next run
+    /// corrects a wrong forecast.
     #[default]
     Queue,
 }
@@ -77,7 +80,7 @@ pub enum AdmissionRule {
 pub enum ApiCategory {
     /// Liveness and readiness of the server and of models.
     Health,
-    /// What describes the server, its models and its interface.
+    /// Descriptions of the server, its models and its interface.
     Metadata,
     /// All ways to run a model.
     Inference,
@@ -135,16 +138,17 @@ impl ApiCategory {
     }
 }
 
-/// What an API key is good for. Health needs none.
+/// The calls that an API key opens. Health needs none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyClass {
-    /// What changes the server: loads and unloads, traces, log settings, regions of shared memory.
+    /// Changes to the server: loads and unloads, traces, log settings, regions of shared memory.
     Admin,
     /// Inference.
     Infer,
     /// The metrics.
     Metrics,
-    /// What describes the server and its models: metadata, configurations, statistics, the index, and the metrics.
+    /// Descriptions of the server and its models: metadata, configurations, statistics, the index,
+    /// and the metrics.
     Read,
 }
 
@@ -162,7 +166,7 @@ impl KeyClass {
         }
     }
 
-    /// By its name.
+    /// Returns the class with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
@@ -173,7 +177,7 @@ impl KeyClass {
     }
 }
 
-/// A protocol, which the flags of the policy are given for.
+/// A protocol that flags of the policy are given for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyProtocol {
     /// REST, over HTTP/1.1 and HTTP/2.
@@ -183,7 +187,7 @@ pub enum PolicyProtocol {
 }
 
 impl PolicyProtocol {
-    /// What tritonserver calls a restricted part, in its errors.
+    /// Returns tritonserver's word for a restricted part, in its errors.
     pub const fn restricted(self) -> &'static str {
         match self {
             Self::Http => "API",
@@ -191,7 +195,7 @@ impl PolicyProtocol {
         }
     }
 
-    /// What stands before the key of the flag in the name of the header field.
+    /// Returns the prefix of the flag's key in the name of the header field.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Http => "",
@@ -200,17 +204,18 @@ impl PolicyProtocol {
     }
 }
 
-/// What the operator lets the clients of one protocol do. The default restricts and forwards nothing.
+/// The operator's rules for the clients of one protocol. The default restricts and forwards
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientPolicy {
-    /// What needs a key.
+    /// The categories that need a key.
     pub restrictions: ApiRestrictions,
     /// The header fields that reach models.
     pub forwarded: Option<HeaderPattern>,
 }
 
 impl ClientPolicy {
-    /// Whether it looks at the header fields of requests.
+    /// Returns true if it looks at the header fields of requests.
     pub fn reads_fields(&self) -> bool {
         self.forwarded.is_some() || !self.restrictions.is_empty()
     }
@@ -221,10 +226,11 @@ impl ClientPolicy {
 pub struct ApiRestrictions([Option<Arc<ApiKey>>; ApiCategory::ALL.len()]);
 
 impl ApiRestrictions {
-    /// Takes `CATEGORIES:KEY=VALUE` of a flag in. The error never has the value in it.
+    /// Adds `CATEGORIES:KEY=VALUE` of a flag. The error never contains the value.
     ///
     /// # Errors
-    /// What tritonserver says of a text of another form, of an unknown category, and of one that has a key.
+    /// tritonserver's text for a text of another form, an unknown category, or a category that has
+    /// a key.
     pub fn restrict(&mut self, protocol: PolicyProtocol, text: &str) -> Result<(), String> {
         let form = || "option format is '<config name>:<setting>=<value>'".to_owned();
         let (categories, key) = text.split_once(':').ok_or_else(form)?;
@@ -237,7 +243,7 @@ impl ApiRestrictions {
         for name in categories.split(',') {
             let place = ApiCategory::ALL.iter().zip(&mut self.0).find(|(category, _)| category.name() == name);
             let Some((_, place)) = place else {
-                // What is behind a `=` may be a secret in the wrong place.
+                // The text behind a `=` may be a secret in the wrong place.
                 let name = name.split('=').next().unwrap_or_default();
                 return Err(format!("unknown restricted {kind} '{name}'; expected {}", names()));
             };
@@ -249,12 +255,12 @@ impl ApiRestrictions {
         Ok(())
     }
 
-    /// Whether everything is open.
+    /// Returns true if every category is open.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
 
-    /// The key that a category asks for.
+    /// Returns the key that a category asks for.
     pub fn key(&self, category: ApiCategory) -> Option<&ApiKey> {
         self.0.get(category as usize)?.as_deref()
     }
@@ -277,8 +283,8 @@ impl ApiKey {
         &self.header
     }
 
-    /// Whether a value is the secret one. Takes the same time wherever the two differ, so that nobody can find the
-    /// value byte by byte; its length is no secret.
+    /// Returns true if a value is the secret one. Takes the same time wherever the two differ, so
+    /// that a client cannot find the value byte by byte; its length is no secret.
     pub fn is_opened_by(&self, value: &[u8]) -> bool {
         let own = self.value.as_bytes();
         let difference =
@@ -287,22 +293,24 @@ impl ApiKey {
     }
 }
 
-/// Without the value, which no log may have.
+/// Without the value, which no log may contain.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiKey").field("header", &self.header).finish_non_exhaustive()
     }
 }
 
-/// When gRPC clients get and may send PINGs, and how old their connections may become, as gRPC's channel arguments say
-/// it. The defaults are tritonserver's.
+/// Times and limits of PINGs to and from gRPC clients, and the maximum age of their connections, as
+/// in gRPC's channel arguments. The defaults are tritonserver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlivePolicy {
-    /// A client that is silent for so long gets a PING; `None` for never (`--grpc-keepalive-time`).
+    /// A client that is silent for this time gets a PING; `None` for never
+    /// (`--grpc-keepalive-time`).
     pub time: Option<Duration>,
     /// It must send something in this time after it (`--grpc-keepalive-timeout`).
     pub timeout: Duration,
-    /// Whether PINGs go to and fro also while no call is open (`--grpc-keepalive-permit-without-calls`).
+    /// True if both sides may send PINGs while no call is open
+    /// (`--grpc-keepalive-permit-without-calls`).
     pub permits_without_calls: bool,
     /// Our PINGs between two frames with content of ours; 0 for any number (`--grpc-http2-max-pings-without-data`).
     pub pings_without_data_max: u32,
@@ -311,9 +319,10 @@ pub struct KeepAlivePolicy {
     pub ping_interval_min: Option<Duration>,
     /// How many of a client's PINGs may come too early; 0 for any number (`--grpc-http2-max-ping-strikes`).
     pub ping_strikes_max: u32,
-    /// Age at which a connection drains; `None` for none (`--grpc-max-connection-age`).
+    /// Age at which a connection drains; `None` for no limit (`--grpc-max-connection-age`).
     pub age_max: Option<Duration>,
-    /// Time that its calls then have; `None` for any (`--grpc-max-connection-age-grace`).
+    /// Time that its calls then have to end; `None` for no limit
+    /// (`--grpc-max-connection-age-grace`).
     pub age_grace: Option<Duration>,
 }
 
@@ -341,7 +350,8 @@ impl HeaderPattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// Where it is no regular expression, or takes more than [`HEADER_PATTERN_SIZE_MAX`] when it is compiled.
+    /// If the pattern is not a regular expression, or compiles to more than
+    /// [`HEADER_PATTERN_SIZE_MAX`] bytes.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let mut builder = RegexBuilder::new(pattern);
         let built = builder.case_insensitive(true).size_limit(HEADER_PATTERN_SIZE_MAX).build();
@@ -350,7 +360,7 @@ impl HeaderPattern {
         })
     }
 
-    /// Whether a name has the pattern in it.
+    /// Returns true if the pattern is found in a name.
     pub fn is_in(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
@@ -376,9 +386,10 @@ impl PathPattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// Where it is no regular expression, or takes more than [`HEADER_PATTERN_SIZE_MAX`] when it is compiled.
+    /// If the pattern is not a regular expression, or compiles to more than
+    /// [`HEADER_PATTERN_SIZE_MAX`] bytes.
     pub fn new(pattern: &str) -> Result<Self, String> {
-        // By itself first: `)(` would become one in the group.
+        // First compiled by itself: `)(` would be valid inside the group.
         let build = |text: &str| RegexBuilder::new(text).size_limit(HEADER_PATTERN_SIZE_MAX).build();
         let whole = build(pattern).and_then(|_| build(&format!("^(?:{pattern})$")));
         whole.map(|whole| Self { text: pattern.to_owned(), whole }).map_err(|error| {
@@ -386,7 +397,7 @@ impl PathPattern {
         })
     }
 
-    /// Whether a path is one that it describes.
+    /// Returns true if the pattern matches a path.
     pub fn matches(&self, path: &str) -> bool {
         self.whole.is_match(path)
     }
