@@ -1,6 +1,7 @@
-//! What to give up as the memory of the process fills (`--memory-limit`). The machine [`MemoryPressure`] is told what
-//! is used and says the [`MemoryStep`]; a [`MemoryBoard`] shows it to the shards, which look at one number for each
-//! message. It gives nothing up itself and reads neither clock nor memory.
+//! Decides what to give up as the memory of the process fills (`--memory-limit`). The machine
+//! [`MemoryPressure`] is given the bytes in use and returns the [`MemoryStep`]; a [`MemoryBoard`]
+//! shows it to the shards, which look at one number for each message. It gives nothing up itself
+//! and reads neither clock nor memory.
 //!
 //! ```text
 //!  0                                                     no keep-alive  no connections  no requests  close  limit
@@ -8,7 +9,8 @@
 //!                                                              ◄── a unit ──► a 25th of the limit, 256 MiB at most
 //! ```
 //!
-//! A step begins at once where its line is passed, and ends when half a unit beneath it was used for a while.
+//! A step begins as soon as use passes its line, and ends once use has stayed half a unit below it
+//! for a while.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,25 +21,25 @@ use crate::limits::{
 };
 use crate::time::Instant;
 
-/// What is given up. Each step does what those before it do, in this order.
+/// The things to give up, in this order. Each step includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryStep {
     /// Nothing.
     #[default]
     Nothing,
-    /// Connections end with their answer or when they are idle; cached answers are dropped, and free pages go back to the
-    /// system at once.
+    /// Connections end with their answer or when they are idle; cached answers are dropped; free
+    /// pages go back to the system at once.
     KeepAlive,
-    /// New connections are answered all but inference.
+    /// New connections get answers to everything but inference.
     Connections,
     /// New inference requests are refused.
     Requests,
-    /// What holds the most is closed.
+    /// The connections and streams that hold the most are closed.
     Heaviest,
 }
 
 impl MemoryStep {
-    /// All but the first, in their order.
+    /// All but [`Self::Nothing`], in their order.
     pub const ALL: [Self; 4] = [Self::KeepAlive, Self::Connections, Self::Requests, Self::Heaviest];
 
     /// The word for it as a label of metrics.
@@ -51,7 +53,7 @@ impl MemoryStep {
         }
     }
 
-    /// What a person reads of it.
+    /// Returns the text for a person.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Nothing => "nothing is given up any more",
@@ -73,25 +75,25 @@ impl MemoryStep {
     }
 }
 
-/// Says what is given up, by what is used.
+/// Decides the step by the bytes in use.
 #[derive(Debug)]
 pub struct MemoryPressure {
     limit: usize,
     unit: usize,
     step: MemoryStep,
     used: usize,
-    /// Since when so little is used that the step may end.
+    /// The time since when use is so low that the step may end.
     low_since: Option<Instant>,
 }
 
 impl MemoryPressure {
-    /// For a process that may have so many bytes.
+    /// For a process that may have `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let unit = (limit / MEMORY_STEP_PART).min(MEMORY_STEP_SIZE_MAX);
         Self { limit, unit, step: MemoryStep::Nothing, used: 0, low_since: None }
     }
 
-    /// So many bytes are used. What is given up from now on.
+    /// The process uses `used` bytes. Returns the step from now on.
     pub fn handle_look(&mut self, used: usize, now: Instant) -> MemoryStep {
         self.used = used;
         let passed = MemoryStep::ALL.into_iter().rev().find(|step| used >= self.line(*step)).unwrap_or_default();
@@ -108,23 +110,24 @@ impl MemoryPressure {
         self.step
     }
 
-    /// Whether more would be given up if so much were used.
+    /// Returns true if the step would rise with `used` bytes in use.
     pub fn would_rise(&self, used: usize) -> bool {
         MemoryStep::ALL.into_iter().any(|step| step > self.step && used >= self.line(step))
     }
 
-    /// When to look next: soon where little is left.
+    /// Returns the time until the next look: short if little is left.
     pub fn pause(&self) -> Duration {
         let is_near = self.step > MemoryStep::Nothing || self.used >= self.line(MemoryStep::KeepAlive) - self.unit;
         if is_near { MEMORY_LOOK_INTERVAL_NEAR } else { MEMORY_LOOK_INTERVAL }
     }
 
-    /// Bytes that requests may take until the next look: as many as do not pass the line where new ones are refused.
+    /// Returns the bytes that requests may take until the next look without passing the line at
+    /// which new ones are refused.
     pub fn room(&self) -> usize {
         self.line(MemoryStep::Requests).saturating_sub(self.used)
     }
 
-    /// Bytes that must be given up for the last step to end.
+    /// Returns the bytes to give up for the last step to end.
     pub fn excess(&self) -> usize {
         match self.step {
             MemoryStep::Heaviest => self.used.saturating_sub(self.line(MemoryStep::Heaviest) - self.unit / 2),
@@ -132,33 +135,35 @@ impl MemoryPressure {
         }
     }
 
-    /// Where a step begins.
+    /// Returns the use at which a step begins.
     const fn line(&self, step: MemoryStep) -> usize {
         self.limit - (MemoryStep::ALL.len() + 1 - step as usize) * self.unit
     }
 }
 
-/// What the thread that looks shows the shards: what is given up, and how much. That thread alone writes, but for what the
-/// shards say of themselves. Numbers for themselves, which publish no other memory: relaxed ordering is enough.
+/// Shows the shards the step and the excess that the measuring thread found. Only that thread
+/// writes, except for the shards' numbers about themselves. The numbers publish no other memory:
+/// relaxed ordering is enough.
 #[derive(Debug)]
 pub struct MemoryBoard {
     limit: usize,
     step: AtomicU8,
     used: AtomicUsize,
-    /// Bytes that are still to be given up by the shards.
+    /// Bytes that the shards must still give up.
     excess: AtomicUsize,
-    /// How often each step has begun.
+    /// The number of times that each step has begun.
     begun: [AtomicUsize; MemoryStep::ALL.len()],
-    /// Looks that pass until what was closed last is free: until then only a rise asks for more.
+    /// Looks that pass until the memory of the last close is free: until then only a rise asks for
+    /// more.
     settling: AtomicUsize,
     /// Loads that were refused.
     loads_refused: AtomicUsize,
-    /// What the heaviest connection or stream of each shard holds.
+    /// The bytes that the heaviest connection or stream of each shard holds.
     heaviest: Box<[AtomicUsize]>,
 }
 
 impl MemoryBoard {
-    /// For a process that may have so many bytes, with so many shards.
+    /// For a process that may have `limit` bytes, with `shards` shards.
     pub fn new(limit: usize, shards: usize) -> Self {
         Self {
             limit,
@@ -172,7 +177,7 @@ impl MemoryBoard {
         }
     }
 
-    /// Shows what was found by a look.
+    /// Shows the result of a look.
     pub fn show(&self, pressure: &MemoryPressure) {
         let before = self.step();
         for step in MemoryStep::ALL.into_iter().filter(|step| (before..=pressure.step).contains(step) && *step > before)
@@ -192,27 +197,27 @@ impl MemoryBoard {
         self.step.store(pressure.step as u8, Ordering::Relaxed);
     }
 
-    /// What is given up now.
+    /// Returns the step in force.
     pub fn step(&self) -> MemoryStep {
         MemoryStep::of_number(self.step.load(Ordering::Relaxed))
     }
 
-    /// Whether this is given up now.
+    /// Returns true if this step is in force.
     pub fn gives_up(&self, step: MemoryStep) -> bool {
         self.step.load(Ordering::Relaxed) >= step as u8
     }
 
-    /// Bytes that the process may have.
+    /// Returns the bytes that the process may have.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes that it had at the last look.
+    /// Returns the bytes in use at the last look.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How often a step has begun.
+    /// Returns the number of times that a step has begun.
     pub fn begun(&self, step: MemoryStep) -> usize {
         (step as usize)
             .checked_sub(1)
@@ -225,13 +230,14 @@ impl MemoryBoard {
         self.loads_refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Loads that were refused.
+    /// Returns the number of loads that were refused.
     pub fn loads_refused(&self) -> usize {
         self.loads_refused.load(Ordering::Relaxed)
     }
 
-    /// Whether a shard is to close what it has that holds the most, `size` bytes: there is an excess, and no shard said of
-    /// itself that it has something heavier. What is closed counts against the excess.
+    /// Returns true if a shard must close its heaviest connection or stream, of `size` bytes: there
+    /// is an excess, and no shard has reported a heavier one. The closed bytes count against the
+    /// excess.
     pub fn poll_close(&self, shard: usize, size: usize) -> bool {
         if let Some(own) = self.heaviest.get(shard) {
             own.store(size, Ordering::Relaxed);
@@ -246,7 +252,7 @@ impl MemoryBoard {
         is_closed
     }
 
-    /// What a client is told whose request there is no memory for.
+    /// Returns the text for a client whose request there is no memory for.
     pub fn refusal(&self) -> String {
         let limit = self.limit;
         format!("no memory for new requests: the process may have {limit} bytes (--memory-limit); try again later")
@@ -259,7 +265,8 @@ mod tests {
 
     use super::*;
 
-    /// Lines of milliseconds and bytes used, of 1,000: when the step changes, to what, and what requests may take.
+    /// Lines of milliseconds and bytes in use, of 1,000. Returns each change of the step, with the
+    /// room for requests.
     fn script(lines: &str) -> String {
         let (mut pressure, mut out, mut before) = (MemoryPressure::new(1_000), String::new(), MemoryStep::Nothing);
         for line in lines.lines() {
@@ -276,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_step_begins_at_its_line_and_ends_a_while_after_half_a_unit_less_is_used() {
-        // A unit is 40: the lines are 840, 880, 920 and 960.
+        // A unit is 40: the lines are at 840, 880, 920 and 960.
         let got = script("0 839\n 10 840\n 20 879\n 30 880\n 40 920\n 50 960\n 60 1100");
         assert_eq!(
             got,
@@ -293,7 +300,7 @@ mod tests {
         let mut pressure = MemoryPressure::new(1_000);
         pressure.handle_look(890, Instant::ZERO);
         assert_eq!([839, 919, 920].map(|used| pressure.would_rise(used)), [false, false, true]);
-        // What is low for a moment is not low.
+        // Low use for a moment does not count.
         assert_eq!(
             script("0 850\n 100 819\n 500 820\n 600 819\n 1000 819\n 1099 819"),
             "0: keep_alive room 70 excess 0\n"
@@ -332,12 +339,13 @@ mod tests {
         assert!(!board.poll_close(0, 50), "there is no excess");
         pressure.handle_look(1_000, Instant::ZERO);
         board.show(&pressure);
-        // 60 bytes are too many. The other shard has said nothing yet, then that it has more.
+        // 60 bytes are too many. The other shard has reported nothing yet, then more.
         assert!(board.poll_close(0, 50) && !board.poll_close(1, 40), "the other has said 50");
         assert!(!board.poll_close(0, 30) && board.poll_close(1, 40));
         assert!(!board.poll_close(1, 40), "it is enough");
         assert!(!board.poll_close(0, 0));
-        // A batch may hold for a moment what was closed: nothing more is, unless still more is used.
+        // A batch may hold the closed memory for a moment: nothing else is closed unless use rises
+        // further.
         let mut closes_after = |used| {
             pressure.handle_look(used, Instant::ZERO);
             board.show(&pressure);
