@@ -19,7 +19,7 @@ pub enum Code {
     DeadlineExceeded,
     /// Not now: there is no memory left for it.
     Exhausted,
-    /// The operator does not let this client do it, or nobody by this way.
+    /// The operator does not let this client do it, or no client in this way.
     Forbidden,
     /// The server's fault, or the model's.
     Internal,
@@ -40,7 +40,7 @@ pub enum Code {
     Restricted,
     /// Larger than a limit that the text names.
     TooLarge,
-    /// The client has not said who it is, or nobody knows it.
+    /// The client has sent no key, or an unknown one.
     Unauthenticated,
     /// Not now: the queue is full, or the server or model is starting or stopping.
     Unavailable,
@@ -77,7 +77,7 @@ impl Code {
         Self::UnsupportedMedia,
     ];
 
-    /// A number that another process of this program knows it by, from one.
+    /// Returns its number between processes of this program, from one.
     pub const fn number(self) -> u8 {
         self as u8 + 1
     }
@@ -225,7 +225,8 @@ impl Error {
         Self { retry_after: Some(RetryAfter::new(wait)), ..self }
     }
 
-    /// When the client may try again: after the wait that was named, or a second where the code says that it is not now.
+    /// Returns the wait before the client may try again: the given one, or a second for codes that
+    /// mean "not now".
     pub const fn retry_after(&self) -> Option<RetryAfter> {
         match self.code {
             Code::Exhausted | Code::Unavailable if self.retry_after.is_none() => Some(RetryAfter::SECOND),
@@ -234,15 +235,15 @@ impl Error {
     }
 }
 
-/// How long a client waits before it tries again, in milliseconds, at least one.
+/// The wait of a client before it tries again, in milliseconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryAfter(NonZeroU32);
 
 impl RetryAfter {
-    /// A second: where nobody knows better.
+    /// A second: the default.
     pub const SECOND: Self = Self(NonZeroU32::MIN.saturating_add(999));
 
-    /// Rounded up, so that nobody comes too early.
+    /// Rounded up, so that no client comes too early.
     fn new(wait: Duration) -> Self {
         let millis = u32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
         Self(NonZeroU32::new(millis).unwrap_or(NonZeroU32::MIN))
@@ -253,7 +254,7 @@ impl RetryAfter {
         self.0.get()
     }
 
-    /// In seconds, rounded up, as those of HTTP do.
+    /// In seconds, rounded up, as HTTP's clients take it.
     pub const fn seconds(self) -> u32 {
         self.0.get().div_ceil(1_000)
     }
