@@ -100,7 +100,7 @@ impl Counter {
     }
 }
 
-/// Why a request of a model failed, as Triton names it.
+/// The reason why a request of a model failed, as Triton names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
     /// Its client went away before the answer.
@@ -127,7 +127,7 @@ impl FailureReason {
     }
 }
 
-/// How a client went away before its answer.
+/// The kind of a client's departure before its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// It cancelled a gRPC call.
@@ -151,7 +151,7 @@ impl Departure {
     }
 }
 
-/// What one shard counts for one model version. Durations are in nanoseconds.
+/// The counters of one shard for one model version. Durations are in nanoseconds.
 #[derive(Debug, Default)]
 pub struct ModelCells {
     /// Batches of the shard's own instance, for an inline model.
@@ -189,7 +189,8 @@ impl ModelCells {
         Self { latency: LatencyCells::new(options, bounds), ..self }
     }
 
-    /// When the last inference ended, in milliseconds since the Unix epoch; 0 if there was none.
+    /// Returns the end of the last inference, in milliseconds since the Unix epoch; 0 if there was
+    /// none.
     pub fn last_inference(&self) -> u64 {
         self.last_inference.get()
     }
@@ -246,11 +247,12 @@ impl ModelCells {
     }
 }
 
-/// What one shard counts for all models together. `received = succeeded + refused + cancelled` once
-/// nothing is in flight.
+/// The counters of one shard for all models together. `received = succeeded + refused + cancelled`
+/// once nothing is in flight.
 ///
-/// Its cache lines are its own (two, for processors fetch the neighbour too): the cells of all shards are made one after the
-/// other, and the first of them are written for every request.
+/// It has cache lines of its own (two, since processors fetch the neighbour too): the cells of all
+/// shards are allocated one after the other, and their first counters are written for every
+/// request.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ShardCells {
@@ -266,7 +268,7 @@ pub struct ShardCells {
     pub connections_opened: Counter,
     /// Connections ended.
     pub connections_closed: Counter,
-    /// Those of them that are clients'.
+    /// Connections of clients.
     pub clients: ClientCells,
     /// Connections closed at once because there were too many.
     pub connections_refused: Counter,
@@ -292,7 +294,7 @@ pub struct ShardCells {
     pub receive_memory: Counter,
     /// Requests refused because the receive memory was used up.
     pub receive_memory_refused: Counter,
-    /// What was given up for memory, by [`MemoryLoss`].
+    /// Things that were given up for memory, by [`MemoryLoss`].
     pub memory_losses: [Counter; MemoryLoss::ALL.len()],
     /// Compressed requests and responses.
     pub compression: CompressionCells,
@@ -330,7 +332,7 @@ impl ShardCells {
         }
     }
 
-    /// Counts what a timer ended.
+    /// Counts connections, requests or answers that a timer ended.
     pub fn count_timeouts(&self, timer: ClientTimer, count: u64) {
         if let Some(counter) = self.timeouts.get(timer as usize) {
             counter.add(count);
@@ -361,9 +363,9 @@ pub struct ModelFigures<'a> {
     pub version: u64,
     /// Labels from `metric_tags`, each followed by a comma.
     pub labels: &'a str,
-    /// Whether the response cache keeps its answers.
+    /// True if the response cache keeps its answers.
     pub is_cached: bool,
-    /// Whether the counters of durations are left out.
+    /// True if the counters of durations are left out.
     pub hides_durations: bool,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
@@ -373,11 +375,11 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests waiting.
     pub pending: u64,
-    /// Requests that may wait; none for a model without a queue.
+    /// Requests that may wait; `None` for a model without a queue.
     pub pending_max: Option<u64>,
-    /// Where its instances run: `inline` or `worker`; `ensemble` for a model without instances.
+    /// The place of its instances: `inline` or `worker`; `ensemble` for a model without instances.
     pub placement: &'static str,
-    /// The engine that runs it and the engine's version; `None` for what is no ONNX model.
+    /// The engine that runs it and the engine's version; `None` unless it is an ONNX model.
     pub engine: Option<(&'a str, &'a str)>,
     /// The shortest run of one row, measured at load; `None` if it was not measured.
     pub run: Option<Duration>,
@@ -389,7 +391,7 @@ pub struct ModelFigures<'a> {
     pub restarts: u64,
     /// Requests refused because they would have missed their deadline.
     pub late: u64,
-    /// What its rows cost by size of batch, where that decides the size.
+    /// The cost of its rows by size of batch, if that decides the size.
     pub row_costs: Option<RowCostFigures>,
     /// Its sequences, if it serves sequences.
     pub sequences: Option<SequenceFigures>,
@@ -423,7 +425,7 @@ pub fn encode(
         for model in models {
             encode_model(&mut out, family, model);
         }
-        // As in Triton, a family without a series is not there.
+        // As in Triton, a family without a series is left out.
         if out.len() == empty {
             out.truncate(before);
         }
@@ -443,7 +445,7 @@ struct MetricFamily {
     value: MetricValue,
 }
 
-/// Where the value of a metric family comes from, for one model version.
+/// The source of a metric family's value, for one model version.
 enum MetricValue {
     BatchSizes,
     /// A count; shown only for models with a response cache.
@@ -458,7 +460,7 @@ enum MetricValue {
     /// A number that [`ModelFigures`] already has, summed.
     Figure(fn(&ModelFigures<'_>) -> u64),
     Instances,
-    /// How many requests may wait; shown only for models with a queue.
+    /// The number of requests that may wait; shown only for models with a queue.
     QueueBound,
     /// A time in microseconds; the cells have nanoseconds.
     Micros(fn(&ModelCells) -> &Counter),
@@ -742,8 +744,8 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     };
     single("deuteron_requests_received_total", "counter", "Inference requests whose last byte was read", received);
     single("deuteron_requests_succeeded_total", "counter", "Inference requests answered with outputs", succeeded);
-    // Derived and not counted, so that the four numbers of one page always add up. Shards go on counting
-    // while we sum: an answer may be counted here whose request was not yet, hence the saturation.
+    // Derived and not counted, so that the four numbers of one page always add up. Shards go on
+    // counting while we sum: an answer may be counted before its request, hence the saturation.
     let in_flight = received.saturating_sub(succeeded + cancelled_total + refused_total);
     single("deuteron_requests_in_flight", "gauge", "Inference requests not answered yet", in_flight);
     let framing = sum(|cells| &cells.framing_errors);

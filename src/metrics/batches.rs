@@ -1,6 +1,7 @@
-//! Batches counted by size. Each is counted once, when its first request is answered with outputs: as in
-//! Triton, a batch whose every request failed is no execution. A shard counts the batches of its own instance
-//! in cells of its own; the workers of a model version share one set. Bounded by the sizes given at creation.
+//! Batches counted by size. Each is counted once, when its first request is answered with outputs:
+//! as in Triton, a batch whose every request failed does not count. A shard counts the batches of
+//! its own instance in cells of its own; the workers of a model version share one set. Bounded by
+//! the sizes given at creation.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,10 +1,11 @@
-//! Which build this is, so that a dashboard shows when another one came.
+//! The version of this build, so that a dashboard shows a new one.
 
 use std::fmt::Write;
 
 use crate::metrics::head;
 
-/// Appends the version and the commit of this build; no commit where it was built without a repository.
+/// Appends the version and the commit of this build; without a commit if it was built without a
+/// repository.
 pub fn encode_build(out: &mut String) {
     let name = "deuteron_build_info";
     head(out, name, "gauge", "1, with the version and the commit of this build");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::metrics::{Counter, ShardCells, head};
 
-/// What one shard counts of its response cache. Durations are in nanoseconds.
+/// The counters of one shard for its response cache. Durations are in nanoseconds.
 #[derive(Debug, Default)]
 pub struct CacheCells {
     /// Bytes in it (a gauge).
@@ -15,17 +15,17 @@ pub struct CacheCells {
     pub evictions: Counter,
     /// Lookups that found an answer.
     pub hits: Counter,
-    /// Lookups that found none.
+    /// Lookups that found no answer.
     pub misses: Counter,
     /// Time of all lookups.
     pub lookup_duration: Counter,
     /// Time of all insertions.
     pub insertion_duration: Counter,
-    /// What concerns a cache that servers share.
+    /// Counters of a cache that servers share.
     pub shared: SharedCacheCells,
 }
 
-/// What one shard counts of a cache that servers share. A lookup that failed is a miss, too.
+/// The counters of one shard for a cache that servers share. A lookup that failed is a miss, too.
 #[derive(Debug, Default)]
 pub struct SharedCacheCells {
     /// Lookups for which too many others waited.
@@ -34,16 +34,16 @@ pub struct SharedCacheCells {
     pub lookups_late: Counter,
     /// Lookups without a connection.
     pub lookups_unconnected: Counter,
-    /// Answers that were not stored for want of a connection, or because too much waited.
+    /// Answers that were not stored because there was no connection, or because too much waited.
     pub stores_dropped: Counter,
 }
 
-/// What one thread with a connection to Redis counts.
+/// The counters of one thread with a connection to Redis.
 #[derive(Debug, Default)]
 pub struct RedisCells {
-    /// Whether it is connected (a gauge).
+    /// 1 while it is connected, else 0 (a gauge).
     pub connections: Counter,
-    /// How often it has connected.
+    /// The number of times that it has connected.
     pub connects: Counter,
     /// Values that are no answer: of another program, cut or changed.
     pub damaged: Counter,
@@ -72,7 +72,7 @@ const FAMILIES: [CacheFamily; 7] = [
 
 const UTILIZATION: &str = "nv_cache_util";
 
-/// The families that only a cache in this process has: what is in Redis, Redis tells.
+/// The families that only a cache in this process has: Redis reports its own contents.
 const LOCAL: [&str; 2] = ["nv_cache_num_entries", "nv_cache_num_evictions"];
 
 const LOOKUPS_FAILED: &str = "deuteron_redis_lookups_failed_total";
@@ -123,7 +123,7 @@ pub fn encode_redis<'a>(
     let _ = writeln!(out, "{CONNECTS} {}", of_threads(|cells| &cells.connects));
 }
 
-/// Appends the metrics of a cache of so many bytes over all shards; nothing without one.
+/// Appends the metrics of a cache of `size_max` bytes over all shards; nothing without a cache.
 pub fn encode(out: &mut String, shards: &[&ShardCells], size_max: usize) {
     if size_max == 0 {
         return;

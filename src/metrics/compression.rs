@@ -1,10 +1,10 @@
-//! What shards count of compressed requests and responses.
+//! The shards' counters for compressed requests and responses.
 
 use std::fmt::Write;
 
 use crate::metrics::{Counter, ShardCells, head};
 
-/// What one shard counts of compression.
+/// The counters of one shard for compression.
 #[derive(Debug, Default)]
 pub struct CompressionCells {
     /// Bodies and messages that were inflated.

@@ -1,17 +1,18 @@
-//! Connections: how many there are, which were refused or closed to make room, and what timers ended.
+//! Connections: the open ones, those that were refused or closed to make room, and those that
+//! timers ended.
 
 use std::fmt::Write;
 
 use crate::metrics::{Counter, ShardCells, head};
 
-/// The timers that end what a client does not go on with.
+/// The timers that end a connection, request or answer when its client stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientTimer {
     /// A body came too slowly (`--http-body-timeout`).
     Body,
-    /// A head or a frame came too slowly, or none on a new connection (`--http-head-timeout`).
+    /// A head or a frame came too slowly, or a new connection sent none (`--http-head-timeout`).
     Head,
-    /// Nothing was asked for long (`--http-idle-timeout`).
+    /// No request came for long (`--http-idle-timeout`).
     Idle,
     /// A PING was not answered (`--grpc-keepalive-timeout`), or the connection was too old.
     KeepAlive,
@@ -19,14 +20,15 @@ pub enum ClientTimer {
     Write,
 }
 
-/// What one shard counts of connections of clients: those of metrics and of the admin socket are none.
+/// The counters of one shard for connections of clients, without those of metrics and of the admin
+/// socket.
 #[derive(Debug, Default)]
 pub struct ClientCells {
-    /// Those that it has served.
+    /// Connections that it has served.
     pub opened: Counter,
-    /// Those of them that ended.
+    /// Served connections that ended.
     pub closed: Counter,
-    /// Those that it accepted and handed over to another shard, which had less to do.
+    /// Connections that it accepted and handed over to another shard, which had less to do.
     pub handed_over: Counter,
 }
 
@@ -45,7 +47,7 @@ impl ClientTimer {
     }
 }
 
-/// Appends how many connections there may be, over all shards.
+/// Appends the bound on connections, over all shards.
 pub fn encode_connections_max(out: &mut String, most: usize) {
     let name = "deuteron_connections_max";
     head(out, name, "gauge", "Connections that there may be (--connections-max, for each shard)");

@@ -1,9 +1,9 @@
 //! A count of events and their total duration: `StatisticDuration` of Triton's statistics extension.
 
-/// How many times something happened, and how long it took in total.
+/// The number of times that something happened, and its total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationTotal {
-    /// How many times.
+    /// The number of times.
     pub count: u64,
     /// Total duration in nanoseconds.
     pub nanos: u64,

@@ -1,5 +1,6 @@
-//! Metrics of GPUs: what NVML reports for each device, under Triton's names (`metrics.cc`), the memory that
-//! this server allocated on it, and what the GPU executor counts for a model. An unknown figure has no row.
+//! Metrics of GPUs: NVML's figures of each device, under Triton's names (`metrics.cc`), the memory
+//! that this server allocated on it, and the GPU executor's counters for a model. An unknown figure
+//! has no row.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -20,7 +21,7 @@ impl Default for Gauge {
     }
 }
 
-/// Not 0: a device that uses no power is not one that does not report it.
+/// Not 0: a device without power use differs from one that does not report it.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Gauge {
@@ -29,7 +30,7 @@ impl Gauge {
         self.0.store(value.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
 
-    /// The figure, where it is known.
+    /// Returns the figure; `None` if it is unknown.
     pub fn get(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|value| *value != UNKNOWN)
     }
@@ -56,7 +57,7 @@ pub struct GpuCells {
     pub energy: Gauge,
 }
 
-/// What the GPU executor counts for one model version.
+/// The GPU executor's counters for one model version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuFigures {
     /// Batches enqueued.
@@ -98,7 +99,7 @@ const FAMILIES: [GpuFamily; 7] = [
     ),
 ];
 
-/// The names of all families that have rows where there are GPUs.
+/// The names of all families that have rows on a machine with GPUs.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|family| family.0).chain(MODEL_FAMILIES.iter().map(|family| family.0))
 }

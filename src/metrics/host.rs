@@ -1,5 +1,6 @@
-//! Metrics of the machine under Triton's names (`metrics.cc`): its CPUs and memory as `/proc` has them, and the pinned
-//! memory that GPUs read. Texts are given; the control room reads the files. An unknown figure has no row.
+//! Metrics of the machine under Triton's names (`metrics.cc`): its CPUs and memory as `/proc` has
+//! them, and the pinned memory that GPUs read. The caller passes in the texts; the control room
+//! reads the files. An unknown figure has no row.
 
 use std::fmt::Write;
 
@@ -40,7 +41,8 @@ impl CpuTimes {
         Some(Self { idle, total: times.iter().fold(0, |total, time| total.saturating_add(*time)) })
     }
 
-    /// Millionths of the time since an earlier look that were not idle; none where no time passed.
+    /// Returns the millionths of the time since an earlier look that were not idle; `None` if no
+    /// time passed.
     pub fn utilization_since(&self, earlier: &Self) -> Option<u64> {
         let total = self.total.checked_sub(earlier.total).filter(|total| *total > 0)?;
         let idle = self.idle.saturating_sub(earlier.idle).min(total);
@@ -86,7 +88,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl HostCells {
-    /// Appends what is known.
+    /// Appends the known figures.
     pub fn encode(&self, out: &mut String) {
         for (name, help, figure, divisor) in FAMILIES {
             let Some(value) = figure(self).get() else { continue };

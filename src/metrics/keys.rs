@@ -1,15 +1,16 @@
-//! What shards count of clients with API keys, and of requests that the operator's policy refuses.
+//! The shards' counters for clients with API keys, and for requests that the operator's policy
+//! refuses.
 
 use std::fmt::Write;
 
 use crate::metrics::{Counter, ReloadCells, ShardCells, head};
 
-/// Why the operator's policy refuses a request.
+/// The reason why the operator's policy refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRefusal {
     /// It is served on the Unix socket of `--admin-socket` alone.
     AdminSocket,
-    /// The key is not good for it.
+    /// The key does not allow it.
     Class,
     /// The client has too many requests in flight.
     Concurrency,
@@ -19,7 +20,7 @@ pub enum KeyRefusal {
     Rate,
     /// It lacks the header of a restricted API.
     Restricted,
-    /// Nobody has the key.
+    /// No client has the key.
     Unknown,
 }
 
@@ -41,7 +42,8 @@ impl KeyRefusal {
     }
 }
 
-/// What one shard counts of one client. A line of the cache of its own: other shards write beside it.
+/// The counters of one shard for one client. On a cache line of its own: other shards write beside
+/// it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct KeyCells {
@@ -59,7 +61,7 @@ impl KeyCells {
     }
 }
 
-/// What one shard counts of all refusals.
+/// The counters of one shard for all refusals.
 #[derive(Debug, Default)]
 pub struct RefusalCells([Counter; KeyRefusal::ALL.len()]);
 

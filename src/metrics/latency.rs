@@ -1,6 +1,6 @@
-//! Where the time of requests goes, as distributions: histograms that are always counted, and what
-//! `--metrics-config` adds under Triton's names (`metrics.cc`): summaries, and histograms of the first responses of
-//! decoupled models. What is off costs a branch.
+//! Distributions of the times of requests: histograms that are always counted, and those that
+//! `--metrics-config` adds under Triton's names (`metrics.cc`): summaries, and histograms of the
+//! first responses of decoupled models. A distribution that is off costs a branch.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::metrics::summary::{self, SummaryWindow};
 use crate::metrics::{Counter, ModelCells, ModelFigures, head, nanos_of};
 use crate::time::Stamps;
 
-/// Upper bounds of the first responses' buckets in milliseconds, as Triton has them, where the model's configuration has
-/// none (`model_metrics`).
+/// Upper bounds of the first responses' buckets in milliseconds, as in Triton, for models whose
+/// configuration has none (`model_metrics`).
 pub const FIRST_RESPONSE_BOUNDS: [f64; 4] = [100.0, 500.0, 2_000.0, 5_000.0];
 
-/// Which latencies `/metrics` shows (`--metrics-config`).
+/// The latencies that `/metrics` shows (`--metrics-config`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyOptions {
     /// Leave out the counters of durations.
@@ -27,7 +27,7 @@ pub struct LatencyOptions {
     pub quantiles: Vec<u32>,
 }
 
-/// What one shard counts of the durations of one model version.
+/// The counters of one shard for the durations of one model version.
 #[derive(Debug, Default)]
 pub struct LatencyCells {
     request: TimeCells,
@@ -77,7 +77,8 @@ impl RequestDurations {
 }
 
 impl LatencyCells {
-    /// Cells for what the options ask for; `bounds` are those of the first responses, for a decoupled model.
+    /// Cells for the distributions that the options ask for; `bounds` are those of the first
+    /// responses of a decoupled model.
     pub fn new(options: &LatencyOptions, bounds: Option<&[f64]>) -> Self {
         Self {
             summaries: options.has_summaries.then(Box::default),
@@ -111,7 +112,7 @@ impl LatencyCells {
         }
     }
 
-    /// Counts a lookup that found nothing, with the insertion after the run.
+    /// Counts a lookup that found no answer, with the insertion after the run.
     pub(super) fn count_cache_miss(&self, duration: Duration, epoch_millis: u64) {
         if let Some(summaries) = &self.summaries {
             summaries.cache_miss.count(micros(duration), epoch_millis);
@@ -141,8 +142,8 @@ impl LatencyCells {
     }
 }
 
-/// A summary: its name and help, the window of a shard, the counter of the duration, the counts that belong to it, and
-/// whether it is shown only for models with a response cache.
+/// A summary: its name and help, the window of a shard, the counter of the duration, the counts
+/// that belong to it, and true if it is shown only for models with a response cache.
 struct SummaryFamily {
     name: &'static str,
     help: &'static str,

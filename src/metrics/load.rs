@@ -1,5 +1,5 @@
-//! The load of the server, between the task that looks at it and the answers that report it. The task looks only while
-//! somebody asks.
+//! The load of the server, between the task that looks at it and the answers that report it. The
+//! task looks only while requests ask for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::metrics::batches;
 use crate::metrics::gpus::Gauge;
 use crate::metrics::{BatchFigures, ModelFigures, nanos_of};
 
-/// The load as it was last looked at. One task writes, all shards read.
+/// The load at the last look. One task writes, all shards read.
 #[derive(Debug, Default)]
 pub struct LoadBoard {
     is_asked: AtomicBool,
@@ -16,12 +16,12 @@ pub struct LoadBoard {
     pub utilization: Gauge,
     /// Requests in a thousand seconds.
     pub requests_per_1000s: Gauge,
-    /// Millionths of its bound that the fullest queue has.
+    /// Millionths of its bound that the fullest queue holds.
     pub queue: Gauge,
 }
 
 impl LoadBoard {
-    /// Somebody wants to know.
+    /// A request asks for the load.
     pub fn ask(&self) {
         // A load first: the line stays shared among the shards.
         if !self.is_asked.load(Ordering::Relaxed) {
@@ -29,14 +29,14 @@ impl LoadBoard {
         }
     }
 
-    /// Nothing is known.
+    /// Marks all figures as unknown.
     pub fn clear(&self) {
         for gauge in [&self.utilization, &self.requests_per_1000s, &self.queue] {
             gauge.set(None);
         }
     }
 
-    /// Whether somebody has asked since the last call.
+    /// Returns true if a request has asked since the last call.
     pub fn take_asked(&self) -> bool {
         self.is_asked.swap(false, Ordering::Relaxed)
     }

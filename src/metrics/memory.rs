@@ -1,11 +1,11 @@
-//! The memory of the process: what it has, what it may have, and what was given up for that (`--memory-limit`).
+//! The memory of the process: its use, its limit (`--memory-limit`), and the losses for that limit.
 
 use std::fmt::Write;
 
 use crate::metrics::{Counter, ShardCells, head};
 use crate::pressure::{MemoryBoard, MemoryStep};
 
-/// What a shard gives up as memory fills.
+/// The things that a shard gives up as memory fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLoss {
     /// A connection that ended with its answer.
@@ -16,7 +16,7 @@ pub enum MemoryLoss {
     HeaviestStream,
     /// A connection that was idle.
     IdleConnection,
-    /// A new connection that was answered all but inference, or closed.
+    /// A new connection that got answers to everything but inference, or was closed.
     NewConnection,
     /// A request that was refused.
     Request,
@@ -46,7 +46,7 @@ impl MemoryLoss {
 }
 
 impl ShardCells {
-    /// Counts what was given up for memory.
+    /// Counts a thing that was given up for memory.
     pub fn count_memory_loss(&self, loss: MemoryLoss) {
         if let Some(counter) = self.memory_losses.get(loss as usize) {
             counter.add(1);

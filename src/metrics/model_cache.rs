@@ -1,32 +1,33 @@
-//! Models that are loaded on demand (`--model-cache-bytes-max`): what they take, who left, and who waited for them.
+//! Models that are loaded on demand (`--model-cache-bytes-max`): their memory, the evicted ones,
+//! and the requests that waited for them.
 
 use std::fmt::Write;
 
 use crate::metrics::{Counter, ShardCells, head};
 
-/// What the control thread counts of them; it alone writes.
+/// The control thread's counters for them; only that thread writes.
 #[derive(Debug, Default)]
 pub struct ModelCacheCells {
     /// Bytes that they take (a gauge).
     pub size: Counter,
-    /// The most that they may (a gauge); 0 where none are loaded so.
+    /// The most that they may take (a gauge); 0 if no models are loaded on demand.
     pub size_max: Counter,
-    /// Models that left for others.
+    /// Models that were unloaded for others.
     pub evictions: Counter,
 }
 
-/// What a shard counts of requests whose models do not serve yet.
+/// The counters of one shard for requests whose models do not serve yet.
 #[derive(Debug, Default)]
 pub struct ModelWaitCells {
-    /// Those that waited, in whatever way it ended.
+    /// Requests that waited, whatever the outcome.
     pub waited: Counter,
-    /// Those that were refused because their model was not there in time.
+    /// Requests refused because their model was not there in time.
     pub late: Counter,
-    /// Those that were refused because too many waited.
+    /// Requests refused because too many waited.
     pub refused: Counter,
 }
 
-/// Appends their series, where models are loaded so.
+/// Appends their series, if models are loaded on demand.
 pub fn encode(out: &mut String, cells: &ModelCacheCells, shards: &[&ShardCells]) {
     if cells.size_max.get() == 0 {
         return;

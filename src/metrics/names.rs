@@ -1,4 +1,4 @@
-//! The names of the server's own metrics, which models may not take for theirs.
+//! The names of the server's own metrics, which models must not use.
 
 use crate::metrics::{
     FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
@@ -6,7 +6,8 @@ use crate::metrics::{
 };
 use crate::pressure::MemoryBoard;
 
-/// The names of all families that this server shows of its own, those too that it has not always.
+/// Returns the names of all families of the server's own, including those that it does not always
+/// show.
 pub fn own_names() -> Vec<String> {
     let mut text = encode(&[], &[], &[], &[]);
     encode_build(&mut text);
@@ -23,7 +24,7 @@ pub fn own_names() -> Vec<String> {
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
-/// That of a server that loads models on demand: its families are shown only there.
+/// The cells of a server that loads models on demand: its families are shown only there.
 fn some_model_cache() -> ModelCacheCells {
     let cells = ModelCacheCells::default();
     cells.size_max.set(1);

@@ -1,15 +1,15 @@
-//! What a thread counts that reads the operator's files anew when they change.
+//! The counters of a thread that rereads the operator's files when they change.
 
 use std::fmt::Write;
 
 use crate::metrics::{Counter, head};
 
-/// Changes of files; the thread that reads them alone writes.
+/// Changes of files; only the thread that reads them writes.
 #[derive(Debug, Default)]
 pub struct ReloadCells {
-    /// Those that are in use.
+    /// Changes that are in use.
     pub succeeded: Counter,
-    /// Those that are not, because something is wrong with them.
+    /// Changes that are not in use, because something is wrong with them.
     pub failed: Counter,
 }
 

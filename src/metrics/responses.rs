@@ -15,13 +15,13 @@ const CHUNKS: usize = RESPONSE_STATISTICS_MAX / CHUNK;
 
 const _: () = assert!(CHUNK * CHUNKS == RESPONSE_STATISTICS_MAX, "the indices fill whole chunks");
 
-/// What one shard counts for the responses of one model version.
+/// The counters of one shard for the responses of one model version.
 #[derive(Debug, Default)]
 pub struct ResponseCells {
     chunks: [OnceLock<Box<[ResponseCell]>>; CHUNKS],
 }
 
-/// How a response ended.
+/// The outcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
     /// Its client went away before it.

@@ -1,4 +1,5 @@
-//! What a row costs by size of batch, and the size that follows, where the configuration leaves it to what is measured.
+//! The cost of a row by size of batch, and the size that follows, if the configuration leaves it to
+//! measurements.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,13 +11,13 @@ use crate::metrics::{ModelFigures, head};
 /// One for each power of two of rows.
 const SIZES: usize = BATCH_ROWS_MAX.ilog2() as usize + 1;
 
-/// What the batcher of one model version has learned. Written under its lock and read by any thread; the numbers may be of
-/// two moments.
+/// The costs that the batcher of one model version has learned. Written under its lock and read by
+/// any thread; the numbers may be of two moments.
 #[derive(Debug, Default)]
 pub struct RowCostCells {
-    /// Rows that a batch may have; 0 where nothing is learned.
+    /// Rows that a batch may have; 0 if nothing is learned.
     chosen: AtomicU32,
-    /// Nanoseconds for a row in batches of up to each power of two of rows; 0 where none ran.
+    /// Nanoseconds for a row in batches of up to each power of two of rows; 0 if no batch ran.
     costs: [AtomicU64; SIZES],
 }
 
@@ -25,17 +26,17 @@ pub struct RowCostCells {
 pub struct RowCostFigures {
     /// Rows that a batch may have.
     pub chosen: u32,
-    /// The largest batch of each size that ran, and what a row costs in it.
+    /// The largest batch of each size that ran, and the cost of a row in it.
     pub costs: Vec<(u32, Duration)>,
 }
 
 impl RowCostCells {
-    /// Nothing is learned (any more).
+    /// Marks the costs as not, or no longer, learned.
     pub fn clear(&self) {
         self.chosen.store(0, Ordering::Relaxed);
     }
 
-    /// What is known now; the costs in order of size.
+    /// Sets the chosen size and the known costs; the costs are in order of size.
     pub fn set(&self, chosen: u32, costs: impl Iterator<Item = (u32, Duration)>) {
         for (rows, cost) in costs {
             let size = rows.max(1).next_power_of_two().ilog2() as usize;
@@ -46,7 +47,7 @@ impl RowCostCells {
         self.chosen.store(chosen, Ordering::Relaxed);
     }
 
-    /// What was learned; `None` where nothing is. `rows_max` is the largest batch.
+    /// Returns the learned costs; `None` if nothing is learned. `rows_max` is the largest batch.
     pub fn read(&self, rows_max: u32) -> Option<RowCostFigures> {
         let chosen = Some(self.chosen.load(Ordering::Relaxed)).filter(|chosen| *chosen > 0)?;
         let cost = |(size, cell): (u32, &AtomicU64)| {
@@ -57,7 +58,7 @@ impl RowCostCells {
     }
 }
 
-/// Appends the series of all models that have learned something.
+/// Appends the series of all models that have learned costs.
 pub fn encode_models(out: &mut String, models: &[ModelFigures<'_>]) {
     let known = || models.iter().filter_map(|model| Some((model, model.row_costs.as_ref()?)));
     if known().next().is_none() {

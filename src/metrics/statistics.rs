@@ -14,13 +14,13 @@ pub struct ModelStatistics {
     pub name: String,
     /// Its version.
     pub version: u64,
-    /// When the last request was answered with outputs, in milliseconds since the Unix epoch.
+    /// The time of the last answer with outputs, in milliseconds since the Unix epoch.
     pub last_inference: u64,
     /// Rows that were answered with outputs.
     pub inference_count: u64,
     /// Batches that ran, without those whose every request failed.
     pub execution_count: u64,
-    /// Requests and where their time went.
+    /// Requests, and their time by stage.
     pub inference: InferenceStatistics,
     /// Responses of a decoupled model, by their index among the responses to a request.
     pub responses: Vec<ResponseFigures>,
@@ -28,7 +28,7 @@ pub struct ModelStatistics {
     pub batches: Vec<BatchFigures>,
 }
 
-/// Requests of one model version, and where their time went.
+/// Requests of one model version, and their time by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InferenceStatistics {
     /// Requests answered with outputs, from arrival to answer. Every field below but `fail` covers a part of
@@ -46,7 +46,7 @@ pub struct InferenceStatistics {
     pub compute_output: DurationTotal,
     /// Lookups in the response cache that found the answer.
     pub cache_hit: DurationTotal,
-    /// Lookups in the response cache that found nothing, with the insertion after the run.
+    /// Lookups in the response cache that found no answer, with the insertion after the run.
     pub cache_miss: DurationTotal,
 }
 

@@ -1,31 +1,31 @@
-//! What the threads count that fetch model repositories from stores, by store.
+//! The counters of the threads that fetch model repositories from stores, by store.
 
 use std::fmt::Write;
 
 use crate::metrics::gpus::Gauge;
 use crate::metrics::{Counter, head};
 
-/// The figures of one store. The store's thread alone adds to the counters.
+/// The figures of one store. Only the store's thread adds to the counters.
 #[derive(Debug, Default)]
 pub struct StoreCells {
     /// The store's URL.
     pub store: String,
-    /// Bytes that came.
+    /// Bytes received.
     pub bytes: Counter,
-    /// Objects that came whole.
+    /// Objects received whole.
     pub objects: Counter,
     /// Requests that were made again.
     pub retries: Counter,
     /// Listings and fetches that failed, by [`StoreCells::REASONS`].
     pub failures: [Counter; StoreCells::REASONS.len()],
-    /// Whether the last listing succeeded.
+    /// 1 if the last listing succeeded, else 0.
     pub reachable: Gauge,
     /// Models that could not be mirrored by the last look at all of them.
     pub models_refused: Gauge,
 }
 
 impl StoreCells {
-    /// Why a listing or a fetch failed.
+    /// The reasons why a listing or a fetch failed.
     pub const REASONS: [&'static str; 8] =
         ["away", "changed", "damaged", "denied", "disk", "invalid", "missing", "throttled"];
 }
@@ -45,7 +45,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     [BYTES, OBJECTS, RETRIES, FAILURES, REACHABLE, REFUSED].into_iter()
 }
 
-/// Appends the metrics of stores; nothing where there are none.
+/// Appends the metrics of stores; nothing without stores.
 pub fn encode_stores<'a>(out: &mut String, stores: impl Iterator<Item = &'a StoreCells> + Clone) {
     if stores.clone().next().is_none() {
         return;

@@ -50,7 +50,8 @@ impl SummaryWindow {
     }
 }
 
-/// The values at these quantiles, in millionths, over several windows together; `None` where they have no value.
+/// The values at these quantiles, in millionths, over several windows together; `None` if they have
+/// no value.
 pub fn quantiles(windows: &[&SummaryWindow], quantiles: &[u32], epoch_millis: u64) -> Vec<Option<u64>> {
     let now = turn(epoch_millis);
     let is_recent =

@@ -1,11 +1,12 @@
-//! What shards count of TLS handshakes, and what the thread that reads the certificates shows of them.
+//! The shards' counters for TLS handshakes, and the board of the thread that reads the
+//! certificates.
 
 use std::fmt::Write;
 
 use crate::metrics::gpus::Gauge;
 use crate::metrics::{Counter, ReloadCells, ShardCells, head};
 
-/// Why a TLS handshake failed.
+/// The reason why a TLS handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFailure {
     /// The client ended it by an alert.
@@ -14,7 +15,7 @@ pub enum HandshakeFailure {
     Certificate,
     /// The client left.
     Closed,
-    /// There is no version, cipher suite or protocol that both speak.
+    /// No version, cipher suite or protocol is common to both.
     Incompatible,
     /// Too many were in progress.
     Limit,
@@ -53,12 +54,12 @@ impl HandshakeFailure {
     }
 }
 
-/// What one shard counts of TLS.
+/// The counters of one shard for TLS.
 #[derive(Debug, Default)]
 pub struct TlsCells {
     /// Handshakes that made a session.
     pub full: Counter,
-    /// Handshakes that resumed one.
+    /// Handshakes that resumed a session.
     pub resumed: Counter,
     failed: [Counter; HandshakeFailure::ALL.len()],
 }
@@ -72,7 +73,7 @@ impl TlsCells {
     }
 }
 
-/// Until when the certificate of a port is valid.
+/// The end of the validity of a port's certificate.
 #[derive(Debug)]
 pub struct PortExpiry {
     /// The port, as its flags name it.
@@ -81,7 +82,7 @@ pub struct PortExpiry {
     pub at: Gauge,
 }
 
-/// What the thread that reads the certificates shows; it alone writes.
+/// The board of the thread that reads the certificates; only that thread writes.
 #[derive(Debug, Default)]
 pub struct TlsBoard {
     /// The ports with TLS.
@@ -99,7 +100,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl TlsBoard {
-    /// Appends what there is; nothing where no port has TLS.
+    /// Appends the series; nothing if no port has TLS.
     pub fn encode(&self, out: &mut String) {
         if self.ports.is_empty() {
             return;
