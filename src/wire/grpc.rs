@@ -16,7 +16,7 @@ pub const PREFIX_SIZE: usize = 5;
 /// Bytes of a message in which the first payload is searched for. They are buffered until its offset is known.
 const SEARCH_SIZE_MAX: usize = READ_SIZE;
 
-/// Why the rest of a stream cannot be read.
+/// The reason why the rest of a stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatherError {
     /// The message is compressed, and its call names no encoding.
@@ -40,7 +40,7 @@ pub struct Gatherer<B> {
     size_max: usize,
     /// Number of the field to align.
     field: u32,
-    /// Whether messages may be compressed, and whether the latest is.
+    /// True if messages may be compressed; true if the latest is.
     takes_compressed: bool,
     is_compressed: bool,
     /// The first `prefix_size` bytes of the next message's prefix.
@@ -102,7 +102,8 @@ impl<B: BodyBuffer> Gatherer<B> {
         Ok(self.take_body(chunk))
     }
 
-    /// The size of the message in progress, and how many of its bytes are missing, once its prefix is complete.
+    /// Returns the size of the message in progress, and the number of its missing bytes, once its
+    /// prefix is complete.
     pub const fn progress(&self) -> Option<(usize, usize)> {
         match &self.state {
             GatherState::Prefix => None,
@@ -111,7 +112,8 @@ impl<B: BodyBuffer> Gatherer<B> {
         }
     }
 
-    /// Whether the message in progress has a buffer of its own, so that [`Self::space`] is not empty.
+    /// Returns true if the message in progress has a buffer of its own, so that [`Self::space`] is
+    /// not empty.
     pub const fn is_filling(&self) -> bool {
         matches!(self.state, GatherState::Body { .. })
     }
@@ -131,12 +133,12 @@ impl<B: BodyBuffer> Gatherer<B> {
         self.take_body(&mut &[][..])
     }
 
-    /// Whether the message that was returned last is compressed.
+    /// Returns true if the message that was returned last is compressed.
     pub const fn is_compressed(&self) -> bool {
         self.is_compressed
     }
 
-    /// Whether a message has begun and not ended, so that the stream must not end here.
+    /// Returns true if a message has begun and not ended, so that the stream must not end here.
     pub const fn is_within_message(&self) -> bool {
         self.prefix_size > 0 || !matches!(self.state, GatherState::Prefix)
     }
@@ -168,7 +170,7 @@ impl<B: BodyBuffer> Gatherer<B> {
     /// Appends bytes to the message and returns it if it is complete.
     fn take_body(&mut self, chunk: &mut &[u8]) -> Option<Bytes> {
         let GatherState::Body { buffer, filled, size } = &mut self.state else { return None };
-        // `space` has extended the buffer beyond what was then written.
+        // `space` has extended the buffer beyond the bytes that were then written.
         if buffer.len() > *filled {
             buffer.resize(*filled);
         }
@@ -223,7 +225,7 @@ fn take<'a>(chunk: &mut &'a [u8], count: usize) -> &'a [u8] {
     taken
 }
 
-/// Where a payload begins, as far as the first bytes of a message tell.
+/// The place where a payload begins, as far as the first bytes of a message tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadPlace {
     /// At this byte offset.

@@ -42,7 +42,7 @@ const FIELDS_USUAL: usize = 8;
 #[derive(Clone, Default)]
 pub struct Fields {
     text: Vec<u8>,
-    /// Where each name and each value ends; a name begins where the value before it ends.
+    /// The end of each name and each value; a name begins at the end of the value before it.
     ends: SmallVec<[(u32, u32); FIELDS_USUAL]>,
 }
 
@@ -137,17 +137,17 @@ impl Reply {
     }
 }
 
-/// A buffer into which a body is received. A trait, so that this layer need not know which alignment tensors need: the
-/// shard implements it for its buffers.
+/// A buffer into which a body is received. A trait, so that this layer need not know the alignment
+/// of tensors: the shard implements it for its buffers.
 pub trait BodyBuffer {
-    /// An empty buffer for `size` bytes that somebody announces, in which the byte at offset `aligned_at` will be aligned.
-    /// The announcement alone must not take much memory.
+    /// An empty buffer for `size` announced bytes, in which the byte at offset `aligned_at` will be
+    /// aligned. The announcement alone must not take much memory.
     fn announced(aligned_at: usize, size: usize) -> Self;
 
     /// Number of bytes in it.
     fn len(&self) -> usize;
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -39,7 +39,7 @@ pub struct PlacedMember {
     pub value: Placed,
 }
 
-/// Why a text is not a document, and where.
+/// The reason why a text is not a document, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedError {
     /// Byte offset of the fault in the text.

@@ -14,7 +14,7 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
-/// `otlp.proto`: what is sent to a collector of traces.
+/// `otlp.proto`: the messages to a collector of traces.
 pub mod otlp {
     include!(concat!(env!("OUT_DIR"), "/otlp.rs"));
 }

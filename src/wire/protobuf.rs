@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 /// Nesting of messages and groups; the same bound as `prost`'s.
 pub const DEPTH_MAX: u8 = 100;
 
-/// Why bytes are not a protobuf message, or not one of the expected type.
+/// The reason why bytes are not a protobuf message, or not one of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
     /// A group that is malformed or nested deeper than [`DEPTH_MAX`], or the end of a group that is not open.
@@ -142,7 +142,7 @@ impl<'a> MessageFields<'a> {
         Self { rest: bytes, depth: self.depth.saturating_add(1) }
     }
 
-    /// The number of the next field, and whether it is length-delimited.
+    /// The number of the next field, and true if it is length-delimited.
     pub fn peek(&self) -> Option<(u32, bool)> {
         let (number, kind) = take_key(&mut &*self.rest).ok()?;
         Some((number, kind == KIND_BYTES))
@@ -392,15 +392,15 @@ mod tests {
         check(&[8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], WireError::Varint);
         check(&[8, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0], WireError::Varint);
         check(&[0], WireError::Key); // field 0
-        check(&[7], WireError::Key); // field 0, and a wire type that is not
+        check(&[7], WireError::Key); // field 0, and an unknown wire type
         check(&[14, 0], WireError::Key); // wire type 6
         check(&[0x80, 0x80, 0x80, 0x80, 0x10, 0], WireError::Key); // 33 bits
         check(&[10, 2, 1], WireError::Truncated);
         check(&[10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], WireError::Truncated);
         check(&[13, 1, 2, 3], WireError::Truncated);
         check(&[9, 1, 2, 3, 4, 5, 6, 7], WireError::Truncated);
-        check(&[12], WireError::Group); // none is open
-        check(&[11, 20], WireError::Group); // another is
+        check(&[12], WireError::Group); // no group is open
+        check(&[11, 20], WireError::Group); // another group is open
         check(&[11, 8, 1], WireError::Group); // never ends
         check(&[11, 8], WireError::Group);
     }

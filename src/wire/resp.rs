@@ -1,5 +1,6 @@
-//! The protocol of Redis (RESP2): commands out, replies in. Only what a cache needs: a reply with other replies inside
-//! is an error. Bounded by the size that the caller gives, and a line by [`RESP_LINE_SIZE_MAX`].
+//! The protocol of Redis (RESP2): commands out, replies in. Only the part that a cache needs: a
+//! reply with other replies inside is an error. Bounded by the size that the caller gives, and a
+//! line by [`RESP_LINE_SIZE_MAX`].
 
 pub mod fuzz;
 
@@ -16,11 +17,11 @@ pub enum RespReply<'a> {
     Integer(i64),
     /// There is no such value.
     Nothing,
-    /// What was asked is done.
+    /// The command is done.
     Status(&'a [u8]),
 }
 
-/// Why bytes are no reply: the connection is of no more use.
+/// The reason why bytes are not a reply. The connection is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RespFault {
     /// Not in the protocol.
@@ -46,10 +47,10 @@ fn push_size(mark: u8, size: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(LINE_END);
 }
 
-/// The first reply in `input`, and the bytes that it takes; `None` where more must come.
+/// Returns the first reply in `input` and its size in bytes; `None` if more bytes must come.
 ///
 /// # Errors
-/// Where the bytes are no reply, or a value is larger than `size_max`.
+/// If the bytes are not a reply, or a value is larger than `size_max`.
 pub fn decode(input: &[u8], size_max: usize) -> Result<Option<(RespReply<'_>, usize)>, RespFault> {
     let Some(line_size) = line_size(input)? else { return Ok(None) };
     let line = input.get(..line_size).unwrap_or_default();
@@ -80,7 +81,7 @@ pub fn decode(input: &[u8], size_max: usize) -> Result<Option<(RespReply<'_>, us
     Ok(Some((reply, used)))
 }
 
-/// Bytes of the first line without its end; `None` where it has none yet.
+/// Returns the bytes of the first line without its end; `None` if it has no end yet.
 fn line_size(input: &[u8]) -> Result<Option<usize>, RespFault> {
     let head = input.get(..input.len().min(RESP_LINE_SIZE_MAX)).unwrap_or_default();
     match head.windows(LINE_END.len()).position(|pair| pair == LINE_END) {

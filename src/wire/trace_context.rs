@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// What `traceparent` says.
+/// The contents of `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// The trace; never 0.
@@ -12,7 +12,7 @@ pub struct TraceParent {
     pub span_id: u64,
 }
 
-/// What both fields say.
+/// The contents of both fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The caller's span.
@@ -22,7 +22,7 @@ pub struct TraceContext {
 }
 
 impl TraceParent {
-    /// Decodes the field. `None` for what is no valid value, which a receiver ignores (§3.2.2.2).
+    /// Decodes the field. `None` for an invalid value, which a receiver ignores (§3.2.2.2).
     ///
     /// ```
     /// use deuteron::wire::trace_context::TraceParent;
@@ -39,7 +39,7 @@ impl TraceParent {
         let trace_id = hex(parts.next()?, 32)?;
         let span_id = u64::try_from(hex(parts.next()?, 16)?).ok()?;
         hex(parts.next()?, 2)?;
-        // A later version may have more behind it (§3.2.4); this one may not.
+        // A later version may have further parts (§3.2.4); this one may not.
         let is_whole = parts.next().is_none() || version > 0;
         (version < 0xff && trace_id != 0 && span_id != 0 && is_whole).then_some(Self { trace_id, span_id })
     }
@@ -62,7 +62,7 @@ impl TraceContext {
     }
 }
 
-/// The value of so many digits, which are lower case (§3.2.1).
+/// The value of `count` digits, which are lower case (§3.2.1).
 fn hex(text: &str, count: usize) -> Option<u128> {
     let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_right = text.len() == count && text.bytes().all(is_digit);

@@ -1,8 +1,9 @@
-//! The one field of a certificate that the server reads by itself: until when it is valid (RFC 5280 §4.1.2.5), as far
-//! down into its DER (X.690) as that takes. All else of certificates is rustls' matter. Called for the metrics and at
-//! start; the bytes are the operator's own.
+//! Reads the one field of a certificate that the server needs by itself: the end of its validity
+//! (RFC 5280 §4.1.2.5), with as much of its DER (X.690) as that takes. rustls handles everything
+//! else. Called for the metrics and at start; the bytes are the operator's own.
 
-/// Seconds since the Unix epoch until which a certificate in DER is valid; `None` where the bytes are none.
+/// Returns the end of the validity of a certificate in DER, in seconds since the Unix epoch; `None`
+/// if the bytes are not a certificate.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
     let (_, certificate, _) = element(certificate).filter(|(tag, ..)| *tag == SEQUENCE)?;
     let (_, mut rest, _) = element(certificate).filter(|(tag, ..)| *tag == SEQUENCE)?;
@@ -33,7 +34,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
-/// The tag and the contents of the first element, and what follows it.
+/// The tag and the contents of the first element, and the bytes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
@@ -77,7 +78,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A certificate that has what comes before the time, and the time.
+    /// A certificate with the fields before the time, and the time.
     fn certificate(version: &[u8], tag: u8, time: &str) -> Vec<u8> {
         let wrap = |tag: u8, contents: &[u8]| [&[tag, u8::try_from(contents.len()).unwrap()], contents].concat();
         let begin = wrap(UTC_TIME, b"200101000000Z");

@@ -1,5 +1,5 @@
-//! Compresses a message in steps. What comes out is parts of at most a slice each, so that nothing is copied to make one
-//! of them larger.
+//! Compresses a message in steps. The output is parts of at most a slice each, so that no part is
+//! copied to make it larger.
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
@@ -9,14 +9,14 @@ use zstd_safe::{CCtx, InBuffer, OutBuffer};
 use crate::limits::{DEFLATE_LOW_SLICE, DEFLATE_SLICE};
 use crate::wire::compression::Coding;
 
-/// How much time goes into making a message smaller.
+/// The time spent on making a message smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeflateLevel {
     /// Little.
     Low,
-    /// As much as gzip does by default.
+    /// As much as gzip's default.
     Medium,
-    /// As much as there is.
+    /// The most.
     High,
 }
 
@@ -29,8 +29,9 @@ impl DeflateLevel {
         }
     }
 
-    /// Level 1 has codes that do not fit what is coded, and makes tensors larger than they were; level 9 takes three
-    /// times as long as 8 where bytes have few values, and a slice of it too long for a shard.
+    /// Level 1 has codes that do not fit the input, and makes tensors larger than they were. Level
+    /// 9 takes three times as long as 8 for bytes of few values, and a slice of it takes too long
+    /// for a shard.
     const fn of_deflate(self) -> Compression {
         Compression::new(match self {
             Self::Low => 2,
@@ -48,7 +49,8 @@ impl DeflateLevel {
     }
 }
 
-/// Why a message cannot be compressed: the encoder failed, for want of memory. It goes out as it is.
+/// The reason why a message cannot be compressed: the encoder failed, for lack of memory. It goes
+/// out as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncoderFault;
 
@@ -58,7 +60,7 @@ pub struct Deflation {
     /// The parts of the message.
     parts: Vec<Bytes>,
     slice_size: usize,
-    /// The part that is read, and where in it.
+    /// The part that is read, and the offset in it.
     index: usize,
     at: usize,
     out: DeflateOutput,
@@ -84,7 +86,7 @@ impl Deflation {
     /// Begins to compress a message of these parts.
     ///
     /// # Errors
-    /// Where there is no memory for an encoder.
+    /// If there is no memory for an encoder.
     pub fn new(coding: Coding, level: DeflateLevel, parts: Vec<Bytes>) -> Result<Self, EncoderFault> {
         let size: usize = parts.iter().map(Bytes::len).sum();
         let encoder = match coding {
@@ -103,10 +105,10 @@ impl Deflation {
         Ok(Self { encoder, parts, slice_size: level.slice_size(), index: 0, at: 0, out })
     }
 
-    /// Compresses the next slice. Whether it was the last.
+    /// Compresses the next slice. Returns true if it was the last.
     ///
     /// # Errors
-    /// Where the encoder failed.
+    /// If the encoder failed.
     pub fn step(&mut self) -> Result<bool, EncoderFault> {
         let mut budget = self.slice_size;
         while let Some(part) = self.parts.get(self.index) {
@@ -126,12 +128,12 @@ impl Deflation {
         Ok(true)
     }
 
-    /// Bytes that came out so far.
+    /// Returns the bytes of output so far.
     pub const fn size(&self) -> usize {
         self.out.size
     }
 
-    /// What came out, after the last step.
+    /// Returns the output, after the last step.
     pub fn into_parts(self) -> Vec<Bytes> {
         self.out.done
     }
@@ -145,7 +147,8 @@ const PART_SIZE_MIN: usize = 64;
 const PART_SIZE_MAX: usize = 32 * 1024;
 
 impl DeflateEncoder {
-    /// Compresses what the next part has room for. How many bytes were read, and whether the end is written.
+    /// Compresses as much as the next part has room for. Returns the number of bytes read, and true
+    /// if the end is written.
     fn step(&mut self, input: &[u8], is_last: bool, out: &mut DeflateOutput) -> Result<(usize, bool), EncoderFault> {
         let space = out.space();
         let (read, written, is_end) = match self {

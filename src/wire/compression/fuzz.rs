@@ -8,11 +8,12 @@ use crate::wire::compression::deflate::{DeflateLevel, Deflation};
 use crate::wire::compression::inflate::{InflateFault, Inflation};
 use crate::wire::compression::{AcceptedCoding, Coding, ContentCoding};
 
-/// Bytes that are read of what a body inflates to: a target runs many thousand times a second.
+/// Bytes of an inflated body that are read: a target runs many thousand times a second.
 const READ_SIZE_MAX: usize = 1024 * 1024;
 
-/// Reads arbitrary bytes as a body: the first says the coding and how small the steps are. Asserts that a result does
-/// not depend on the size of the steps, and that what is compressed is read back as it was.
+/// Reads arbitrary bytes as a body: the first byte selects the coding and the size of the steps.
+/// Asserts that a result does not depend on the size of the steps, and that compressed bytes are
+/// read back as they were.
 pub fn exercise(bytes: &[u8]) {
     let Some((selector, body)) = bytes.split_first() else { return };
     let coding = match selector & 3 {
@@ -28,7 +29,7 @@ pub fn exercise(bytes: &[u8]) {
     let step_size = 1 + usize::from(selector >> 2);
     let whole = inflate(coding, body, DEFLATE_SLICE);
     let cut = inflate(coding, body, step_size * 97);
-    // Beyond what is read of it a fault may be seen in one step and not in another.
+    // Past the bytes that are read, a fault may be seen with one step size and not with another.
     if [&whole, &cut].iter().all(|read| read.as_ref().map_or(0, Vec::len) < READ_SIZE_MAX) {
         assert_eq!(whole, cut, "however it is cut");
     }
@@ -56,7 +57,7 @@ pub fn inflate(coding: Coding, body: &[u8], step_size: usize) -> Result<Vec<u8>,
 /// Parts, compressed.
 ///
 /// # Panics
-/// Where the encoder fails.
+/// If the encoder fails.
 pub fn deflate(coding: Coding, level: DeflateLevel, parts: Vec<Bytes>) -> Vec<u8> {
     let mut deflation = Deflation::new(coding, level, parts).expect("there is memory for an encoder");
     while !deflation.step().expect("an encoder takes any bytes") {}

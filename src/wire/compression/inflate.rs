@@ -1,5 +1,5 @@
-//! Inflates a body in steps. The body is whole in memory; a step reads a slice of it and fills the caller's slice, so
-//! that the caller decides how much memory there is and who runs in between.
+//! Inflates a body in steps. The body is whole in memory; a step reads a slice of it and fills the
+//! caller's slice, so that the caller bounds the memory and decides what runs in between.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 use crate::limits::{INFLATE_INPUT_SLICE, INFLATE_MEMBERS_MAX, ZSTD_WINDOW_LOG_MAX};
 use crate::wire::compression::Coding;
 
-/// Why a body cannot be inflated: its client's mistake.
+/// The reason why a body cannot be inflated: its client's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InflateFault {
     /// It ends too early.
     Cut,
-    /// It is not what its coding says, or its checksum is wrong.
+    /// It does not follow its coding's format, or its checksum is wrong.
     Damaged,
     /// It has no bytes.
     Empty,
     /// It has too many members.
     Members,
-    /// Something follows its end.
+    /// Bytes follow its end.
     Trailing,
-    /// It wants a larger window than there is.
+    /// It wants a larger window than is allowed.
     Window,
 }
 
@@ -65,7 +65,7 @@ impl Inflation {
     /// Begins to inflate a body.
     ///
     /// # Errors
-    /// An empty body; a decoder that there is no memory for is reported as a window that is too large.
+    /// An empty body. Lack of memory for a decoder is reported as a window that is too large.
     pub fn new(coding: Coding, body: Bytes) -> Result<Self, InflateFault> {
         if body.is_empty() {
             return Err(InflateFault::Empty);
@@ -83,11 +83,11 @@ impl Inflation {
         Ok(Self { coding, body, at: 0, read_last: 0, members: 0, decoder })
     }
 
-    /// Inflates into `output`, which is not empty. Returns how many bytes were written, and whether these were the last.
-    /// Nothing may be written by a step that is not the last.
+    /// Inflates into `output`, which is not empty. Returns the number of bytes written, and true if
+    /// these were the last. A step that is not the last may write nothing.
     ///
     /// # Errors
-    /// What is wrong with the body.
+    /// The fault of the body.
     pub fn step(&mut self, output: &mut [u8]) -> Result<(usize, bool), InflateFault> {
         debug_assert!(!output.is_empty(), "a step has room to write");
         let rest = self.body.get(self.at..).unwrap_or_default();
@@ -97,7 +97,7 @@ impl Inflation {
         self.at += read;
         let is_all = self.at >= self.body.len();
         if !is_end {
-            // Room was left, and no more input will fill it.
+            // Room was left, and no further input will fill it.
             return if is_all && written == 0 { Err(InflateFault::Cut) } else { Ok((written, false)) };
         }
         self.members += 1;
@@ -115,7 +115,7 @@ impl Inflation {
         }
     }
 
-    /// Bytes of memory that the decoder has now.
+    /// Returns the bytes of memory that the decoder has now.
     pub fn memory_size(&self) -> usize {
         match &self.decoder {
             InflateDecoder::Deflate(_) => DEFLATE_DECODER_SIZE,
@@ -123,7 +123,7 @@ impl Inflation {
         }
     }
 
-    /// Bytes of the body that the last step read.
+    /// Returns the bytes of the body that the last step read.
     pub const fn read_last(&self) -> usize {
         self.read_last
     }
@@ -137,7 +137,7 @@ const DEFLATE_DECODER_SIZE: usize = 64 * 1024;
 const ZSTD_WINDOW_TOO_LARGE: usize = 16;
 
 impl InflateDecoder {
-    /// How many bytes were read and written, and whether a member ended.
+    /// Returns the numbers of bytes read and written, and true if a member ended.
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<(usize, usize, bool), InflateFault> {
         match self {
             Self::Deflate(decoder) => {
@@ -160,7 +160,7 @@ impl InflateDecoder {
     }
 }
 
-/// Whether a body begins with the head of zlib's format (RFC 1950 §2.2).
+/// Returns true if a body begins with the head of zlib's format (RFC 1950 §2.2).
 fn is_zlib(body: &[u8]) -> bool {
     match body {
         [method, flags, ..] => method & 0xf == 8 && u16::from_be_bytes([*method, *flags]) % 31 == 0,

@@ -1,6 +1,6 @@
-//! Compression of messages: the codings of HTTP (RFC 9110 §8.4) and of gRPC, which of them a field names, and both
-//! directions in steps. Called by the shard, which yields between steps and counts memory; a step does a bounded amount
-//! of work.
+//! Compression of messages: the codings of HTTP (RFC 9110 §8.4) and of gRPC, the fields that name
+//! them, and both directions in steps. Called by the shard, which yields between steps and counts
+//! memory; a step does a bounded amount of work.
 
 pub mod deflate;
 pub mod fuzz;
@@ -20,13 +20,13 @@ pub enum Coding {
     Zstd,
 }
 
-/// What a body may be encoded with: the value of `Accept-Encoding` in a refusal (RFC 9110 §12.5.3).
+/// The codings of a body: the value of `Accept-Encoding` in a refusal (RFC 9110 §12.5.3).
 pub const HTTP_CODINGS: &str = "gzip, deflate, zstd";
-/// What messages may be encoded with: the value of `grpc-accept-encoding`, as gRPC's own libraries write it.
+/// The codings of messages: the value of `grpc-accept-encoding`, as gRPC's own libraries write it.
 pub const GRPC_CODINGS: &str = "identity, deflate, gzip";
 
 impl Coding {
-    /// As fields name it.
+    /// Returns its name in fields.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
@@ -46,22 +46,23 @@ impl Coding {
         }
     }
 
-    /// The coding of responses that a client of gRPC takes by its `grpc-accept-encoding`, gzip before deflate.
+    /// Returns the coding for responses to a gRPC client, by its `grpc-accept-encoding`, gzip
+    /// before deflate.
     pub fn from_grpc_accept(value: &[u8]) -> Option<Self> {
         let has = |name: &str| list(value).any(|known| known == name.as_bytes());
         [Self::Gzip, Self::Deflate].into_iter().find(|coding| has(coding.name()))
     }
 }
 
-/// How a message is encoded, as its head says.
+/// The encoding of a message, by its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentCoding {
-    /// It is not.
+    /// Not encoded.
     #[default]
     Identity,
-    /// Once.
+    /// Encoded once.
     Coded(Coding),
-    /// In a way that this server cannot undo: unknown, or several one after the other.
+    /// Encoded in a way that this server cannot undo: unknown, or several one after the other.
     Unknown,
 }
 
@@ -86,19 +87,19 @@ impl ContentCoding {
     }
 }
 
-/// How a client wants its answer, by `Accept-Encoding` (RFC 9110 §12.5.3).
+/// The client's wish for the encoding of its answer, by `Accept-Encoding` (RFC 9110 §12.5.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptedCoding {
-    /// The coding it likes best; none where it likes none, or likes the plain answer as well.
+    /// The coding that it prefers; `None` if it prefers none, or prefers the plain answer.
     pub coding: Option<Coding>,
-    /// Whether it refuses a plain answer, so that a small one is encoded too.
+    /// True if it refuses a plain answer, so that a small one is encoded too.
     pub is_forced: bool,
 }
 
 impl AcceptedCoding {
-    /// Reads the values of all `Accept-Encoding` fields, in order. As in Triton the highest quality wins, of equal ones
-    /// the first. An asterisk asks for no coding: the plain answer is what it allows. Where a client refuses that one,
-    /// it stands for gzip.
+    /// Reads the values of all `Accept-Encoding` fields, in order. As in Triton the highest quality
+    /// wins, of equal ones the first. An asterisk asks for no coding: it allows the plain answer.
+    /// If a client refuses the plain answer, an asterisk stands for gzip.
     pub fn from_fields<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let (mut best, mut quality_best) = (None, 0);
         let (mut identity, mut any, mut is_gzip_named) = (None, None, false);
@@ -136,7 +137,8 @@ impl AcceptedCoding {
 /// A quality of 1, in thousandths.
 const QUALITY_MAX: u16 = 1_000;
 
-/// The thousandths that `q=` says; none for another parameter. What is no number is 0, as in Triton.
+/// Returns the thousandths of `q=`; `None` for another parameter. A value that is not a number is
+/// 0, as in Triton.
 fn quality(parameter: &[u8]) -> Option<u16> {
     let value = parameter.strip_prefix(b"q=").or_else(|| parameter.strip_prefix(b"Q="))?;
     let (whole, part) = match value {
@@ -153,7 +155,7 @@ fn quality(parameter: &[u8]) -> Option<u16> {
     Some(thousandths.filter(|value| *value <= QUALITY_MAX).unwrap_or(0))
 }
 
-/// The items of a list, without what is empty.
+/// The items of a list, without empty ones.
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
 }

@@ -1,4 +1,5 @@
-//! Which coding fields name, and bodies that are whole, cut, damaged, too long or made of several.
+//! The coding that fields name, and bodies that are whole, cut, damaged, too long or made of
+//! several.
 
 use std::io::Write;
 

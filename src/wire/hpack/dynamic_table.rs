@@ -63,7 +63,7 @@ impl DynamicTable {
         })
     }
 
-    /// The index of an entry with this name, and whether its value is the same too.
+    /// Returns the index of an entry with this name, and true if its value is the same too.
     pub(super) fn find(&self, name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
         let mut named = None;
         for index in 0..self.entries.len() {
@@ -76,13 +76,13 @@ impl DynamicTable {
         named
     }
 
-    /// Frees what no entry needs.
+    /// Frees memory that no entry needs.
     pub(super) fn shrink(&mut self) {
         self.text.shrink_to_fit();
         self.entries.shrink_to_fit();
     }
 
-    /// Changes the maximum size, and evicts what does not fit (§4.3).
+    /// Changes the maximum size, and evicts the entries that do not fit (§4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict_for(0);

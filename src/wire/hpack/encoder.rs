@@ -11,11 +11,11 @@ pub struct Encoder {
     table: DynamicTable,
     /// The smallest maximum size since the last block, if it was changed (§4.2).
     size_reduced: Option<usize>,
-    /// Whether the next block has to begin with a size update.
+    /// True if the next block has to begin with a size update.
     is_size_due: bool,
 }
 
-/// Whether a field is inserted into the table.
+/// The choice to insert a field into the table or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
     /// Inserted: the field will recur with this value (§6.2.1).
@@ -42,7 +42,7 @@ impl Encoder {
         self.is_size_due = true;
     }
 
-    /// Frees what no entry of the table needs.
+    /// Frees memory that no entry of the table needs.
     pub fn shrink(&mut self) {
         self.table.shrink();
     }
@@ -52,7 +52,8 @@ impl Encoder {
         self.table.generation()
     }
 
-    /// Whether the next block has to begin with a size update, so that an earlier block cannot be sent instead.
+    /// Returns true if the next block has to begin with a size update, so that an earlier block
+    /// cannot be sent instead.
     pub const fn is_size_due(&self) -> bool {
         self.is_size_due
     }

@@ -1,6 +1,6 @@
-//! A decoded field: its text, which known name it has, and whether HTTP/2 allows its bytes (RFC 9113 §8.2.1). Name
-//! and validity are stored with the entries of a dynamic table, so that a request whose fields are all indexed is
-//! checked without reading their text.
+//! A decoded field: its text, its known name, and its validity in HTTP/2 (RFC 9113 §8.2.1). Name
+//! and validity are stored with the entries of a dynamic table, so that a request whose fields are
+//! all indexed is checked without reading their text.
 
 use crate::wire::http1::is_token_byte;
 
@@ -13,7 +13,7 @@ pub struct HeaderField<'a> {
     pub name_text: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Whether all bytes of name and value are allowed.
+    /// True if all bytes of name and value are allowed.
     pub is_valid: bool,
 }
 
@@ -118,7 +118,7 @@ impl FieldName {
         }
     }
 
-    /// Whether it is a pseudo-header field (RFC 9113 §8.3).
+    /// Returns true if it is a pseudo-header field (RFC 9113 §8.3).
     pub const fn is_pseudo(self) -> bool {
         matches!(self, Self::Authority | Self::Method | Self::Path | Self::Scheme | Self::UnknownPseudo)
     }

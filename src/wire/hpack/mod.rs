@@ -21,8 +21,8 @@ use std::fmt;
 /// SETTINGS_HEADER_TABLE_SIZE, which we never change, and the most that our encoder uses, whatever the peer allows.
 pub const TABLE_SIZE_MAX: usize = 4_096;
 
-/// Why a field block cannot be decoded. Each is a connection error, since from here on the dynamic tables of the two
-/// sides differ (RFC 7541 §2.2, RFC 9113 §4.3).
+/// The reason why a field block cannot be decoded. Each is a connection error, since from here on
+/// the dynamic tables of the two sides differ (RFC 7541 §2.2, RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// A string is not in the Huffman code, or its padding is not the beginning of the end-of-string code (§5.2).

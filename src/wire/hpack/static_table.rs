@@ -13,7 +13,7 @@ pub(super) fn get(index: usize) -> Option<HeaderField<'static>> {
     Some(HeaderField { name: *known, name_text: name.as_bytes(), value: value.as_bytes(), is_valid: true })
 }
 
-/// The index of an entry with this name, and whether its value is the same too.
+/// Returns the index of an entry with this name, and true if its value is the same too.
 pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
     let first = ENTRIES.iter().position(|(have, _)| have.as_bytes() == name)?;
     let same = ENTRIES.iter().skip(first).take_while(|(have, _)| have.as_bytes() == name);

@@ -1,6 +1,7 @@
-//! The head of a request (RFC 9112 §3, §5, §6): the request line, the fields, and what they say about the body
-//! and the connection. Called by `connection::http1` once per request, with a complete head. Refuses a request if
-//! there is any doubt about where its body ends. Bounded by the head's size and number of fields.
+//! The head of a request (RFC 9112 §3, §5, §6): the request line, the fields, and their meaning for
+//! the body and the connection. Called by `connection::http1` once per request, with a complete
+//! head. Refuses a request if there is any doubt about where its body ends. Bounded by the head's
+//! size and number of fields.
 
 use std::ops::Range;
 
@@ -33,19 +34,19 @@ pub struct RequestHead {
     pub path: Bytes,
     /// The fields, in the order received.
     pub fields: Fields,
-    /// How the body is framed.
+    /// The framing of the body.
     pub length: BodyLength,
-    /// Whether the version is HTTP/1.1, and not HTTP/1.0.
+    /// True if the version is HTTP/1.1, and not HTTP/1.0.
     pub is_current: bool,
-    /// Whether another request may follow on the connection (RFC 9112 §9.3).
+    /// True if another request may follow on the connection (RFC 9112 §9.3).
     pub is_persistent: bool,
-    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
+    /// True if the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,
     /// The number in the field `aligned_after`, an offset in the body; 0 without the field, or if it is not a number.
     pub aligned_at: usize,
 }
 
-/// How a body is framed.
+/// The framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// In chunks (RFC 9112 §7.1).
@@ -101,7 +102,7 @@ pub fn check_trailers(section: &[u8]) -> Result<(), HttpRefusal> {
     parse(section, &mut space).map(drop)
 }
 
-/// Splits the request line into method, target, and whether the version is 1.1.
+/// Splits the request line into method, target, and true for version 1.1.
 fn split_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), HttpRefusal> {
     let mut parts = line.split(|byte| *byte == b' ');
     // RFC 9112 §3: single spaces. Parsers that are lenient about white space allow request smuggling.
@@ -325,8 +326,8 @@ fn digits(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether a value is a host with or without a port (RFC 9110 §7.2, RFC 3986 §3.2.2). It may be empty, for a target
-/// without an authority.
+/// Returns true if a value is a host with or without a port (RFC 9110 §7.2, RFC 3986 §3.2.2). It
+/// may be empty, for a target without an authority.
 fn is_host(value: &[u8]) -> bool {
     let (is_valid, port) = match value {
         [b'[', rest @ ..] => {

@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use crate::wire::message::Reply;
 
-/// Why a request is refused at the HTTP level. It is answered with status and text, and the connection is closed,
-/// since where the next request begins is in doubt.
+/// The reason why a request is refused at the HTTP level. It is answered with status and text, and
+/// the connection is closed, since the start of the next request is in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRefusal {
     status: u16,
@@ -52,7 +52,7 @@ impl HttpRefusal {
         Self { is_of_memory: true, ..Self::new(if is_passing { 503 } else { 413 }, text) }
     }
 
-    /// Whether memory was short.
+    /// Returns true if memory was short.
     pub const fn is_of_memory(&self) -> bool {
         self.is_of_memory
     }
@@ -67,7 +67,7 @@ impl HttpRefusal {
         &self.text
     }
 
-    /// The same with the status that tritonserver has for a body that is too large.
+    /// The same with tritonserver's status for a body that is too large.
     pub fn as_tritons(self) -> Self {
         let status = if self.status == 413 { 400 } else { self.status };
         Self { status, ..self }
@@ -91,7 +91,7 @@ impl fmt::Display for HttpRefusal {
 
 impl std::error::Error for HttpRefusal {}
 
-/// Whether a byte may be part of a token: a method, a field name (RFC 9110 §5.6.2).
+/// Returns true if a byte may be part of a token: a method, a field name (RFC 9110 §5.6.2).
 pub(crate) const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
         || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`')

@@ -11,13 +11,13 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub enum ConnectionOption {
     /// The connection is closed after the reply.
     Close,
-    /// The connection stays open, which has to be said to an HTTP/1.0 client.
+    /// The connection stays open, which must be stated to an HTTP/1.0 client.
     KeepAlive,
     /// No such field: the connection stays open, the default of HTTP/1.1.
     None,
 }
 
-/// How the end of a reply's body is told.
+/// The framing of a reply's body, which marks its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     /// By its size, which is known (RFC 9112 §6.2).
@@ -69,7 +69,8 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// Bytes of a typical head.
 const HEAD_SIZE_USUAL: usize = 256;
 
-/// Whether a reply with this status has a body and a `Content-Length` (RFC 9110 §6.4.1, §8.6).
+/// Returns true if a reply with this status has a body and a `Content-Length` (RFC 9110 §6.4.1,
+/// §8.6).
 pub const fn has_length(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Why a stream or connection ends, in RST_STREAM and GOAWAY.
+/// The reason for the end of a stream or connection, in RST_STREAM and GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {
@@ -66,7 +66,7 @@ impl ErrorCode {
 pub struct PeerFault {
     /// The code to send to the peer.
     pub code: ErrorCode,
-    /// Whether it ends the whole connection, or only the stream.
+    /// True if it ends the whole connection, and not only the stream.
     pub is_of_connection: bool,
     /// The reason, for a person: the debug data of GOAWAY.
     pub text: Cow<'static, str>,

@@ -40,7 +40,7 @@ pub enum FrameKind {
     PushPromise,
     /// A probe, answered with the same payload (§6.7).
     Ping,
-    /// No more streams are accepted (§6.8).
+    /// No further streams are accepted (§6.8).
     GoAway,
     /// Enlarges a flow-control window (§6.9).
     WindowUpdate,
@@ -106,7 +106,7 @@ impl FrameHead {
         Some(Self { size: usize::try_from(size).ok()?, kind: FrameKind::from_number(kind), flags, stream })
     }
 
-    /// Whether a flag is set.
+    /// Returns true if a flag is set.
     pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -179,8 +179,9 @@ impl FrameHead {
         if self.has(PRIORITY) { PRIORITY_SIZE } else { 0 }
     }
 
-    /// Whether the priority in a HEADERS or PRIORITY payload makes the stream depend on itself. RFC 9113 ignores
-    /// priorities; RFC 7540 §5.3.1, which older clients and test suites keep to, calls this an error of the stream.
+    /// Returns true if the priority in a HEADERS or PRIORITY payload makes the stream depend on
+    /// itself. RFC 9113 ignores priorities; RFC 7540 §5.3.1, which older clients and test suites
+    /// keep to, calls this an error of the stream.
     pub fn depends_on_itself(&self, payload: &[u8]) -> bool {
         let at = match self.kind {
             FrameKind::Headers if self.has(PRIORITY) => self.padding_field_size(),
@@ -253,7 +254,7 @@ pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The bits of a stream's identifier in a dependency, whose first bit says whether it is exclusive.
+/// The bits of a stream's identifier in a dependency, whose first bit marks it as exclusive.
 const STREAM_MASK: u32 = 0x7fff_ffff;
 /// Size of one setting in bytes.
 pub const ENTRY_SIZE: usize = 6;

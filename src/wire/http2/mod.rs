@@ -8,7 +8,7 @@ pub mod settings;
 #[cfg(test)]
 mod tests;
 
-/// The connection preface: what a client sends first (§3.4).
+/// The connection preface: the first bytes of a client (§3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Largest flow-control window in bytes (§6.9.1).
@@ -30,7 +30,7 @@ impl StreamId {
     /// The largest identifier: 31 bits.
     pub const LARGEST: Self = Self(0x7fff_ffff);
 
-    /// Whether it is for streams that a client opens: those are odd (§5.1.1).
+    /// Returns true if it is for streams that a client opens: those are odd (§5.1.1).
     pub const fn is_of_client(self) -> bool {
         self.0 % 2 == 1
     }

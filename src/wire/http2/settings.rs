@@ -5,7 +5,7 @@ use super::frame::{self, FrameKind};
 use super::{FRAME_SIZE_LEAST, FRAME_SIZE_MOST, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
 
 const HEADER_TABLE_SIZE: u16 = 1;
-/// Whether a server may push (§6.5.2).
+/// The permission for a server to push (§6.5.2).
 pub const ENABLE_PUSH: u16 = 2;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 /// Window size of a new stream in bytes.

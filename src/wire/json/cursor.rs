@@ -1,5 +1,6 @@
-//! The tokenizer shared by the readers of this folder: a position in a text, and methods for the tokens that may begin
-//! there. A method leaves the cursor after what it read; after an error the position is unspecified.
+//! The tokenizer shared by the readers of this folder: a position in a text, and methods for the
+//! tokens that may begin there. A method leaves the cursor after the token that it read; after an
+//! error the position is unspecified.
 
 use std::borrow::Cow;
 
@@ -223,7 +224,7 @@ impl<'a> Cursor<'a> {
         Ok((text, form))
     }
 
-    /// Reads what may follow the integer part of a number.
+    /// Reads the optional fraction and exponent after the integer part of a number.
     fn decimals(&mut self) -> Result<NumberForm, JsonError> {
         let mut form = NumberForm::Integer;
         if self.consume(b'.') {
@@ -244,7 +245,7 @@ impl<'a> Cursor<'a> {
         Ok(form)
     }
 
-    /// Skips digits; returns whether there were any.
+    /// Skips digits; returns true if there were any.
     fn digits(&mut self) -> bool {
         let before = self.rest.len();
         while let [b'0'..=b'9', rest @ ..] = self.rest {
@@ -266,7 +267,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Whether a number is beyond the largest double.
+/// Returns true if a number is beyond the largest double.
 fn is_too_large(text: &[u8]) -> bool {
     // Cheap test first: it takes more than 300 characters or an exponent.
     let may_be = text.len() > 300 || text.iter().any(|byte| byte | 0x20 == b'e');

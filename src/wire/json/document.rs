@@ -23,11 +23,11 @@ use crate::wire::json::{JsonError, JsonFault, RawArray, number, writer};
 #[derive(Debug)]
 pub struct Document<'a> {
     nodes: Vec<DocumentNode<'a>>,
-    /// The arrays with as many elements as are kept, or more.
+    /// The arrays with at least as many elements as are kept.
     full_arrays: SmallVec<[usize; 2]>,
 }
 
-/// A value, its name if it is a member, and where its next sibling is.
+/// A value, its name if it is a member, and the index of its next sibling.
 #[derive(Debug)]
 struct DocumentNode<'a> {
     name: Cow<'a, str>,
@@ -74,9 +74,10 @@ impl<'a> Document<'a> {
         Self::parse_some(text, raw_names, usize::MAX)
     }
 
-    /// As [`Self::parse`], but of each array only so many elements are there, and none of one that is [full](JsonValue::is_full)
-    /// in a document of many values. The others are checked, except for arrays in them that would be kept as text: they take no
-    /// memory, and who refuses an array for its length needs none of them.
+    /// As [`Self::parse`], but stores only `elements_max` elements of each array, and none of an
+    /// array that is [full](JsonValue::is_full) in a document of many values. The other elements
+    /// are checked, except for arrays in them that would be kept as text. They take no memory, and
+    /// a caller that refuses an array for its length needs none of them.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl<'a> Document<'a> {
         JsonValue { document: self, index: 0 }
     }
 
-    /// Whether some array is [full](JsonValue::is_full).
+    /// Returns true if some array is [full](JsonValue::is_full).
     pub fn has_full_array(&self) -> bool {
         !self.full_arrays.is_empty()
     }
@@ -156,12 +157,13 @@ impl<'d, 'a> JsonValue<'d, 'a> {
         children.into_iter().flatten().map(named)
     }
 
-    /// The elements of an array; none for any other kind.
+    /// The elements of an array; empty for any other kind.
     pub fn elements(self) -> impl Iterator<Item = Self> {
         matches!(self.kind(), ValueKind::Array).then(|| self.children()).into_iter().flatten()
     }
 
-    /// Whether it is an array that had as many elements as [`Document::parse_some`] keeps of each, or more.
+    /// Returns true if it is an array with at least as many elements as [`Document::parse_some`]
+    /// keeps of each.
     pub fn is_full(self) -> bool {
         self.document.full_arrays.contains(&self.index)
     }
@@ -205,7 +207,7 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     }
 }
 
-/// What the reader expects next.
+/// The part of the text that the reader expects next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReaderState {
     /// The outermost value.
@@ -240,15 +242,15 @@ struct JsonReader<'a, 'n> {
     open: SmallVec<[OpenValue; 16]>,
     /// Name of the member whose value is next.
     name: Cow<'a, str>,
-    /// Whether nodes are stored; `false` only checks the grammar.
+    /// True if nodes are stored; false only checks the grammar.
     stores_nodes: bool,
-    /// How many elements of each array are stored.
+    /// The number of elements of each array that are stored.
     elements_max: usize,
-    /// The number of open values with the array whose elements are not stored any more.
+    /// The number of open values, up to the array whose elements are no longer stored.
     full: Option<usize>,
-    /// The nodes of those that reached that number.
+    /// The nodes of the arrays that reached `elements_max`.
     full_arrays: SmallVec<[usize; 2]>,
-    /// The number of nodes from which on it looks whether there will be too many.
+    /// The number of nodes from which on it looks ahead for an array that will be full.
     look_at: usize,
     nodes: Vec<DocumentNode<'a>>,
 }
@@ -404,8 +406,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         Ok(())
     }
 
-    /// There are many values: whether more are stored. Where the outermost open array will be full, neither more are nor those
-    /// that it has already.
+    /// Returns true if more nodes are stored, in a document of many values. If the outermost open
+    /// array will be full, stores neither further elements of it nor keeps its earlier ones.
     fn has_room(&mut self) -> Result<bool, JsonError> {
         if self.nodes.len() >= JSON_NODES_MAX {
             return Err(self.cursor.error(JsonFault::Nodes));
@@ -443,11 +445,13 @@ impl<'a, 'n> JsonReader<'a, 'n> {
 /// (glibc: up to 1,032).
 const NODES_EXPECTED: usize = 14;
 
-/// Nodes from which on it pays to look whether a list will be too long: 147 KB, of a request with some 290 tensors.
+/// Nodes from which on it pays to look ahead for a list that will be too long: 147 KB, of a request
+/// with some 290 tensors.
 const LOOK_AHEAD_NODES: usize = 2_048;
 
-/// Size of a text up to and with so many commas outside of the `depth` objects and arrays that it begins in; `None` if what
-/// is around those ends before. Only counts brackets, as [`extent`] does.
+/// Returns the size of a text through `count` commas outside of the `depth` objects and arrays that
+/// it begins in; `None` if the value around those ends before. Only counts brackets, as [`extent`]
+/// does.
 fn commas(text: &[u8], depth: usize, count: usize) -> Option<usize> {
     let (mut at, mut depth, mut left) = (0_usize, depth, count);
     while left > 0 {

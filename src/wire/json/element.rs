@@ -6,7 +6,7 @@ use crate::wire::json::cursor::Cursor;
 use crate::wire::json::number::{NumberError, read_f32, read_f64, read_integer, read_run};
 use crate::wire::json::{JsonError, RawArray};
 
-/// Why the elements of an array could not be read.
+/// The reason why the elements of an array could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArrayError {
     /// It is not JSON.
@@ -94,7 +94,7 @@ impl sealed::Read for f64 {
     }
 }
 
-/// Why an element could not be read.
+/// The reason why an element could not be read.
 enum ElementStop {
     /// There is no memory left for it: too many elements.
     Full,

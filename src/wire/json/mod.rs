@@ -23,7 +23,7 @@ pub use element::{ArrayError, Number, read_booleans, read_numbers, read_strings}
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 
-/// Why a text is not JSON.
+/// The reason why a text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonFault {
     /// Only white space, or it begins with a closing bracket, a comma or a colon.
@@ -65,7 +65,7 @@ pub enum JsonFault {
 /// A fault and its position in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonError {
-    /// What is wrong.
+    /// The fault.
     pub fault: JsonFault,
     /// Byte offset in the text.
     pub offset: usize,
@@ -109,8 +109,8 @@ impl fmt::Display for JsonFault {
 
 impl std::error::Error for JsonError {}
 
-/// An array that was skipped and kept as text, from its opening to its closing bracket. Whether it is JSON is known
-/// only after reading it or calling [`RawArray::validate`].
+/// An array that was skipped and kept as text, from its opening to its closing bracket. It is not
+/// known to be JSON before it is read or [`RawArray::validate`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawArray<'a> {
     /// The text, brackets included.
@@ -122,7 +122,7 @@ pub struct RawArray<'a> {
 }
 
 impl<'a> RawArray<'a> {
-    /// An array that is no part of a document.
+    /// An array that is not part of a document.
     pub const fn new(text: &'a [u8]) -> Self {
         Self { text, offset: 0, depth: 0 }
     }
@@ -160,9 +160,9 @@ impl<'a> RawArray<'a> {
     }
 }
 
-/// The fuzz target `json`. Reads arbitrary bytes and asserts that parsing with and without arrays kept as text, or with
-/// the first elements of arrays alone, gives the same verdict, and that a document written and read back is the same.
-/// Returns whether it is JSON.
+/// The fuzz target `json`. Reads arbitrary bytes and asserts that parsing with and without arrays
+/// kept as text, or with the first elements of arrays alone, gives the same verdict, and that a
+/// document written and read back is the same. Returns true if it is JSON.
 pub fn exercise(text: &[u8]) -> bool {
     let strict = Document::parse(text, &[]);
     let lazy = Document::parse(text, &["data"]);

@@ -7,7 +7,7 @@
 use crate::wire::json::cursor::Cursor;
 use crate::wire::json::window::{self, eight};
 
-/// Why a number of a datatype could not be read.
+/// The reason why a number of a datatype could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
     /// There is no number here, or the text is not JSON.
@@ -23,7 +23,7 @@ struct Decimal {
     is_negative: bool,
     mantissa: u64,
     exponent: i64,
-    /// Whether the mantissa has all digits, and did not overflow.
+    /// True if the mantissa has all digits, and did not overflow.
     is_whole: bool,
 }
 
@@ -163,8 +163,8 @@ fn power_of_ten(power: u64) -> f64 {
     usize::try_from(power).ok().and_then(|power| POWERS.get(power)).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Whether a value within two units of the nearest double rounds to the same `f32` as that double: its distance from
-/// the midpoint between two floats is larger than that.
+/// Returns true if a value within two units of the nearest double rounds to the same `f32` as that
+/// double: its distance from the midpoint between two floats is larger than that.
 fn is_decided(close: f64) -> bool {
     /// Low bits of a double's significand that a float does not have.
     const LOW: u64 = (1 << 29) - 1;

@@ -15,9 +15,9 @@ pub(super) struct ShortWindow {
     pub(super) size: usize,
 }
 
-/// Reads a number of the form `-12.34` at the beginning of a text, with at most seven digits before the point, if it
-/// ends within the window. `None` for any other text, number or not. The caller checks what follows, such as an
-/// exponent.
+/// Reads a number of the form `-12.34` at the beginning of a text, with at most seven digits before
+/// the point, if it ends within the window. `None` for any other text, number or not. The caller
+/// checks the bytes after it, such as an exponent.
 #[inline(always)]
 pub(super) fn read(text: &[u8]) -> Option<ShortWindow> {
     let window = text.first_chunk::<SIZE>()?;

@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a Redis sends, as a function: called by the fuzz target `resp`, and by a test that
-//! replays its corpus.
+//! Checks the properties that must hold for any bytes from a Redis. Called by the fuzz target
+//! `resp`, and by a test that replays its corpus.
 
 use crate::wire::resp::{RespFault, RespReply, decode, encode};
 
@@ -19,7 +19,7 @@ pub fn check_any_replies(input: &[u8]) {
             }
             Ok(None) => break,
             Err(fault) => {
-                // More bytes do not mend what is wrong.
+                // More bytes do not repair a fault.
                 assert_eq!(decode(&[rest, b"\r\n+OK\r\n"].concat(), SIZE_MAX), Err(fault));
                 break;
             }
