@@ -17,12 +17,12 @@ impl InputBuffer {
         self.space.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The same, for what is decrypted in its place.
+    /// The same, for decryption in place.
     pub(in crate::connection) fn pending_mut(&mut self) -> &mut [u8] {
         self.space.get_mut(self.start..self.end).unwrap_or_default()
     }
 
-    /// Whether no bytes are pending.
+    /// Returns true if no bytes are pending.
     pub(in crate::connection) const fn is_empty(&self) -> bool {
         self.start == self.end
     }

@@ -1,6 +1,6 @@
-//! What must hold for any bytes on a connection, as a function: called by the fuzz target, and by
-//! a test that replays its corpus. The same bytes in any pieces give the same messages and the same
-//! refusal, and memory stays within the bounds.
+//! Checks the properties that must hold for any bytes on a connection. Called by the fuzz target,
+//! and by a test that replays its corpus. The same bytes in any pieces give the same messages and
+//! the same refusal, and memory stays within the bounds.
 
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ const SETTINGS: Http1Settings = Http1Settings {
     idle_timeout: crate::limits::IDLE_TIMEOUT,
 };
 
-/// Panics where the bytes of one client are not understood the same in every way to cut them.
+/// Panics if the bytes of one client give different results when they are cut differently.
 pub fn fuzz_connection(input: &[u8]) {
     let whole = transcript(SETTINGS, input, || usize::MAX);
     let bytewise = transcript(SETTINGS, input, || 1);
@@ -33,8 +33,8 @@ pub fn fuzz_connection(input: &[u8]) {
     assert_eq!(whole, pieces, "in pieces as in one");
 }
 
-/// What came out of a connection, in order: each message, and the refusal that ended it if one
-/// did. The input is written in pieces of the sizes asked for.
+/// The output of a connection, in order: each message, and the refusal that ended it, if any. The
+/// input is written in pieces of the sizes asked for.
 pub(super) fn transcript(settings: Http1Settings, input: &[u8], mut piece_size: impl FnMut() -> usize) -> Vec<String> {
     let mut connection = Http1Connection::<PlainBody>::new(settings);
     let (mut lines, mut input) = (Vec::new(), input);
@@ -63,7 +63,7 @@ pub(super) fn transcript(settings: Http1Settings, input: &[u8], mut piece_size: 
     }
 }
 
-/// Takes one message or refusal and answers it. Whether there was one.
+/// Takes one message or refusal and answers it. Returns true if there was one.
 fn poll(connection: &mut Http1Connection<PlainBody>, lines: &mut Vec<String>) -> bool {
     let reply = Reply { status: 200, ..Reply::default() };
     let mut out = Vec::new();

@@ -17,7 +17,8 @@ use crate::wire::http1::head::{self, BodyLength, RequestHead};
 use crate::wire::http1::section::SectionScan;
 use crate::wire::message::{BodyBuffer, Message};
 
-/// Bytes of a body for which space is shown at first: who begins one and goes no further holds little.
+/// Bytes of a body for which space is shown at first: a client that begins one and goes no further
+/// holds little.
 pub(super) const SPACE_SIZE_MIN: usize = 4 * 1024;
 /// Bytes of a body for which space is shown at once, as many as a system call brings on a ring: it is cleared before, which
 /// takes as long as receiving.
@@ -28,14 +29,14 @@ pub(super) struct IncomingMessage<B> {
     head: RequestHead,
     buffer: B,
     filled: usize,
-    /// The bytes that the body has, and those that `space` shows.
+    /// Memory for the bytes that the body has, and for those that `space` shows.
     memory: ReceiveReservation,
     part: NextPart,
     body_size_max: usize,
     head_size_max: usize,
 }
 
-/// What comes next.
+/// The next part of the message.
 enum NextPart {
     /// Bytes of a body of known length.
     Sized { left: usize },
@@ -69,7 +70,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         Ok(Self { head, buffer, filled: 0, memory, part, body_size_max, head_size_max })
     }
 
-    /// Whether nothing of the body has come, though something will.
+    /// Returns true if nothing of the body has come, though something will.
     pub(super) const fn is_untouched(&self) -> bool {
         match self.part {
             NextPart::Sized { left } => left > 0 && self.filled == 0,
@@ -78,16 +79,16 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         }
     }
 
-    /// Whether the next bytes go straight into the body: nothing is pending before them, and
-    /// enough of them follow that sparing the copy is worth a receive of its own.
+    /// Returns true if the next bytes go straight into the body: nothing is pending before them,
+    /// and enough of them follow that sparing the copy is worth a receive of its own.
     pub(super) const fn is_direct(&self, input: &InputBuffer) -> bool {
         input.is_empty() && self.run_size() >= INPUT_SIZE_MIN
     }
 
-    /// Makes sure of memory for what lies in the input, and for what `space` will show.
+    /// Reserves memory for the bytes in the input, and for the space that `space` will show.
     pub(super) fn poll_memory(&mut self, input: &InputBuffer) -> Result<(), Shortage> {
         if !self.is_direct(input) {
-            // Of what has no framing between, no more belongs to the body than is left of it.
+            // Without framing in between, at most the bytes that are left belong to the body.
             let pending = input.pending().len();
             let count = if let NextPart::Sized { left } = self.part { pending.min(left) } else { pending };
             return self.memory.cover(self.filled.saturating_add(count));
@@ -107,8 +108,8 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         std::mem::take(&mut self.memory)
     }
 
-    /// Where the next bytes of the body go. What is shown grows with what has come, whatever
-    /// length was declared.
+    /// Returns the space for the next bytes of the body. It grows with the bytes that have come,
+    /// whatever length was declared.
     pub(super) fn space(&mut self, size_max: usize) -> &mut [u8] {
         let mut end = self.space_end().min(self.filled.saturating_add(size_max.max(READ_SIZE)));
         if self.memory.cover(end).is_err() {
@@ -132,7 +133,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         self.invariants();
     }
 
-    /// Checks what holds after every change, in constant time.
+    /// Checks the invariants after every change, in constant time.
     fn invariants(&self) {
         let (filled, size) = (self.filled, self.buffer.len());
         debug_assert!(filled <= size, "{filled} bytes are in a buffer of {size}");
@@ -140,7 +141,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         debug_assert!(filled <= self.memory.size(), "{filled} bytes are here, {:?} reserved", self.memory);
     }
 
-    /// How much of the input may have to lie in one piece.
+    /// Returns the size of the input that may have to be contiguous.
     pub(super) fn input_size_max(&self) -> usize {
         match self.part {
             NextPart::Trailers { .. } => self.head_size_max,
@@ -148,7 +149,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         }
     }
 
-    /// Takes what it can from the input. Whether the message is complete.
+    /// Takes what it can from the input. Returns true if the message is complete.
     pub(super) fn poll_complete(&mut self, input: &mut InputBuffer) -> Result<bool, HttpRefusal> {
         loop {
             self.copy_run(input);
@@ -189,7 +190,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
 
     /// The message, once it is complete.
     pub(super) fn into_message(self) -> Message {
-        // Never more is shown than belongs to the body, so there is nothing to cut off.
+        // The space shown never exceeds the body, so there is nothing to cut off.
         debug_assert_eq!(self.buffer.len(), self.filled);
         let RequestHead { method, path, fields, .. } = self.head;
         Message { method, path, fields, body: self.buffer.freeze() }
@@ -200,7 +201,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         self.buffer.len()
     }
 
-    /// Where what `space` shows ends, as far as there is memory for it.
+    /// Returns the end of the space that `space` shows, as far as there is memory for it.
     fn space_end(&self) -> usize {
         let more = self.filled.saturating_mul(3).clamp(SPACE_SIZE_MIN, SPACE_SIZE_MAX);
         self.filled.saturating_add(more.min(self.run_size()))
@@ -237,7 +238,7 @@ pub(super) fn refusal(shortage: Shortage) -> HttpRefusal {
     HttpRefusal::memory(shortage.text(), shortage.is_passing())
 }
 
-/// `more` bytes after `filled`, where they fit into the largest body.
+/// Returns the size of `more` bytes after `filled`, if they fit into the largest body.
 fn fit(filled: usize, more: u64, body_size_max: usize) -> Result<usize, HttpRefusal> {
     let total = u64::try_from(filled).unwrap_or(u64::MAX).saturating_add(more);
     match usize::try_from(total) {

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection as a state machine: bytes in, whole messages and refusals out, replies
-//! back in order. Called by the shard, which moves the bytes and tells the time. It knows nothing
-//! of what a message means. Bounded by its settings: one head, one body, and while a message is
-//! being answered a little of what follows.
+//! back in order. Called by the shard, which moves the bytes and tells the time. It does not know
+//! the meaning of a message. Bounded by its settings: one head, one body, and a little of the input
+//! behind a message that is being answered.
 //!
 //! ```text
 //!          ┌──────────── encode_head, connection stays ────────────┐
@@ -45,13 +45,14 @@ pub struct Http1Settings {
     pub head_size_max: usize,
     /// Bytes of a body (`--http-max-input-size`).
     pub body_size_max: usize,
-    /// The field whose value says which byte of the body must be aligned, where there is one.
+    /// The field whose value is the offset of the byte of the body that must be aligned, if there
+    /// is one.
     pub aligned_after: Option<&'static str>,
-    /// A head must be complete so long after its first byte.
+    /// A head must be complete within this time after its first byte.
     pub head_timeout: Duration,
     /// A body must bring `BODY_STEP_SIZE` bytes, or its end, within this time.
     pub body_timeout: Duration,
-    /// How long the connection may be idle between requests.
+    /// The longest time that the connection may be idle between requests.
     pub idle_timeout: Duration,
 }
 
@@ -68,7 +69,7 @@ impl Default for Http1Settings {
     }
 }
 
-/// What a connection waits for.
+/// The part that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwaitedPart {
     /// The rest of a body.
@@ -84,23 +85,23 @@ pub struct Http1Connection<B> {
     settings: Http1Settings,
     input: InputBuffer,
     state: Http1State<B>,
-    /// Where the memory of bodies is counted, if it is bounded.
+    /// The budget for the memory of bodies, if it is bounded.
     memory: Option<Rc<dyn ReceiveBudget>>,
     /// The memory of the message that came out last, until it is taken.
     handed: ReceiveReservation,
-    /// Since when a body waits for memory. Meanwhile nothing is read.
+    /// The time since when a body waits for memory. Meanwhile nothing is read.
     starved_since: Option<Instant>,
-    /// When the first bytes of the current message came.
+    /// The time at which the first bytes of the current message came.
     began: Instant,
-    /// When `handle_timeout` is due.
+    /// The time at which `handle_timeout` is due.
     deadline: Option<Instant>,
-    /// What the reply in progress will say, unless the connection ends.
+    /// The `Connection` field of the reply in progress, unless the connection ends.
     option: ConnectionOption,
-    /// Whether the request is of HTTP/1.1, whose clients take interim responses.
+    /// True if the request is of HTTP/1.1, whose clients take interim responses.
     is_current: bool,
-    /// Whether the request asked by HEAD, so that the reply has no body.
+    /// True if the request asked by HEAD, so that the reply has no body.
     is_head_only: bool,
-    /// How the reply in progress is framed, where it comes in parts.
+    /// The framing of the reply in progress, if it comes in parts.
     stream: Option<BodyFraming>,
     is_draining: bool,
     is_ended: bool,
@@ -142,15 +143,16 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
-    /// The same, whose messages take their memory of a budget.
+    /// The same, with messages that take their memory from a budget.
     pub fn with_memory(self, memory: Rc<dyn ReceiveBudget>) -> Self {
         Self { memory: Some(memory), ..self }
     }
 
-    /// Where the next bytes go: the connection's own buffer, or the body's. Empty only while a
-    /// message is being answered and enough of what follows is here, or a body waits for memory. After a refusal what comes
-    /// is thrown away, so that the caller can read on until the client has seen it. Of a body it is `body_size_max` bytes at
-    /// most, or [`READ_SIZE`] where that is more: they are cleared before.
+    /// Returns the space for the next bytes: in the connection's own buffer, or in the body's.
+    /// Empty only while a message is being answered and enough input is here behind it, or while a
+    /// body waits for memory. After a refusal the input is thrown away, so that the caller can read
+    /// on until the client has seen the refusal. For a body it has at most `body_size_max` bytes,
+    /// or [`READ_SIZE`] if that is more: the space is cleared before.
     pub fn input_space(&mut self, body_size_max: usize) -> &mut [u8] {
         let size_max = match &mut self.state {
             Http1State::Head { .. } => self.settings.head_size_max.max(READ_SIZE),
@@ -199,13 +201,15 @@ impl<B: BodyBuffer> Http1Connection<B> {
         self.invariants();
     }
 
-    /// The peer closed its side: what came is still answered, and nothing more will come.
+    /// The peer closed its side: the input so far is still answered, and no further input will
+    /// come.
     pub const fn handle_end(&mut self) {
         self.is_ended = true;
     }
 
-    /// Something is overdue. A refusal to answer with before closing; `None` with `is_closing`
-    /// where the connection was merely idle, and `None` without it where nothing was overdue.
+    /// A timer may have expired. Returns a refusal to answer with before closing; `None` with
+    /// `is_closing` if the connection was merely idle, and `None` without it if nothing was
+    /// overdue.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<HttpRefusal> {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return None;
@@ -230,8 +234,8 @@ impl<B: BodyBuffer> Http1Connection<B> {
         text.map(|text| HttpRefusal::new(408, text))
     }
 
-    /// The next whole message, once the one before is answered. After a refusal is answered the
-    /// connection ends.
+    /// Returns the next whole message, once the one before is answered. After a refusal is answered
+    /// the connection ends.
     pub fn poll_message(&mut self, now: Instant) -> Result<Option<Message>, HttpRefusal> {
         let polled = self.poll_states(now);
         if polled.is_err() {
@@ -241,8 +245,8 @@ impl<B: BodyBuffer> Http1Connection<B> {
         polled
     }
 
-    /// What to send to a client that waits before it sends a body, once. To be asked after
-    /// `poll_message` had no message.
+    /// Returns the interim response for a client that waits before it sends a body, once. To be
+    /// called after `poll_message` had no message.
     pub fn take_interim(&mut self) -> Option<&'static [u8]> {
         let is_due = self.is_interim_due && self.starved_since.is_none();
         self.is_interim_due &= !is_due;
@@ -254,34 +258,35 @@ impl<B: BodyBuffer> Http1Connection<B> {
         mem::take(&mut self.handed)
     }
 
-    /// When the first bytes of the message that came out last were here.
+    /// Returns the time at which the first bytes of the message that came out last were here.
     pub const fn began(&self) -> Instant {
         self.began
     }
 
-    /// Whether the client of the message that came out last may be sent an interim response before
-    /// its reply (RFC 9110 §15.2).
+    /// Returns true if the client of the message that came out last may be sent an interim response
+    /// before its reply (RFC 9110 §15.2).
     pub const fn takes_interim(&self) -> bool {
         self.is_current && self.stream.is_none() && matches!(self.state, Http1State::Replying)
     }
 
-    /// Whether a reply in chunks is in progress.
+    /// Returns true if a reply in chunks is in progress.
     pub fn takes_chunks(&self) -> bool {
         self.stream == Some(BodyFraming::Chunked)
     }
 
-    /// Whether a body waits for memory, so that nothing is read, though the rest of it may be here.
+    /// Returns true if a body waits for memory, so that nothing is read, though the rest of it may
+    /// be here.
     pub const fn is_starved(&self) -> bool {
         self.starved_since.is_some()
     }
 
-    /// When `handle_timeout` must be called, even if nothing arrives.
+    /// Returns the time at which `handle_timeout` must be called, even if nothing arrives.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Appends the head of the reply to the message that came out last, or to a refusal. Whether
-    /// the reply's body follows it.
+    /// Appends the head of the reply to the message that came out last, or to a refusal. Returns
+    /// true if the reply's body follows it.
     pub fn encode_head(&mut self, reply: &Reply, out: &mut Vec<u8>) -> bool {
         let is_last = !matches!(self.state, Http1State::Replying) || self.is_closing();
         let option = if is_last { ConnectionOption::Close } else { self.option };
@@ -323,12 +328,12 @@ impl<B: BodyBuffer> Http1Connection<B> {
         self.end_reply(self.is_closing());
     }
 
-    /// Lets the connection end as soon as what came is answered: the last reply says so.
+    /// Lets the connection end as soon as the input so far is answered: the last reply says so.
     pub const fn close_after_reply(&mut self) {
         self.is_draining = true;
     }
 
-    /// Whether the connection ends after the reply in progress, or now where there is none.
+    /// Returns true if the connection ends after the reply in progress, or now if there is none.
     pub fn is_closing(&self) -> bool {
         let is_nothing_left = (self.is_draining || self.is_ended) && self.input.is_empty();
         match self.state {
@@ -339,7 +344,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
-    /// Whether a part of a message has come, and the rest is awaited.
+    /// Returns true if a part of a message has come, and the rest is awaited.
     pub fn is_within_message(&self) -> bool {
         match self.state {
             Http1State::Head { .. } => !self.input.is_empty(),
@@ -348,8 +353,9 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
-    /// Since when the connection waits for a request or for the rest of its head, where `answered_at` is the end of the
-    /// last one; none while it has one or its body comes in.
+    /// Returns the time since when the connection waits for a request or for the rest of its head,
+    /// where `answered_at` is the end of the last one; `None` while it has a request or its body
+    /// comes in.
     pub fn waits_since(&self, answered_at: Instant) -> Option<Instant> {
         match self.state {
             Http1State::Head { .. } if self.input.is_empty() => Some(answered_at),
@@ -358,7 +364,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
-    /// Which timer `handle_timeout` would refuse by.
+    /// Returns the part whose timer `handle_timeout` would refuse by.
     pub fn awaited(&self) -> AwaitedPart {
         match self.state {
             Http1State::Head { is_begun: false, .. } => AwaitedPart::Request,
@@ -367,12 +373,12 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
-    /// Whether bytes have come that no message has taken yet.
+    /// Returns true if bytes have come that no message has taken yet.
     pub fn has_unread_input(&self) -> bool {
         !self.input.is_empty()
     }
 
-    /// Bytes of memory held for what came in.
+    /// Returns the bytes of memory held for input.
     pub fn held_size(&self) -> usize {
         let body_size = match &self.state {
             Http1State::Body { incoming, .. } => incoming.held_size(),
@@ -391,7 +397,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         {
             return Ok(self.take_message());
         }
-        // For what is read next.
+        // For the next read.
         if !self.poll_memory(now)? {
             return Ok(None);
         }
@@ -402,8 +408,8 @@ impl<B: BodyBuffer> Http1Connection<B> {
         Ok(None)
     }
 
-    /// Whether there is memory for what is here of a body and is read of it next. Without any the connection
-    /// waits: its client is not read.
+    /// Returns true if there is memory for the bytes of a body that are here and for those that are
+    /// read next. Without memory the connection waits: its client is not read.
     fn poll_memory(&mut self, now: Instant) -> Result<bool, HttpRefusal> {
         let Http1State::Body { incoming, .. } = &mut self.state else { return Ok(true) };
         match incoming.poll_memory(&self.input) {
@@ -492,7 +498,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
-    /// Checks what holds between calls, in constant time.
+    /// Checks the invariants between calls, in constant time.
     fn invariants(&self) {
         let is_body = matches!(self.state, Http1State::Body { .. });
         debug_assert!(is_body || self.starved_since.is_none(), "only a body waits for memory");

@@ -74,7 +74,7 @@ fn good_requests_come_out_the_same_however_they_are_cut() {
     check(&post("Content-Length: 2\r\n", "abGET / HTTP/1.1\r\nHost: a\r\n\r\n"), &two);
     check(&post("Content-Length: 2\r\n", "ab\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"), &two);
     check(&chunked("2\r\nab\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"), &two);
-    // What follows a request that ends the connection is not looked at (RFC 9112 §9.6).
+    // Input behind a request that ends the connection is not looked at (RFC 9112 §9.6).
     check("GET /1 HTTP/1.0\r\n\r\nGET /2 HTTP/1.0\r\n\r\n", &["Get \"/1\" \"\""]);
     check("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /2 HTTP/1.0\r\n\r\n", &["Get \"/1\" \"\""]);
     check(
@@ -258,7 +258,7 @@ fn connection() -> Http1Connection<PlainBody> {
     Http1Connection::new(Http1Settings::default())
 }
 
-/// Writes all of `input`; how much fitted.
+/// Writes all of `input`; returns the number of bytes that fitted.
 fn write(connection: &mut Http1Connection<PlainBody>, input: &[u8], now: Instant) -> usize {
     let mut from = 0;
     while from < input.len() {
@@ -279,7 +279,7 @@ fn request(connection: &mut Http1Connection<PlainBody>, input: &str) -> Message 
     connection.poll_message(Instant::ZERO).unwrap().unwrap()
 }
 
-/// The head of a reply with a body of two bytes, and whether the body follows.
+/// The head of a reply with a body of two bytes, and true if the body follows.
 fn answer(connection: &mut Http1Connection<PlainBody>) -> (String, bool) {
     let mut out = Vec::new();
     let has_body = connection.encode_head(&Reply::new(200, "text/plain", "ok"), &mut out);
@@ -464,7 +464,7 @@ fn an_idle_connection_gives_its_memory_back() {
     assert!(connection.held_size() <= INPUT_SIZE_MIN);
 }
 
-/// Second by second: `+bytes` are written, `.` polls, `!` answers; the text says what came of it.
+/// Second by second: `+bytes` are written, `.` polls, `!` answers; returns the outcomes.
 fn timeline(steps: &[(u64, &str)]) -> String {
     let (mut connection, mut out) = (Http1Connection::<PlainBody>::new(SMALL), String::new());
     let second = |now: Instant| now.as_nanos() / 1_000_000_000;
@@ -586,7 +586,7 @@ fn the_corpus_of_the_fuzz_target_holds() {
     for seed in seeds {
         let input = std::fs::read(&seed).unwrap();
         fuzz_connection(&input);
-        // What a fuzzer tries first: one byte changed, one byte gone.
+        // A fuzzer's first attempts: one byte changed, one byte gone.
         for at in 0..input.len().min(250) {
             for byte in *b"\r\n \0;:0g" {
                 let mut mutant = input.clone();

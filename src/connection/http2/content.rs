@@ -54,8 +54,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         Ok(())
     }
 
-    /// Counts a DATA frame with so much content against the budget of frames that move nothing. Padding is no content: a
-    /// frame of padding alone moves nothing, however large.
+    /// Counts a DATA frame with `content_size` bytes of content against the budget of frames that
+    /// move nothing. Padding is not content: a frame of padding alone moves nothing, however large.
     fn count_data(&mut self, content_size: usize, is_last: bool, now: Instant) -> Result<(), PeerFault> {
         if content_size < DATA_SIZE_LEAST && !is_last {
             self.budgets.handle_control_frame(now)?;
@@ -166,7 +166,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         })
     }
 
-    /// Whether enough content of the DATA frame in progress is to come that it is read directly into its body.
+    /// Returns true if enough content of the DATA frame in progress is to come that it is read
+    /// directly into its body.
     pub(super) fn is_body_large(&self) -> bool {
         let Some(frame) = self.reader.data.filter(|frame| frame.is_large()) else {
             return false;
@@ -179,7 +180,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Whether the next byte is content of an open stream, so that the stream's timer covers it and not the frame's.
+    /// Returns true if the next byte is content of an open stream, so that the stream's timer
+    /// covers it and not the frame's.
     pub(super) fn is_body_open(&self) -> bool {
         let Some(frame) = self.reader.data.filter(|frame| frame.is_within_content()) else { return false };
         self.streams.get(frame.stream).is_some_and(|stream| stream.state == StreamState::Open && stream.due.is_some())
@@ -272,8 +274,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Sends WINDOW_UPDATE for the room that is due. Called between frames only, so that how the bytes were cut into reads
-    /// does not change what is sent.
+    /// Sends WINDOW_UPDATE for the room that is due. Called between frames only, so that the output
+    /// does not depend on how the input was cut into reads.
     pub(super) fn update_windows(&mut self, id: StreamId) {
         if let Some(increment) = self.receive.window.poll_update() {
             self.sender.push_window_update(StreamId::CONNECTION, increment);

@@ -1,4 +1,4 @@
-//! What comes out of a connection.
+//! The events that come out of a connection.
 
 use bytes::Bytes;
 
@@ -16,16 +16,16 @@ pub enum ConnectionEvent<T> {
     Call {
         /// Its stream.
         stream: StreamId,
-        /// Whether its verb is POST, as gRPC has it.
+        /// True if its verb is POST, as gRPC has it.
         is_post: bool,
-        /// When its client gives up.
+        /// The deadline of its client.
         deadline: CallDeadline,
     },
     /// A call cannot be read to its end and wants an answer.
     Fault {
         /// Its stream.
         stream: StreamId,
-        /// Why.
+        /// The reason.
         fault: CallFault,
     },
     /// A plain message, whole.
@@ -37,23 +37,23 @@ pub enum ConnectionEvent<T> {
     },
     /// There is something for `take_next`.
     Next(StreamId),
-    /// The client is not interested any more, or broke the stream: its work may stop, and
+    /// The client is no longer interested, or broke the stream. Its work may stop, and
     /// `handle_gone` is due when it has.
     Reset {
         /// The stream.
         stream: StreamId,
-        /// What the client said, or we.
+        /// The code from the client, or from us.
         code: ErrorCode,
     },
     /// The one message of a call, whole.
     Whole {
         /// Its stream.
         stream: StreamId,
-        /// What `accept_call` was given.
+        /// The token that `accept_call` was given.
         token: T,
         /// The message.
         message: Bytes,
-        /// When its client gives up.
+        /// The time at which its client gives up.
         deadline: Option<Instant>,
     },
 }

@@ -83,7 +83,7 @@ impl ReceiveWindow {
         debug_assert_eq!(self.total(), total, "held moved to owed");
     }
 
-    /// Whether `poll_update` has something.
+    /// Returns true if `poll_update` has an update.
     pub(super) const fn is_update_due(self) -> bool {
         self.owed > 0 && self.owed >= self.total() / 2
     }
@@ -93,7 +93,7 @@ impl ReceiveWindow {
         self.room + self.owed
     }
 
-    /// Whether the peer may send nothing.
+    /// Returns true if the peer may send nothing.
     pub(super) const fn is_used_up(self) -> bool {
         self.room == 0
     }

@@ -1,7 +1,7 @@
-//! What must hold for any bytes on a connection, as a function: called by the fuzz target, and by
-//! tests that replay its corpus and change it. The same bytes in any pieces give the same events and
-//! the same output; after every event no window has more or less than it was given, and neither input
-//! nor output is larger than its bound; once it is over, the connection ends.
+//! Checks the properties that must hold for any bytes on a connection. Called by the fuzz target,
+//! and by tests that replay its corpus and change it. The same bytes in any pieces give the same
+//! events and the same output; after every event no window has more or less than it was given, and
+//! neither input nor output is larger than its bound; once it is over, the connection ends.
 
 use bytes::Bytes;
 
@@ -52,8 +52,8 @@ const SETTINGS: Http2Settings = Http2Settings {
 /// Bytes of the answers to some calls: more than a client may give room for.
 const ANSWER_SIZE: usize = 70_000;
 
-/// Panics where the bytes of one client are not understood the same in every way to cut them, or
-/// where an invariant does not hold.
+/// Panics if the bytes of one client give different results when they are cut differently, or if an
+/// invariant does not hold.
 pub fn fuzz_connection(input: &[u8]) {
     let whole = transcript(input, || usize::MAX);
     let bytewise = transcript(input, || 1);
@@ -67,7 +67,7 @@ pub fn fuzz_connection(input: &[u8]) {
     assert!(whole == pieces, "in pieces as in one\n{whole:?}\n{pieces:?}");
 }
 
-/// What came out: the events as text, and all bytes that were sent.
+/// The output: the events as text, and all bytes that were sent.
 pub(super) type Transcript = (Vec<String>, Vec<u8>);
 
 /// Writes the input in pieces of the sizes asked for, answers all that comes, and lets the time pass
@@ -169,7 +169,7 @@ impl Caller {
         self.connection.check();
     }
 
-    /// Nothing more comes: what is open ends by its timers, and then the connection does.
+    /// Ends the input: open streams end by their timers, and then the connection does.
     fn finish(&mut self) {
         self.transmit();
         for stream in std::mem::take(&mut self.each) {
@@ -207,7 +207,7 @@ fn content_size(mut output: &[u8]) -> usize {
 }
 
 impl<B: crate::wire::message::BodyBuffer, T> Http2Connection<B, T> {
-    /// What holds at all times.
+    /// Checks the invariants that hold at all times.
     fn check(&self) {
         assert_eq!(self.receive.window.total(), self.settings.connection_window_size.max(65_535));
         for stream in self.streams.iter() {

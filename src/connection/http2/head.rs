@@ -1,5 +1,6 @@
 //! The fields of a request or of its trailers as they come out of a block (RFC 9113 §8.1 to §8.5):
-//! what the connection needs of them, and whether they are well-formed. Used again for each block.
+//! the values that the connection needs, and the checks that they are well-formed. Reused for each
+//! block.
 
 use smallvec::SmallVec;
 
@@ -14,21 +15,21 @@ use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::message::{Fields, Method};
 use crate::wire::trace_context::TraceContext;
 
-/// When a call is given up, as its client says (`grpc-timeout`).
+/// The deadline of a call, as its client sent it (`grpc-timeout`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallDeadline {
     /// At this instant.
     At(Instant),
     /// The field is there and cannot be read.
     Malformed,
-    /// Never.
+    /// The call has no deadline.
     None,
 }
 
 /// A path, without an allocation where it is one of gRPC's.
 pub(super) type RequestPath = SmallVec<[u8; 64]>;
 
-/// What one block said.
+/// The contents of one block.
 #[derive(Debug, Default)]
 pub(super) struct HeadSpace {
     fields: Fields,
@@ -56,10 +57,10 @@ pub(super) struct HeadSpace {
     answer_coding: Option<Coding>,
 }
 
-/// What a call's client asks to be told in the trailers.
+/// The trailers that a call's client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AskedTrailers {
-    /// Where the time goes (`want-server-timing: 1`).
+    /// Its times (`want-server-timing: 1`).
     pub timing: bool,
     /// The load (`endpoint-load-metrics-format`).
     pub load: bool,
@@ -69,12 +70,12 @@ pub struct AskedTrailers {
 #[derive(Default)]
 pub(super) struct HeadDecoder {
     decoder: Decoder,
-    /// The fields of the last block; none where the connection was idle since.
+    /// The fields of the last block; `None` if the connection was idle since.
     space: Option<Box<HeadSpace>>,
 }
 
 impl HeadDecoder {
-    /// Decodes a complete block into `space`, to its end even where its fields are too large.
+    /// Decodes a complete block into `space`, to its end even if its fields are too large.
     pub(super) fn decode(&mut self, block: &[u8], list_size_max: usize) -> Result<(), PeerFault> {
         let Self { decoder, space } = self;
         let space = space.get_or_insert_default();
@@ -90,7 +91,7 @@ impl HeadDecoder {
         self.space = None;
     }
 
-    /// What the last block said.
+    /// Returns the contents of the last block.
     pub(super) fn space(&self) -> &HeadSpace {
         self.space.as_deref().expect("it is asked for when a block was decoded")
     }
@@ -120,7 +121,7 @@ impl HeadSpace {
         *self = Self { fields, path, authority, host, ..Self::default() };
     }
 
-    /// Takes a field in. Every one is looked at, so that the block is decoded to its end.
+    /// Adds a field. Every one is looked at, so that the block is decoded to its end.
     pub(super) fn handle_field(&mut self, field: HeaderField<'_>, list_size_max: usize) {
         self.count += 1;
         self.list_size = self.list_size.saturating_add(field.size());
@@ -202,8 +203,8 @@ impl HeadSpace {
         self.list_size
     }
 
-    /// Checks the fields of trailers (§8.1): regular ones only, and none that would change what the
-    /// message was.
+    /// Checks the fields of trailers (§8.1): regular ones only, and none that would change the
+    /// message.
     pub(super) fn check_trailers(&self) -> Result<(), &'static str> {
         match self.fault {
             Some(fault) => Err(fault),
@@ -238,7 +239,7 @@ impl HeadSpace {
         self.check_authority()
     }
 
-    // §8.3.1: there is one, it is not empty, has no userinfo, and Host does not say another.
+    // §8.3.1: there is one, it is not empty, has no userinfo, and Host does not name another.
     fn check_authority(&self) -> Result<(), &'static str> {
         let named = [(self.has_authority, &self.authority), (self.has_host, &self.host)];
         let mut named = named.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name);
@@ -252,7 +253,7 @@ impl HeadSpace {
         }
     }
 
-    /// A request that is well-formed and yet not taken.
+    /// Returns the refusal of a request that is well-formed and yet not taken.
     pub(super) fn refusal(&self) -> Option<HttpRefusal> {
         if self.count > HEAD_FIELDS_MAX {
             return Some(HttpRefusal::new(431, "request head has too many fields"));
@@ -264,7 +265,8 @@ impl HeadSpace {
         (self.method == Some(RequestVerb::Connect)).then(|| HttpRefusal::new(501, "CONNECT is not supported"))
     }
 
-    /// Whether it is a call of gRPC: `Content-Type` is `application/grpc`, with or without a suffix.
+    /// Returns true if it is a call of gRPC: `Content-Type` is `application/grpc`, with or without
+    /// a suffix.
     pub(super) const fn is_grpc(&self) -> bool {
         self.is_grpc
     }
@@ -287,47 +289,47 @@ impl HeadSpace {
         std::mem::take(&mut self.fields)
     }
 
-    /// What a field says.
+    /// Returns the value of a field.
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
         self.fields.get(name)
     }
 
-    /// Bytes that the request says it has.
+    /// Returns the number of bytes that the request declares.
     pub(super) const fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// Whether the client waits for `100 Continue` before it sends the body.
+    /// Returns true if the client waits for `100 Continue` before it sends the body.
     pub(super) const fn expects_continue(&self) -> bool {
         self.expects_continue
     }
 
-    /// Whether an error is to end a stream of responses with its status.
+    /// Returns true if an error must end a stream of responses with its status.
     pub(super) const fn wants_status(&self) -> bool {
         self.wants_status
     }
 
-    /// Which trailers the client asks for.
+    /// Returns the trailers that the client asks for.
     pub(super) const fn asked(&self) -> AskedTrailers {
         self.asked
     }
 
-    /// Whether the client says which trace of its own the request is a part of.
+    /// Returns true if the client names a trace of its own that the request is a part of.
     pub(super) const fn has_trace_context(&self) -> bool {
         self.has_trace_context
     }
 
-    /// The trace that it says.
+    /// Returns that trace.
     pub(super) fn trace_context(&self) -> Option<TraceContext> {
         TraceContext::decode(self.field("traceparent"), self.field("tracestate"))
     }
 
-    /// The sequence that the client says for balancers on the way, where it says one.
+    /// Returns the sequence that the client names for balancers on the way, if it names one.
     pub(super) fn sequence_id(&self) -> Option<Box<[u8]>> {
         self.has_sequence_id.then(|| self.field("sequence-id").unwrap_or_default().into())
     }
 
-    /// How compressed messages of a call are encoded.
+    /// Returns the encoding of a call's compressed messages.
     pub(super) const fn message_coding(&self) -> ContentCoding {
         self.message_coding
     }
@@ -337,7 +339,7 @@ impl HeadSpace {
         self.answer_coding
     }
 
-    /// When the client gives up.
+    /// Returns the deadline of the client.
     pub(super) fn deadline(&self, now: Instant) -> CallDeadline {
         match self.timeout {
             None => CallDeadline::None,
@@ -347,7 +349,7 @@ impl HeadSpace {
     }
 }
 
-/// Takes a value in that comes once; false where it came before.
+/// Sets a value that comes once; returns false if it came before.
 fn set(place: &mut RequestPath, has: &mut bool, value: &[u8]) -> bool {
     place.clear();
     place.extend_from_slice(value);

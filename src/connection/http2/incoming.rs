@@ -1,5 +1,5 @@
-//! Where the content of one stream goes as its DATA frames come: into the messages of a call, or the
-//! body of a plain message, each in one aligned buffer that it is written to once.
+//! Stores the content of one stream as its DATA frames come: in the messages of a call, or in the
+//! body of a plain message. Each is written once, to one aligned buffer.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -7,7 +7,7 @@ use crate::budget::{ReceiveReservation, Shortage};
 use crate::wire::grpc::{GatherError, Gatherer, PREFIX_SIZE};
 use crate::wire::message::{BodyBuffer, Fields, Message, Method};
 
-/// Why a call cannot be read to its end. What its client is told is the protocol's business.
+/// The reason why a call cannot be read to its end. The protocol decides the text for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFault {
     /// Its deadline passed before it was here.
@@ -26,7 +26,7 @@ pub enum CallFault {
     Truncated,
 }
 
-/// How a call's messages are handed out.
+/// The delivery of a call's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageDelivery<T> {
     /// One message, when the stream has ended; the caller's token comes with it.
@@ -35,10 +35,10 @@ pub enum MessageDelivery<T> {
     Each,
 }
 
-/// The next thing of a call whose messages are handed out one by one.
+/// The next item of a call whose messages are handed out one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextMessage {
-    /// All of them were.
+    /// All messages were handed out.
     End,
     /// A message.
     Message(Bytes),
@@ -53,7 +53,7 @@ pub(super) enum StreamContent<B, T> {
 }
 
 impl<B: BodyBuffer, T> StreamContent<B, T> {
-    /// Bytes that are still to come of what has begun, where that is known.
+    /// Bytes that are still to come of the message in progress, if that is known.
     pub(super) fn left(&self) -> Option<usize> {
         match self {
             Self::Call(call) => Some(call.gatherer.progress().map_or(0, |(_, left)| left)),
@@ -69,7 +69,7 @@ impl<B: BodyBuffer, T> StreamContent<B, T> {
         }
     }
 
-    /// The memory of what is here.
+    /// The memory of its content.
     pub(super) const fn memory(&mut self) -> &mut Memory {
         match self {
             Self::Call(call) => &mut call.memory,
@@ -78,8 +78,8 @@ impl<B: BodyBuffer, T> StreamContent<B, T> {
     }
 }
 
-/// What a stream's content takes of the budget: its own bytes, and those that its client was promised room
-/// for.
+/// The memory of a stream's content in the budget: for its own bytes, and for those that its client
+/// was promised room for.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     reservation: ReceiveReservation,
@@ -108,7 +108,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether the whole budget has memory for a message of `size` bytes.
+    /// Checks that the whole budget has memory for a message of `size` bytes.
     fn check_alone(&self, size: usize) -> Result<(), Shortage> {
         self.reservation.check(size)
     }
@@ -132,12 +132,13 @@ impl Memory {
 pub(super) struct CallBody<B, T> {
     gatherer: Gatherer<B>,
     plan: Option<MessageDelivery<T>>,
-    /// The next message, and whether it is compressed.
+    /// The next message, and true if it is compressed.
     ready: Option<(Bytes, bool)>,
-    /// Whether the message that was taken last is compressed.
+    /// True if the message that was taken last is compressed.
     is_taken_compressed: bool,
-    /// What came behind the message that is ready: at most a window. It is read through a cursor, since a
-    /// window of empty messages has 200,000 of them, and copying what is left for each would be quadratic.
+    /// The bytes behind the message that is ready: at most a window. They are read through a
+    /// cursor, since a window of empty messages has 200,000 of them, and copying the rest for each
+    /// would be quadratic.
     rest: BytesMut,
     memory: Memory,
 }
@@ -152,13 +153,13 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         self.plan = Some(plan);
     }
 
-    /// Whether its client must keep sending: a stream of messages may rest between two.
+    /// Returns true if its client must keep sending: a stream of messages may rest between two.
     pub(super) const fn is_paced(&self) -> bool {
         !matches!(self.plan, Some(MessageDelivery::Each)) || self.gatherer.is_within_message()
     }
 
-    /// Takes bytes in. How many of them have found their place, and whether there is something to take
-    /// that was not before.
+    /// Takes bytes in. Returns the number of bytes that have found their place, and true if there
+    /// is something to take that was not there before.
     pub(super) fn handle_data(&mut self, mut bytes: &[u8]) -> Result<(usize, bool), CallFault> {
         let size = bytes.len();
         self.memory.admit(size).map_err(CallFault::Memory)?;
@@ -179,7 +180,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         Ok((size, false))
     }
 
-    /// Whether `space` has any.
+    /// Returns true if `space` is not empty.
     pub(super) const fn has_space(&self) -> bool {
         self.ready.is_none() && self.gatherer.is_filling()
     }
@@ -188,7 +189,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         self.gatherer.space(size_max)
     }
 
-    /// As `handle_data`, for what was written to `space`.
+    /// As `handle_data`, for bytes that were written to `space`.
     pub(super) fn handle_space(&mut self, count: usize) -> Result<(usize, bool), CallFault> {
         let message = self.gatherer.handle_space(count).map(|message| (message, self.gatherer.is_compressed()));
         self.memory.admit(count).map_err(CallFault::Memory)?;
@@ -211,7 +212,8 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         }
     }
 
-    /// The memory of the message that was taken last, or of all there is where there is only one.
+    /// Returns the memory of the message that was taken last, or all memory if there is only one
+    /// message.
     pub(super) fn take_memory(&mut self, message: Option<&Bytes>) -> ReceiveReservation {
         match message {
             Some(message) => self.memory.hand_on(PREFIX_SIZE + message.len()),
@@ -219,7 +221,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         }
     }
 
-    /// The next message, and how many bytes that waited behind it have found their place.
+    /// Returns the next message, and the number of bytes behind it that have found their place.
     pub(super) fn take_next(&mut self, is_ended: bool) -> Result<(NextMessage, usize), CallFault> {
         let Some((message, is_compressed)) = self.ready.take() else {
             return match (is_ended, self.gatherer.is_within_message()) {
@@ -241,7 +243,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         Ok((NextMessage::Message(message), placed))
     }
 
-    /// Whether the message that was taken last is compressed.
+    /// Returns true if the message that was taken last is compressed.
     pub(super) const fn is_taken_compressed(&self) -> bool {
         self.is_taken_compressed
     }
@@ -256,7 +258,8 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
             if let Some(message) = self.gatherer.handle_chunk(bytes).map_err(CallFault::Gather)? {
                 return Ok(Some((message, self.gatherer.is_compressed())));
             }
-            // Told as soon as its prefix says so, and not when the memory is full of it.
+            // Reported as soon as its prefix declares the size, and not once the memory is full of
+            // it.
             let (size, _) = self.gatherer.progress().unwrap_or_default();
             self.memory.check_alone(size).map_err(CallFault::Memory)?;
         }
@@ -332,14 +335,15 @@ mod tests {
     use crate::connection::http1::fuzz::PlainBody;
     use crate::wire::grpc::PREFIX_SIZE;
 
-    /// How many bytes move in memory while so many empty messages are taken that came at once.
+    /// Returns the number of bytes that move in memory while `count` empty messages are taken that
+    /// came at once.
     fn moved_by_empty_messages(count: usize) -> usize {
         let mut call = CallBody::<PlainBody, ()>::new(Gatherer::new(0, 0), ReceiveReservation::default());
         call.set_plan(MessageDelivery::Each);
         call.handle_data(&vec![0; count * PREFIX_SIZE]).unwrap();
         let (mut moved, mut taken) = (0, 0);
         loop {
-            // What is read from the front leaves the end where it is.
+            // Reading from the front leaves the end where it is.
             let end = call.rest.as_ptr_range().end;
             match call.take_next(false).unwrap() {
                 (NextMessage::Message(message), placed) => {

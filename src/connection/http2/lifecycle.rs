@@ -1,4 +1,5 @@
-//! The phase of a connection, from the client's first SETTINGS to its end, and how far a drain has come.
+//! The phase of a connection, from the client's first SETTINGS to its end, and the progress of a
+//! drain.
 
 use crate::time::Instant;
 
@@ -20,7 +21,7 @@ enum DrainState {
     No,
     /// The first GOAWAY is out, until the PING sent with it comes back or this instant passes.
     Announced(Instant),
-    /// The second GOAWAY is out: no more streams are accepted.
+    /// The second GOAWAY is out: no further streams are accepted.
     Final,
 }
 
@@ -29,11 +30,11 @@ enum DrainState {
 pub(super) struct Http2Lifecycle {
     phase: ConnectionPhase,
     drain: DrainState,
-    /// Whether the peer sent GOAWAY: it opens no more streams.
+    /// True if the peer sent GOAWAY: it opens no further streams.
     has_peer_left: bool,
-    /// Whether the peer acknowledged our SETTINGS: before, it cannot keep to them.
+    /// True if the peer acknowledged our SETTINGS: before that, it cannot keep to them.
     are_settings_acknowledged: bool,
-    /// Whether the connection is over, whatever is unsent.
+    /// True if the connection is over, whatever is unsent.
     is_ended: bool,
 }
 
@@ -87,22 +88,22 @@ impl Http2Lifecycle {
         self.drain = DrainState::Final;
     }
 
-    /// When the second GOAWAY of a drain is due.
+    /// Returns the time at which the second GOAWAY of a drain is due.
     pub(super) const fn drain_timeout(&self) -> Option<Instant> {
         if let DrainState::Announced(at) = self.drain { Some(at) } else { None }
     }
 
-    /// Whether a drain can begin.
+    /// Returns true if a drain can begin.
     pub(super) fn can_announce_drain(&self) -> bool {
         self.drain == DrainState::No && self.phase != ConnectionPhase::Failed
     }
 
-    /// Whether new streams are ignored.
+    /// Returns true if new streams are ignored.
     pub(super) fn is_drain_final(&self) -> bool {
         self.drain == DrainState::Final
     }
 
-    /// Whether the peer sent GOAWAY and we did not answer it with ours yet.
+    /// Returns true if the peer sent GOAWAY and we did not answer it with ours yet.
     pub(super) fn is_goaway_due(&self) -> bool {
         self.has_peer_left && self.phase == ConnectionPhase::Serving && !self.is_drain_final()
     }
@@ -115,7 +116,7 @@ impl Http2Lifecycle {
         self.phase == ConnectionPhase::Failed
     }
 
-    /// Whether the peer knows our SETTINGS.
+    /// Returns true if the peer knows our SETTINGS.
     pub(super) const fn are_settings_acknowledged(&self) -> bool {
         self.are_settings_acknowledged
     }

@@ -1,6 +1,6 @@
-//! The memory of content: counted before it comes in, promised to a client before it may send more, and
-//! handed on with what it was for. Where there is none the request is refused; a client that keeps to its
-//! window is left without room for a while before, since others give memory back.
+//! The memory of content: counted before the content comes in, promised to a client before it may
+//! send more, and handed on with the content. Without memory the request is refused; before that, a
+//! client that keeps to its window is left without room for a while, since others give memory back.
 
 use std::mem;
 
@@ -17,21 +17,21 @@ use crate::wire::http2::error::ErrorCode;
 use crate::wire::message::BodyBuffer;
 
 impl<B: BodyBuffer, T> Http2Connection<B, T> {
-    /// The memory of the message that came out last on a stream. What is left here is given back at the latest
-    /// when the stream ends.
+    /// Takes the memory of the message that came out last on a stream. Memory that is left here is
+    /// given back at the latest when the stream ends.
     pub fn take_memory(&mut self, id: StreamId) -> ReceiveReservation {
         let Some(stream) = self.streams.get_mut(id) else { return ReceiveReservation::default() };
         stream.worked_on = stream.handed.size();
         mem::take(&mut stream.handed)
     }
 
-    /// Bytes that the stream holds which holds the most: of its request, as far as it came or while it is worked on, and of
-    /// its answer.
+    /// Returns the bytes that the heaviest stream holds: of its request, as far as it came or while
+    /// it is worked on, and of its answer.
     pub fn heaviest_size(&self) -> usize {
         self.heaviest().map_or(0, Http2Stream::held_size)
     }
 
-    /// Resets that stream. Whether there is one.
+    /// Resets that stream. Returns true if there is one.
     pub fn reset_heaviest(&mut self) -> bool {
         let Some(id) = self.heaviest().map(|stream| stream.id) else { return false };
         // Clients of gRPC read it as RESOURCE_EXHAUSTED (gRPC over HTTP/2, "Errors").
@@ -41,7 +41,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     fn heaviest(&self) -> Option<&Http2Stream<B, T>> {
-        // What was reset is about to be freed.
+        // A stream that was reset is about to be freed.
         self.streams.iter().filter(|stream| stream.state != StreamState::Reset).max_by_key(|stream| stream.held_size())
     }
 
@@ -49,7 +49,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         ReceiveReservation::new(self.receive.memory.clone())
     }
 
-    /// Whether there is memory for what `body_space` will show.
+    /// Returns true if there is memory for the space that `body_space` will show.
     pub(super) fn has_memory_for_space(&mut self, size_max: usize) -> bool {
         let Some((id, size)) = self.reader.data.map(|frame| frame.space(size_max)) else { return false };
         let incoming = self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut());
@@ -82,9 +82,9 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         let _ = self.refuse(id, false, refusal, now);
     }
 
-    /// Looks again whether there is memory for those who wait for room. Who could send nothing for
-    /// [`RECEIVE_WAIT_MAX`] is refused: were it to wait on, requests that each have a part of the memory
-    /// could wait for each other.
+    /// Looks again for memory for the streams that wait for room. A client that could send nothing
+    /// for [`RECEIVE_WAIT_MAX`] is refused: if it waited on, requests that each have a part of the
+    /// memory could wait for each other.
     pub(super) fn handle_starved(&mut self, now: Instant) {
         (self.timers.starved, self.receive.has_starved) = (None, false);
         let starved: Vec<StreamId> =
@@ -112,8 +112,9 @@ impl<B: BodyBuffer, T> Http2Stream<B, T> {
         received + self.handed.size() + worked_on + self.outgoing.size
     }
 
-    /// Whether there is memory for all that the client may send once it was told of the room that came back.
-    /// Where there is none it is not told, and sends no more than it was promised before.
+    /// Returns true if there is memory for all bytes that the client may send once it is told of
+    /// the room that came back. Without memory it is not told, and sends at most the bytes that it
+    /// was promised before.
     pub(super) fn has_memory_for_update(&mut self) -> bool {
         if !self.receive.is_update_due() || self.state != StreamState::Open {
             return false;

@@ -1,6 +1,6 @@
-//! One HTTP/2 connection as a state machine (RFC 9113), the server's side: bytes in, calls and messages out, answers
-//! back as frames. Called by the shard, which moves the bytes and passes in the time. It knows gRPC's framing, but not
-//! what a message means.
+//! One HTTP/2 connection as a state machine (RFC 9113), the server's side: bytes in, calls and
+//! messages out, answers back as frames. Called by the shard, which moves the bytes and passes in
+//! the time. It knows gRPC's framing, but not the meaning of a message.
 //!
 //! It does not push, ignores priorities, and checks request trailers without keeping them. Its memory is bounded: by
 //! the window and the largest message of each stream, by [`CONTROL_BACKLOG_SIZE_MAX`] for answers to control frames,
@@ -94,15 +94,16 @@ pub struct Http2Settings {
     pub connection_window_size: u32,
     /// The field whose value is the offset of the byte of a plain body that must be aligned, if there is one.
     pub aligned_after: Option<&'static str>,
-    /// Whether a body that is too large is refused with tritonserver's status.
+    /// True if a body that is too large is refused with tritonserver's status.
     pub follows_triton: bool,
     /// The protobuf field of a call's message whose first payload must be aligned.
     pub aligned_field: u32,
-    /// Whether the trace that a call's client has sent it from is kept.
+    /// True if the trace context of a call's client is kept.
     pub reads_trace_context: bool,
-    /// How PINGs are sent and taken, and how old a connection may become.
+    /// The rules for PINGs, and for the age of a connection.
     pub keep_alive: KeepAlivePolicy,
-    /// Whether the fields of a call are kept for [`Http2Connection::field`] and [`Http2Connection::take_fields`].
+    /// True if the fields of a call are kept for [`Http2Connection::field`] and
+    /// [`Http2Connection::take_fields`].
     pub keeps_call_fields: bool,
     /// Time from the first byte of a frame, or of a field block, until it must be complete.
     pub head_timeout: Duration,
@@ -110,7 +111,7 @@ pub struct Http2Settings {
     pub body_timeout: Duration,
     /// Time within which the client must take `BODY_STEP_SIZE` bytes of an answer, or its end.
     pub write_timeout: Duration,
-    /// How long the connection may be without streams.
+    /// The longest time that the connection may be without streams.
     pub idle_timeout: Duration,
 }
 
@@ -148,11 +149,11 @@ pub struct Http2Counts {
     pub server_resets: u64,
     /// Requests that were refused because there was no memory for them.
     pub memory_refusals: u64,
-    /// What timers ended.
+    /// Ends by timers.
     pub timeouts: Http2Timeouts,
 }
 
-/// What timers ended, by which.
+/// The number of ends by each timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Http2Timeouts {
     /// Requests whose content came too slowly.
@@ -184,12 +185,12 @@ pub struct Http2Connection<B, T> {
     keep_alive: KeepAlive,
 }
 
-/// What the client may still send on all streams, and the memory for it.
+/// The room that the client has on all streams, and the memory for it.
 struct ReceiveRoom {
     window: ReceiveWindow,
     /// The budget of the shard for content, if it is bounded.
     memory: Option<Rc<dyn ReceiveBudget>>,
-    /// Whether a stream has waited for memory since `handle_starved` ran last.
+    /// True if a stream has waited for memory since `handle_starved` ran last.
     has_starved: bool,
 }
 
@@ -235,8 +236,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self
     }
 
-    /// Whether the next bytes begin a frame, and there is no buffer for them: a connection that is idle has none. Then they are
-    /// read elsewhere, for [`Self::handle_first_input`].
+    /// Returns true if the next bytes begin a frame, and there is no buffer for them: an idle
+    /// connection has none. They are then read elsewhere, for [`Self::handle_first_input`].
     pub fn is_resting(&self) -> bool {
         let is_ready = !self.lifecycle.has_failed() && !self.sender.is_blocked();
         is_ready && self.reader.input.held_size() == 0 && self.reader.is_between_frames()
@@ -254,10 +255,10 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Space for the next read: in the connection's own buffer, or in the body of a large frame. Empty while nothing may
-    /// be read, because the peer does not read its answers. After a fault, what is read is thrown away. Of a body it is
-    /// `body_size_max` bytes at most, or what is read of others at once where that is more: they are
-    /// cleared before.
+    /// Returns the space for the next read: in the connection's own buffer, or in the body of a
+    /// large frame. Empty while nothing may be read, because the peer does not read its answers.
+    /// After a fault, the input is thrown away. For a body it has at most `body_size_max` bytes, or
+    /// as many as other reads have if that is more: the space is cleared before.
     pub fn input_space(&mut self, body_size_max: usize) -> &mut [u8] {
         if self.lifecycle.has_failed() {
             return self.reader.discard_space();
@@ -314,7 +315,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             self.end_drain();
         }
         if is_due(self.timers.idle) {
-            // As a drain, for a request may be on its way.
+            // As a drain, since a request may be on its way.
             self.timers.idle = None;
             self.counts.timeouts.idle += 1;
             let _ = self.begin_drain(now);
@@ -340,7 +341,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.invariants();
     }
 
-    /// When `handle_timeout` must be called, even if nothing arrives.
+    /// Returns the time at which `handle_timeout` must be called, even if nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.lifecycle.has_failed() {
             return self.timers.poll_timeout();
@@ -350,8 +351,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.streams.iter().filter_map(|stream| stream.timeout()).chain(own).min()
     }
 
-    /// Begins to drain (§6.8): tells the client, then accepts no more streams, and ends when the open ones have.
-    /// Whether it began now.
+    /// Begins to drain (§6.8): tells the client, then accepts no further streams, and ends when the
+    /// open ones have. Returns true if it began now.
     pub fn begin_drain(&mut self, now: Instant) -> bool {
         let can_begin = self.lifecycle.can_announce_drain();
         if can_begin {
@@ -361,7 +362,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         can_begin
     }
 
-    /// Whether the connection may be closed: nothing is left to receive or send.
+    /// Returns true if the connection may be closed: nothing is left to receive or send.
     pub fn is_finished(&self) -> bool {
         let is_sent = self.sender.is_empty();
         if self.lifecycle.is_ended() {
@@ -374,7 +375,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         is_sent && is_idle && self.lifecycle.is_drain_final()
     }
 
-    /// Whether a fault of the peer ended it. The peer may not have read GOAWAY yet.
+    /// Returns true if a fault of the peer ended it. The peer may not have read GOAWAY yet.
     pub fn has_failed(&self) -> bool {
         self.lifecycle.has_failed()
     }
@@ -460,7 +461,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.events.shrink_to_fit();
     }
 
-    /// Sets the timers for a connection without streams, where the last one ended or a new one began.
+    /// Sets the timers for a connection without streams, after the last one ended or a new one
+    /// began.
     fn set_idle_timers(&mut self, now: Instant) {
         let input = &self.reader.input;
         let is_resting = self.streams.is_empty() && input.is_empty() && self.sender.output.size() == 0;
@@ -496,7 +498,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Checks what holds between calls. Costs a scan of the streams, in debug builds only.
+    /// Checks the invariants between calls. Costs a scan of the streams, in debug builds only.
     fn invariants(&self) {
         if !cfg!(debug_assertions) {
             return;

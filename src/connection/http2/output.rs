@@ -32,7 +32,7 @@ impl FrameQueue {
         self.size
     }
 
-    /// Appends what `write` appends to the buffer.
+    /// Appends the bytes that `write` appends to the buffer.
     pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let before = self.own.len();
         let outcome = write(&mut self.own);
@@ -110,7 +110,7 @@ impl FrameQueue {
         self.invariants();
     }
 
-    /// Checks what holds after every change, in constant time.
+    /// Checks the invariants after every change, in constant time.
     fn invariants(&self) {
         debug_assert_eq!(self.size == 0, self.parts.is_empty(), "{} bytes in {} parts", self.size, self.parts.len());
         debug_assert!(self.from <= self.own.len(), "{} of {} bytes were sent", self.from, self.own.len());
@@ -118,7 +118,7 @@ impl FrameQueue {
         debug_assert!(!is_own || self.from < self.own.len(), "a part of our own bytes has bytes");
     }
 
-    /// Frees the buffer where nothing is in it.
+    /// Frees the buffer if it is empty.
     pub(super) fn shrink(&mut self) {
         if self.parts.is_empty() {
             *self = Self::default();

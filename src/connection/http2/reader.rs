@@ -4,14 +4,16 @@ use crate::connection::input::InputBuffer;
 use crate::limits::{CONTINUATIONS_MAX, FRAME_SIZE_MAX, READ_SIZE};
 use crate::wire::http2::StreamId;
 
-/// Received bytes, and what the next ones belong to. At most one of `block`, `data` and `skip` is in progress.
+/// Received bytes, and the frame that the next ones belong to. At most one of `block`, `data` and
+/// `skip` is in progress.
 #[derive(Default)]
 pub(super) struct FrameReader {
     /// Taken out by `poll_event` while frames are decoded from it.
     pub(super) input: InputBuffer,
-    /// Whether the last `input_space` was part of a body and not of `input`.
+    /// True if the last `input_space` was part of a body and not of `input`.
     is_direct: bool,
-    /// Bytes of the last space in `input`, and whether the peer filled it, so that a larger one saves reads.
+    /// Bytes of the last space in `input`, and true if the peer filled it, so that a larger one
+    /// saves reads.
     space_size: usize,
     is_filled: bool,
     /// The field block in progress, over several frames.
@@ -50,7 +52,7 @@ impl FrameReader {
         self.is_direct = true;
     }
 
-    /// Whether the last read went to a body. Asked once for each read.
+    /// Returns true if the last read went to a body. Called once for each read.
     pub(super) const fn take_direct(&mut self) -> bool {
         std::mem::replace(&mut self.is_direct, false)
     }
@@ -62,18 +64,18 @@ impl FrameReader {
         self.input.commit(count);
     }
 
-    /// Whether the next byte begins a frame, and no field block is open.
+    /// Returns true if the next byte begins a frame, and no field block is open.
     pub(super) const fn is_between_frames(&self) -> bool {
         self.data.is_none() && self.block.is_none() && self.skip == 0
     }
 
-    /// Forgets all that came: the connection failed.
+    /// Drops all input: the connection failed.
     pub(super) fn clear(&mut self) {
         (self.data, self.block, self.skip) = (None, None, 0);
         self.input.clear();
     }
 
-    /// Checks what always holds.
+    /// Checks the invariants.
     pub(super) fn invariants(&self) {
         let begun = [self.data.is_some(), self.block.is_some(), self.skip > 0];
         let begun = begun.into_iter().filter(|is_begun| *is_begun).count();
@@ -93,9 +95,9 @@ impl FrameReader {
 /// A field block over several frames (§4.3).
 pub(super) struct IncomingBlock {
     pub(super) stream: StreamId,
-    /// Whether HEADERS had END_STREAM.
+    /// True if HEADERS had END_STREAM.
     pub(super) is_last: bool,
-    /// Whether its priority makes the stream depend on itself.
+    /// True if its priority makes the stream depend on itself.
     pub(super) depends_on_itself: bool,
     pub(super) bytes: Vec<u8>,
     pub(super) continuation_count: u32,
@@ -109,9 +111,9 @@ pub(super) struct IncomingData {
     pub(super) left: usize,
     /// Bytes of padding still to come.
     pub(super) padding: usize,
-    /// Whether the Pad Length field was read, or there is none (§6.1).
+    /// True if the Pad Length field was read, or there is none (§6.1).
     pub(super) is_padding_known: bool,
-    /// Whether the frame had END_STREAM.
+    /// True if the frame had END_STREAM.
     pub(super) is_last: bool,
 }
 
@@ -122,17 +124,18 @@ const DIRECT_SIZE_MIN: usize = 2 * READ_SIZE;
 const DIRECT_SIZE_MAX: usize = 256 * 1024;
 
 impl IncomingData {
-    /// The stream, and the bytes of its next direct read: so many at most, or [`READ_SIZE`] where that is more.
+    /// The stream, and the bytes of its next direct read: at most `size_max`, or [`READ_SIZE`] if
+    /// that is more.
     pub(super) fn space(self, size_max: usize) -> (StreamId, usize) {
         (self.stream, self.left.min(DIRECT_SIZE_MAX).min(size_max.max(READ_SIZE)))
     }
 
-    /// Whether enough content is to come for a direct read.
+    /// Returns true if enough content is to come for a direct read.
     pub(super) const fn is_large(self) -> bool {
         self.is_padding_known && self.left >= DIRECT_SIZE_MIN
     }
 
-    /// Whether the next byte is content.
+    /// Returns true if the next byte is content.
     pub(super) const fn is_within_content(self) -> bool {
         self.is_padding_known && self.left > 0
     }

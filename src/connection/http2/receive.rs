@@ -13,7 +13,7 @@ use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::http2::frame::{self, FrameHead, FrameKind};
 use crate::wire::message::BodyBuffer;
 
-/// What a step did with the pending bytes.
+/// The outcome of a step over the pending bytes.
 pub(super) enum ReceiveStep<T> {
     /// Consumed some, with an event for the caller.
     Event(ConnectionEvent<T>),

@@ -1,5 +1,5 @@
-//! What a stream answers with, and its field blocks. Those of gRPC are the same for every call: each
-//! is encoded once for a connection and copied from then on.
+//! The answer of a stream, and its field blocks. Those of gRPC are the same for every call: each is
+//! encoded once for a connection and copied from then on.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,29 +15,29 @@ use crate::wire::message::Reply;
 
 /// The beginning of an answer.
 pub(super) enum ResponseHead {
-    /// Of a call, with the encoding of its compressed messages where there is one.
+    /// Of a call, with the encoding of its compressed messages if there is one.
     Grpc(Option<Coding>),
-    /// Of a plain reply, whose body is kept apart; `None` for `100 Continue`. With the size of the body, where it is
-    /// known.
+    /// Of a plain reply, whose body is kept apart; `None` for `100 Continue`. With the size of the
+    /// body, if it is known.
     Reply(Option<Box<Reply>>, Option<usize>),
 }
 
-/// What comes behind the content.
+/// The part behind the content.
 pub(super) enum ResponseEnd {
     /// Nothing.
     Plain,
-    /// How a call ended; `None` for well.
+    /// The status of a call; `None` for success.
     Grpc(Option<Box<CallStatus>>),
 }
 
-/// How a call ended, where more is to be said than that it did well.
+/// The status of a call, if it says more than success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallStatus {
     /// The value of `grpc-status`.
     pub code: u8,
     /// The value of `grpc-message`, percent-encoded.
     pub text: String,
-    /// More fields, their names in lower case. What is borrowed is taken to come again.
+    /// Further fields, their names in lower case. Borrowed values are expected to recur.
     pub fields: SmallVec<[(&'static str, Cow<'static, str>); 1]>,
 }
 
@@ -83,7 +83,7 @@ impl ResponseEncoder {
         }
     }
 
-    /// Appends the frames of a call's end; with the head, where nothing was sent before it.
+    /// Appends the frames of a call's end; with the head, if nothing was sent before it.
     pub(super) fn encode_end(
         &mut self,
         status: Option<&CallStatus>,
@@ -110,7 +110,7 @@ impl ResponseEncoder {
         });
     }
 
-    /// Gives memory back beyond a little.
+    /// Frees memory beyond what an idle connection needs.
     pub(super) fn shrink(&mut self) {
         self.block = Vec::new();
         self.encoder.shrink();
@@ -151,7 +151,7 @@ impl ResponseEncoder {
 /// Before the message of a call (gRPC over HTTP/2, "Responses").
 const CALL_HEAD: &[(&str, &str)] =
     &[(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", GRPC_CODINGS)];
-/// After it, where all went well.
+/// After it, if all went well.
 const CALL_END: &[(&str, &str)] = &[("grpc-status", "0")];
 
 fn encode_constant(name: &str, value: &str, encoder: &mut Encoder, block: &mut Vec<u8>) {
@@ -168,7 +168,7 @@ fn encode_reply(reply: &Reply, body_size: Option<usize>, encoder: &mut Encoder, 
         let _ = write!(lower, "{}", name.to_ascii_lowercase());
         let is_constant = lower == "content-type" || lower == "accept-encoding" || lower == "retry-after";
         let indexing = if is_constant { Indexing::Insert } else { Indexing::Without };
-        // As over HTTP/1.1, a value never has what would end it.
+        // As over HTTP/1.1, a value never has bytes that would end it.
         let is_control = |byte: u8| byte < 0x20 && byte != b'\t' || byte == 0x7f;
         let value: SmallVec<[u8; 64]> = value.iter().map(|byte| if is_control(*byte) { b' ' } else { *byte }).collect();
         encoder.encode(lower.as_bytes(), value.trim_ascii(), indexing, block);
@@ -178,7 +178,7 @@ fn encode_reply(reply: &Reply, body_size: Option<usize>, encoder: &mut Encoder, 
     }
 }
 
-/// How a block is cut into frames.
+/// The division of a block into frames.
 pub(super) struct ResponseFrames {
     pub(super) stream: StreamId,
     pub(super) is_last: bool,
@@ -186,7 +186,7 @@ pub(super) struct ResponseFrames {
 }
 
 impl ResponseFrames {
-    /// Appends HEADERS, and CONTINUATION where the block is larger than a frame (§6.10).
+    /// Appends HEADERS, and CONTINUATION if the block is larger than a frame (§6.10).
     fn encode(&self, block: &[u8], out: &mut Vec<u8>) {
         debug_assert!(self.size_max > 0, "a frame takes a part of the block");
         let (mut kind, mut rest) = (FrameKind::Headers, block);

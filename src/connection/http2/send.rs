@@ -1,5 +1,5 @@
-//! Answers on their way out: calls and replies take their turns, each a frame or a few, so that a small
-//! one does not wait for a large one to end; flow control says how much of each.
+//! Answers on their way out: calls and replies take their turns, each a frame or a few, so that a
+//! small one does not wait for a large one to end; flow control bounds the size of each.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::wire::http2::frame::{self, FrameKind};
 use crate::wire::message::{BodyBuffer, Fields, Reply};
 use crate::wire::trace_context::TraceContext;
 
-/// How long a client may go on sending to a stream after its answer.
+/// The time for which a client may go on sending to a stream after its answer.
 const RESET_GRACE: Duration = Duration::from_millis(100);
 
-/// How a stream's turn ended.
+/// The outcome of a stream's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendTurn {
     /// The connection's window has no room.
@@ -46,12 +46,12 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
     }
 
-    /// What a field of a call says, where the settings keep the fields.
+    /// Returns the value of a call's field, if the settings keep the fields.
     pub fn field(&self, stream: StreamId, name: &str) -> Option<&[u8]> {
         self.streams.get(stream)?.fields.as_ref()?.get(name)
     }
 
-    /// Takes the fields of a call, where the settings keep them.
+    /// Takes the fields of a call, if the settings keep them.
     pub fn take_fields(&mut self, stream: StreamId) -> Option<Box<Fields>> {
         if !self.settings.keeps_call_fields {
             return None;
@@ -59,32 +59,34 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.streams.get_mut(stream)?.fields.take()
     }
 
-    /// Whether an error is to end a call with its status, where others come in band.
+    /// Returns true if an error must end a call with its status, instead of in band.
     pub fn wants_status(&self, stream: StreamId) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.wants_status)
     }
 
-    /// Which trailers a call's client asks for.
+    /// Returns the trailers that a call's client asks for.
     pub fn asked(&self, stream: StreamId) -> AskedTrailers {
         self.streams.get(stream).map_or_else(AskedTrailers::default, |stream| stream.asked)
     }
 
-    /// The trace that a call's client has sent it from.
+    /// Returns the trace context of a call's client.
     pub fn trace_context(&self, stream: StreamId) -> Option<TraceContext> {
         self.streams.get(stream)?.trace_context.as_deref().cloned()
     }
 
-    /// The sequence that a call's client says for balancers on the way (`sequence-id`); it is kept no longer.
+    /// Takes the sequence that a call's client names for balancers on the way (`sequence-id`); it
+    /// is no longer kept.
     pub fn take_sequence_id(&mut self, stream: StreamId) -> Option<Box<[u8]>> {
         self.streams.get_mut(stream)?.sequence_id.take()
     }
 
-    /// How a call's compressed messages are encoded, as its head says.
+    /// Returns the encoding of a call's compressed messages, by its head.
     pub fn message_coding(&self, stream: StreamId) -> ContentCoding {
         self.streams.get(stream).map_or(ContentCoding::Identity, |stream| stream.message_coding)
     }
 
-    /// How the message of a call that was handed out last is encoded; none where it is plain.
+    /// Returns the encoding of the message of a call that was handed out last; `None` if it is
+    /// plain.
     pub fn handed_coding(&self, stream: StreamId) -> Option<Coding> {
         match self.streams.get(stream).filter(|stream| stream.is_compressed)?.message_coding {
             ContentCoding::Coded(coding) => Some(coding),
@@ -97,7 +99,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.streams.get(stream)?.accepted_coding
     }
 
-    /// Some messages of the answer to a call will be encoded so; its head, which was not sent, will say it.
+    /// Sets the encoding of some messages of the answer to a call; its head, which was not sent,
+    /// will name it.
     pub fn set_answer_coding(&mut self, stream: StreamId, coding: Coding) {
         if let Some(stream) = self.streams.get_mut(stream) {
             debug_assert!(!stream.outgoing.is_head_sent, "a head cannot be changed behind its back");
@@ -105,7 +108,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Says how a call's messages are wanted. To be called once, when it begins.
+    /// Sets the delivery of a call's messages. To be called once, when it begins.
     pub fn accept_call(&mut self, id: StreamId, plan: MessageDelivery<T>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let Some(StreamContent::Call(call)) = &mut stream.incoming else { return };
@@ -114,7 +117,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         if is_each {
             (stream.is_working, stream.due) = (true, None);
         }
-        // A call whose head was all of it.
+        // The call consisted of its head alone.
         if stream.state == StreamState::HalfClosed {
             let end = self.end_call_body(id);
             self.events.extend(end);
@@ -191,7 +194,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.send_answer_and_status(id, message, None, now);
     }
 
-    /// The same with a status that says more than that the call ended well.
+    /// The same with a status that says more than success.
     pub fn send_answer_and_status(
         &mut self,
         id: StreamId,
@@ -218,7 +221,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.queue(id, now);
     }
 
-    /// Ends a call, well where there is no status.
+    /// Ends a call, with success if there is no status.
     pub fn end_call(&mut self, id: StreamId, status: Option<CallStatus>, now: Instant) {
         let Some(stream) = self.unanswered(id) else { return };
         if !stream.outgoing.is_head_sent {
@@ -227,15 +230,16 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         stream.outgoing.set_end(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
         if stream.state == StreamState::Open {
-            // What more comes of it is thrown away, also while its end waits for its turn.
+            // Further input of it is thrown away, also while its end waits for its turn.
             stream.set_state(StreamState::Answered);
             (stream.incoming, stream.due, stream.deadline) = (None, None, None);
         }
         self.queue(id, now);
     }
 
-    /// A stream that an answer may go to. One whose answer has its end takes no more, and nobody works on it: a call that is
-    /// refused while it works has two that would end it.
+    /// Returns a stream that an answer may go to. A stream whose answer has its end takes nothing
+    /// further, and no longer counts as working: a call that is refused while it works is ended
+    /// twice.
     fn unanswered(&mut self, id: StreamId) -> Option<&mut Http2Stream<B, T>> {
         let stream = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset)?;
         if stream.outgoing.is_ended {
@@ -245,15 +249,16 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         Some(stream)
     }
 
-    /// Whether all that was sent on a stream went out, as far as the connection is concerned.
+    /// Returns true if the connection has nothing unsent of a stream.
     pub fn has_room(&self, id: StreamId) -> bool {
         self.streams.get(id).is_none_or(|stream| !stream.outgoing.is_pending())
     }
 
-    /// The work on a stream has ended. Where it gave no answer, the stream is reset.
+    /// The work on a stream has ended. If it gave no answer, the stream is reset.
     pub fn handle_gone(&mut self, id: StreamId) {
         match self.streams.get(id) {
-            // It goes on to count as closed by whom it was: what is under way on a stream that we reset is no fault.
+            // It stays closed by the same side: frames under way to a stream that we reset are no
+            // fault.
             Some(stream) if stream.state == StreamState::Reset => {
                 let how = self.streams.closed(id).unwrap_or(ClosedStream::ByPeer);
                 self.streams.close(id, how);
@@ -267,7 +272,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Frames what may be sent now. To be called before `transmit_parts`.
+    /// Frames the output that may be sent now. To be called before `transmit_parts`.
     pub fn prepare_transmit(&mut self, now: Instant) {
         if self.lifecycle.is_goaway_due() && self.streams.is_empty() {
             self.end_drain();
@@ -291,12 +296,12 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.invariants();
     }
 
-    /// What is to be sent, in parts, one after the other.
+    /// Returns the output to send, in parts, one after the other.
     pub fn transmit_parts(&self) -> impl Iterator<Item = &[u8]> {
         self.sender.output.parts()
     }
 
-    /// The same as one buffer that may be taken away, where all of it is ours.
+    /// The same as one buffer that may be taken away, if all of it is ours.
     pub fn transmit_whole(&mut self) -> Option<&mut Vec<u8>> {
         self.sender.output.whole()
     }
@@ -310,7 +315,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// Whether there is something to send now.
+    /// Returns true if there is something to send now.
     pub fn has_output(&self) -> bool {
         self.sender.output.size() > 0
     }
@@ -322,7 +327,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         self.drop_stream(id, ClosedStream::ByUs, code);
     }
 
-    /// Ends a stream at once; where somebody works on it, it goes on to count.
+    /// Ends a stream at once; while work on it continues, it still counts.
     pub(super) fn drop_stream(&mut self, id: StreamId, how: ClosedStream, code: ErrorCode) {
         match self.streams.get_mut(id) {
             Some(stream) if stream.is_working => {
@@ -443,8 +448,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
     }
 
-    /// The last frame of an answer is out. A client that is sending still gets a moment to see it: some
-    /// throw an answer away that a reset comes with.
+    /// The last frame of an answer is out. A client that is sending still gets a moment to see it:
+    /// some throw away an answer that comes with a reset.
     fn finish_answer(&mut self, id: StreamId, now: Instant) {
         self.budgets.handle_answer();
         match self.streams.get_mut(id) {

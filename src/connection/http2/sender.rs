@@ -1,5 +1,5 @@
-//! The send side of a connection: frames that wait for the socket, in the order in which they leave, and what the
-//! peer allows.
+//! The send side of a connection: frames that wait for the socket, in the order in which they
+//! leave, and the peer's limits.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::wire::http2::{FRAME_SIZE_LEAST, FRAME_SIZE_MOST, StreamId, WINDOW_SIZ
 
 /// Frames on their way out, and the peer's limits on them.
 pub(super) struct FrameSender {
-    /// What the peer accepts.
+    /// The peer's settings.
     pub(super) peer: PeerSettings,
     /// The connection's window: DATA of all streams.
     pub(super) window: SendWindow,
@@ -45,7 +45,7 @@ impl FrameSender {
         }
     }
 
-    /// Applies the peer's SETTINGS. By how much the window of each stream changes.
+    /// Applies the peer's SETTINGS. Returns the change of each stream's window.
     pub(super) fn apply_settings(&mut self, payload: &[u8]) -> Result<i64, PeerFault> {
         let before = self.peer.initial_window_size;
         self.peer.apply(payload)?;
@@ -56,7 +56,7 @@ impl FrameSender {
         Ok(i64::from(initial_window_size) - i64::from(before))
     }
 
-    /// Acknowledges SETTINGS in the order of all frames: what we send after it keeps to the new settings.
+    /// Acknowledges SETTINGS in the order of all frames: later frames keep to the new settings.
     pub(super) fn acknowledge_settings(&mut self) {
         self.flush_urgent();
         self.output.write(settings::encode_acknowledgement);
@@ -68,7 +68,7 @@ impl FrameSender {
         frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &DRAIN_PING, &mut self.urgent);
     }
 
-    /// Whether an acknowledged PING is the one of a drain.
+    /// Returns true if an acknowledged PING is the one of a drain.
     pub(super) fn is_drain_ping(payload: &[u8]) -> bool {
         payload == DRAIN_PING
     }
@@ -84,7 +84,7 @@ impl FrameSender {
         frame::encode(FrameKind::Ping, frame::ACK, StreamId::CONNECTION, payload, &mut self.urgent);
     }
 
-    /// Queues a PING that asks whether the client is there; whatever it sends then says so.
+    /// Queues a PING to a silent client; anything that it sends then shows that it is there.
     pub(super) fn push_ping(&mut self) {
         frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &KEEP_ALIVE_PING, &mut self.urgent);
     }
@@ -101,24 +101,24 @@ impl FrameSender {
         frame::encode_window_update(id, increment, &mut self.urgent);
     }
 
-    /// Moves the control frames behind what is framed already.
+    /// Moves the control frames behind the frames that are queued already.
     pub(super) fn flush_urgent(&mut self) {
         let Self { urgent, output, .. } = self;
         output.write(|out| out.extend_from_slice(urgent));
         urgent.clear();
     }
 
-    /// Whether more may be framed: a frame of another stream waits behind no more than this.
+    /// Returns true if more may be framed: a frame of another stream waits behind at most this.
     pub(super) const fn has_room(&self) -> bool {
         self.output.size() < TRANSMIT_SIZE_MAX
     }
 
-    /// Whether the peer does not read what it is sent, so that it must not be read either.
+    /// Returns true if the peer does not read its output, so that it must not be read either.
     pub(super) fn is_blocked(&self) -> bool {
         self.urgent.len() >= CONTROL_BACKLOG_SIZE_MAX || self.output.size() >= 2 * TRANSMIT_SIZE_MAX
     }
 
-    /// Whether nothing waits for the socket.
+    /// Returns true if nothing waits for the socket.
     pub(super) const fn is_empty(&self) -> bool {
         self.urgent.is_empty() && self.output.size() == 0
     }

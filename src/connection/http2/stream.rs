@@ -1,4 +1,4 @@
-//! The streams of a connection, and what is remembered of those that ended.
+//! The streams of a connection, and a record of those that ended.
 
 use std::collections::VecDeque;
 
@@ -18,8 +18,8 @@ use crate::wire::http2::StreamId;
 use crate::wire::message::Fields;
 use crate::wire::trace_context::TraceContext;
 
-/// The states of RFC 9113 §5.1 that a stream can be in here, seen from the server. One that is idle
-/// or closed is not in the table, but for one whose work goes on.
+/// The states of RFC 9113 §5.1 that a stream can be in here, seen from the server. An idle or
+/// closed stream is not in the table, except for one whose work goes on.
 ///
 /// ```text
 ///           HEADERS              END_STREAM                 the answer is out
@@ -34,7 +34,7 @@ use crate::wire::trace_context::TraceContext;
 pub(super) enum StreamState {
     /// Its request is coming in.
     Open,
-    /// Its request is coming in, and what comes is thrown away.
+    /// Its request is coming in, and its content is thrown away.
     Answered,
     /// Its request is whole.
     HalfClosed,
@@ -43,7 +43,7 @@ pub(super) enum StreamState {
 }
 
 impl StreamState {
-    /// Whether RFC 9113 §5.1, as drawn above, has this transition.
+    /// Returns true if RFC 9113 §5.1, as drawn above, has this transition.
     const fn may_become(self, next: Self) -> bool {
         match self {
             Self::Open => !matches!(next, Self::Open),
@@ -59,50 +59,51 @@ pub(super) struct Http2Stream<B, T> {
     pub(super) id: StreamId,
     pub(super) state: StreamState,
     pub(super) path: RequestPath,
-    /// Whether it asks by HEAD, so that the answer has no body.
+    /// True if it asks by HEAD, so that the answer has no body.
     pub(super) is_head_only: bool,
-    /// The fields of a call, where the settings keep them and nobody took them.
+    /// The fields of a call, if the settings keep them, until they are taken.
     pub(super) fields: Option<Box<Fields>>,
-    /// Which trailers a call's client asks for.
+    /// The trailers that a call's client asks for.
     pub(super) asked: AskedTrailers,
-    /// Whether an error is to end the call with its status, where others come in band
+    /// True if an error must end the call with its status, instead of in band
     /// (`triton_grpc_error`).
     pub(super) wants_status: bool,
-    /// The client's own trace, where a call brings one.
+    /// The client's own trace context, if a call brings one.
     pub(super) trace_context: Option<Box<TraceContext>>,
-    /// The sequence that a call's client says for balancers (`sequence-id`).
+    /// The sequence that a call's client names for balancers (`sequence-id`).
     pub(super) sequence_id: Option<Box<[u8]>>,
-    /// How the compressed messages of a call are encoded, and whether the one handed on last is compressed.
+    /// The encoding of a call's compressed messages, and true if the message handed on last is
+    /// compressed.
     pub(super) message_coding: ContentCoding,
     pub(super) is_compressed: bool,
     /// The encoding that its client takes for answers, and the one that the head of the answer names.
     pub(super) accepted_coding: Option<Coding>,
     pub(super) answer_coding: Option<Coding>,
-    /// Whether somebody works on an answer.
+    /// True if work on an answer is in progress.
     pub(super) is_working: bool,
     pub(super) incoming: Option<StreamContent<B, T>>,
-    /// The memory of what was handed on last, until it is taken.
+    /// The memory of the content that was handed on last, until it is taken.
     pub(super) handed: ReceiveReservation,
-    /// Bytes of what was handed on and is worked on.
+    /// Bytes of content that was handed on and is worked on.
     pub(super) worked_on: usize,
-    /// Whether its client waits for room that there is no memory for, and since when.
+    /// True if its client waits for room that there is no memory for; and the time since when.
     pub(super) is_starved: bool,
     pub(super) starved_since: Option<Instant>,
     pub(super) receive: ReceiveWindow,
     pub(super) send: SendWindow,
     pub(super) outgoing: OutgoingContent,
-    /// What the request says that it has, and what came of it.
+    /// The size that the request declares, and the size that came.
     pub(super) content_length: Option<u64>,
     pub(super) content_size: u64,
-    /// When a call is given up by its client, while its request comes in.
+    /// The time at which a call's client gives up, while its request comes in.
     pub(super) deadline: Option<Instant>,
-    /// When more of the request must have come, and what came since that was set; once the answer is
-    /// out, when the rest of the request is given up.
+    /// The time by which more of the request must have come, and the bytes since that was set; once
+    /// the answer is out, the time at which the rest of the request is given up.
     pub(super) due: Option<Instant>,
     pub(super) moved: usize,
 }
 
-/// What a stream has to send.
+/// The output of a stream.
 #[derive(Default)]
 pub(super) struct OutgoingContent {
     pub(super) head: Option<ResponseHead>,
@@ -110,23 +111,23 @@ pub(super) struct OutgoingContent {
     pub(super) parts: VecDeque<Bytes>,
     pub(super) size: usize,
     pub(super) end: Option<ResponseEnd>,
-    /// Whether its end was given: nothing may follow, whether it is out or not.
+    /// True if its end was given: nothing may follow, whether it is out or not.
     pub(super) is_ended: bool,
-    /// Whether it waits for its turn.
+    /// True if it waits for its turn.
     pub(super) is_queued: bool,
-    /// When more must have gone, and what went since that was set.
+    /// The time by which more must have gone, and the bytes since that was set.
     pub(super) due: Option<Instant>,
     pub(super) moved: usize,
 }
 
 impl OutgoingContent {
-    /// Gives its end.
+    /// Sets its end.
     pub(super) fn set_end(&mut self, end: ResponseEnd) {
         self.end = Some(end);
         self.is_ended = true;
     }
 
-    /// Whether there is something to send.
+    /// Returns true if there is something to send.
     pub(super) const fn is_pending(&self) -> bool {
         self.head.is_some() || self.size > 0 || self.end.is_some()
     }
@@ -202,7 +203,7 @@ impl<B, T> Http2Stream<B, T> {
         ConnectionEvent::Fault { stream: self.id, fault }
     }
 
-    /// Checks what holds between calls of the connection.
+    /// Checks the invariants between calls of the connection.
     fn invariants(&self, settings: &Http2Settings) {
         let id = self.id.0;
         debug_assert_eq!(self.receive.total(), settings.stream_window_size, "stream {id}: room was lost or made");
@@ -217,7 +218,7 @@ impl<B, T> Http2Stream<B, T> {
         }
     }
 
-    /// When something must be done about it even if nothing comes.
+    /// Returns the time at which it must be handled even if nothing comes.
     pub(super) fn timeout(&self) -> Option<Instant> {
         let incoming = match self.state {
             StreamState::Open => [self.due, self.deadline],
@@ -228,12 +229,12 @@ impl<B, T> Http2Stream<B, T> {
     }
 }
 
-/// How a stream ended.
+/// The way in which a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClosedStream {
     /// With both its sides, or by the client.
     ByPeer,
-    /// By a reset of ours: what was on its way is no fault.
+    /// By a reset of ours: frames on their way are no fault.
     ByUs,
 }
 
@@ -245,7 +246,7 @@ pub(super) struct Streams<B, T> {
     closed: VecDeque<(StreamId, ClosedStream)>,
     /// The largest identifier that the client used.
     last: StreamId,
-    /// How often those that ended were searched.
+    /// The number of searches of the streams that ended.
     #[cfg(test)]
     pub(super) searches: std::cell::Cell<usize>,
 }
@@ -284,7 +285,7 @@ impl<B, T> Streams<B, T> {
         self.last = id;
     }
 
-    /// Whether a stream was never used (§5.1).
+    /// Returns true if a stream was never used (§5.1).
     pub(super) fn is_idle(&self, id: StreamId) -> bool {
         id > self.last || !id.is_of_client()
     }
@@ -321,7 +322,7 @@ impl<B, T> Streams<B, T> {
         }
     }
 
-    /// Remembers how a stream ended; what is said last counts.
+    /// Remembers how a stream ended; the last record counts.
     pub(super) fn remember(&mut self, id: StreamId, how: ClosedStream) {
         if self.closed.len() >= CLOSED_STREAMS_MAX {
             self.closed.pop_front();
@@ -330,7 +331,7 @@ impl<B, T> Streams<B, T> {
         debug_assert!(self.closed.len() <= CLOSED_STREAMS_MAX);
     }
 
-    /// How a stream ended that is not in the table, as far as is remembered.
+    /// Returns how a stream that is not in the table ended, as far as is remembered.
     pub(super) fn closed(&self, id: StreamId) -> Option<ClosedStream> {
         #[cfg(test)]
         self.searches.set(self.searches.get() + 1);
@@ -351,13 +352,13 @@ impl<B, T> Streams<B, T> {
         self.spare.clear();
     }
 
-    /// Whether it holds no more than an idle connection may keep.
+    /// Returns true if it holds only memory that an idle connection may keep.
     pub(super) const fn is_shrunk(&self) -> bool {
         self.spare.is_empty()
     }
 
-    /// Gives memory back beyond what an idle connection may keep. Of streams that ended, those are forgotten that no frame is
-    /// on its way to: the peer has ended them too.
+    /// Frees memory beyond what an idle connection may keep. Forgets those ended streams that no
+    /// frame is on its way to: the peer has ended them too.
     pub(super) fn shrink(&mut self) {
         self.spare = Vec::new();
         self.entries.shrink_to_fit();
@@ -365,7 +366,7 @@ impl<B, T> Streams<B, T> {
         self.closed.shrink_to_fit();
     }
 
-    /// Checks what holds between calls of the connection.
+    /// Checks the invariants between calls of the connection.
     pub(super) fn invariants(&self, settings: &Http2Settings) {
         debug_assert!(self.len() <= usize::try_from(settings.streams_max).unwrap_or(usize::MAX), "too many streams");
         debug_assert!(self.entries.is_sorted_by_key(|stream| stream.id), "a binary search finds streams");

@@ -1,4 +1,5 @@
-//! The corpus of the fuzz target, replayed and changed; and what only large answers and a clock show.
+//! The corpus of the fuzz target, replayed and changed; and cases that need large answers and a
+//! clock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -125,7 +126,7 @@ fn whole_call(id: u32) -> Vec<u8> {
     [call(id, 0), data(id, frame::END_STREAM, &[0; 5])].concat()
 }
 
-/// The frames that are sent now, until they have so many bytes: head and payload.
+/// The frames that are sent now, until they have `size_max` bytes: head and payload.
 fn sent(machine: &mut Machine, size_max: usize) -> Vec<(FrameHead, Vec<u8>)> {
     let mut bytes = Vec::new();
     while bytes.len() < size_max {
@@ -171,7 +172,7 @@ fn a_small_answer_goes_out_between_the_frames_of_large_ones() {
         before += payload.len();
         by_stream[head.stream.0 as usize] += payload.len();
     }
-    // What was framed ahead, and a turn of each.
+    // The frames made ahead, and a turn of each.
     assert!(before <= TRANSMIT_SIZE_MAX + 4 * crate::limits::SEND_QUANTUM, "{before} bytes before it");
     assert!(by_stream[1].abs_diff(by_stream[3]) <= 2 * crate::limits::SEND_QUANTUM, "{by_stream:?}");
     assert_eq!(machine.stream_count(), 2);
@@ -278,7 +279,8 @@ fn frame_of(size: usize) -> Vec<u8> {
     data(1, 0, &vec![0; size])
 }
 
-/// Sends a message of 900,000 bytes, for the next of which there is to be so much room at most. The most room there was.
+/// Sends a message of 900,000 bytes, with space for at most `size_max` bytes at a time. Returns the
+/// most space there was.
 fn read_in_place(size_max: usize) -> usize {
     let mut machine = machine(&[]);
     let message: Vec<u8> = (0..900_000_u32).map(|value| (value % 241) as u8).collect();
@@ -437,13 +439,13 @@ fn a_long_call_outlives_any_keepalive_of_its_client_and_a_flood_of_pings_has_its
 
 #[test]
 fn small_messages_of_a_stream_have_their_bound_unless_they_are_answered() {
-    // What gRPC's C core sends for each, seen on the wire.
+    // The frames of gRPC's C core for each message, as seen on the wire.
     let mut message = Vec::new();
     frame::encode_window_update(StreamId(1), 5, &mut message);
     message.extend(data(1, 0, &[0, 0, 0, 0, 1, 7]));
     frame::encode_window_update(StreamId::CONNECTION, 5, &mut message);
     frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &[0; 8], &mut message);
-    // The PINGs are not what this is about.
+    // This test is not about PINGs.
     let keep_alive = KeepAlivePolicy { ping_strikes_max: 0, ..KeepAlivePolicy::default() };
     let settings = Http2Settings { keep_alive, ..Http2Settings::default() };
     let messages_until_the_end = |is_answered: bool| {
@@ -659,7 +661,7 @@ fn content_takes_memory_as_it_comes_up_to_the_bound_and_no_byte_more() {
     assert_eq!(answer[..2], ["503", "1"]);
     assert!(answer[2].contains("--receive-memory-bytes-max") && answer[2].contains("1000 bytes"), "{answer:?}");
     assert_eq!((machine.take_counts().memory_refusals, memory.reserved.get()), (1, 1_000));
-    // What there will never be memory for is refused before it comes.
+    // A request that can never have memory is refused before it comes.
     write(&mut machine, &request(7, 0, &[("content-length", "1001")]), Instant::ZERO);
     assert_eq!(answers(&mut machine, &mut decoder)[0], "413");
     drop(taken);
@@ -814,7 +816,7 @@ fn the_stream_that_holds_the_most_is_reset_alone() {
     assert!(matches!(event, Some(ConnectionEvent::Reset { code: ErrorCode::EnhanceYourCalm, .. })), "{event:?}");
     drop(taken);
     assert_eq!((machine.reset_heaviest(), machine.heaviest_size(), memory.reserved.get()), (true, 600, 600));
-    // An answer that nobody takes counts as well.
+    // An answer that its client does not take counts as well.
     let reply = Reply::new(200, "a", vec![0; 70_000]);
     machine.send_reply(StreamId(1), reply, Instant::ZERO);
     sent(&mut machine, usize::MAX);

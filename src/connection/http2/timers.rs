@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::limits::BODY_STEP_SIZE;
 use crate::time::Instant;
 
-/// When something is due that belongs to no stream.
+/// The times at which something is due that belongs to no stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionTimers {
     /// The frame that has begun must be complete.

@@ -1,5 +1,6 @@
-//! What all TLS connections of a port share: the certificate and its key, whom clients must be certified by, and what
-//! is negotiated. Made of the contents of the operator's files, which the control room reads.
+//! The state that all TLS connections of a port share: the certificate and its key, the authorities
+//! for clients, and the protocols to negotiate. Made of the contents of the operator's files, which
+//! the control room reads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,40 +26,42 @@ pub struct TlsPem<'a> {
     pub certificate: &'a [u8],
     /// The private key of the first.
     pub key: &'a [u8],
-    /// Those that must have certified a client; none where clients need no certificate.
+    /// The authorities that must have certified a client; `None` if clients need no certificate.
     pub client_roots: Option<&'a [u8]>,
 }
 
-/// Has the clients of stores, which ask for none, compute with ring as the server's own TLS does.
+/// Makes ring the provider for the clients of stores, which ask for none, as for the server's own
+/// TLS.
 pub fn install_provider() {
-    // A second store finds that of the first.
+    // A second store finds the provider of the first.
     let _ = ring::default_provider().install_default();
 }
 
-/// Which of the files is meant.
+/// One of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
     /// The server's certificate.
     Certificate,
     /// Its key.
     Key,
-    /// The certificates of those who certify clients.
+    /// The certificates of the authorities for clients.
     ClientRoots,
 }
 
-/// What is wrong with one of the files; nothing of its contents.
+/// The fault of one of the files; nothing of its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFileFault {
     /// The file.
     pub file: TlsFile,
-    /// What is wrong, as the rest of a sentence about the file.
+    /// The fault, as the rest of a sentence about the file.
     pub text: String,
 }
 
 /// Seconds since the Unix epoch: tickets and the certificates of clients are valid for a time.
 pub type WallSeconds = fn() -> u64;
 
-/// What all TLS connections of a port share. An update makes another; connections keep the one they began with.
+/// The state that all TLS connections of a port share. An update makes another; connections keep
+/// the one they began with.
 #[derive(Clone)]
 pub struct TlsConfig {
     server: Arc<ServerConfig>,
@@ -66,10 +69,11 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// From the contents of the files; `protocols` are what clients may negotiate (ALPN), the preferred first.
+    /// From the contents of the files; `protocols` are those that clients may negotiate (ALPN), the
+    /// preferred first.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// The fault, and its file.
     pub fn new(pem: &TlsPem<'_>, protocols: &[&[u8]], wall: WallSeconds) -> Result<Self, TlsFileFault> {
         let chain = certificates(TlsFile::Certificate, pem.certificate)?;
         let expires_at = chain.iter().filter_map(|certificate| x509::not_after(certificate)).min();
@@ -91,15 +95,17 @@ impl TlsConfig {
         };
         let mut server = builder.with_single_cert(chain, key).map_err(|error| of_key(&error))?;
         server.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-        // By tickets: the client keeps what resumes its session, so that all shards know it and none remembers it. Each
-        // configuration has keys of its own: a client whose certificate is not trusted any more does not resume.
+        // Sessions resume by tickets: the client keeps the session's state, so that all shards know
+        // it and none remembers it. Each configuration has keys of its own: a client whose
+        // certificate is no longer trusted does not resume.
         server.ticketer = ring::Ticketer::new().map_err(|error| of_key(&error))?;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = TLS_TICKETS;
         Ok(Self { server: Arc::new(server), expires_at })
     }
 
-    /// Until when all certificates are valid that the server shows, in seconds since the Unix epoch, where they say it.
+    /// Returns the time until which all certificates are valid that the server shows, in seconds
+    /// since the Unix epoch, if they state it.
     pub const fn expires_at(&self) -> Option<u64> {
         self.expires_at
     }
@@ -110,7 +116,7 @@ impl TlsConfig {
     }
 }
 
-/// Without what it holds: there is a key in it.
+/// Without its contents: there is a key in them.
 impl fmt::Debug for TlsConfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("TlsConfig").field("expires_at", &self.expires_at).finish_non_exhaustive()
@@ -148,7 +154,7 @@ fn key_fault(error: &pem::Error) -> TlsFileFault {
     TlsFileFault { file: TlsFile::Key, text: text.to_owned() }
 }
 
-/// What rustls says of a certificate and its key.
+/// Maps rustls' error about a certificate and its key.
 fn of_key(error: &Error) -> TlsFileFault {
     let (file, text) = match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {

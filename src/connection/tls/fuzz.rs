@@ -1,7 +1,8 @@
-//! What must hold for any bytes on a TLS connection, as a function: called by the fuzz target, and by tests that replay
-//! its corpus. The same bytes in any pieces give the same plaintext and the same fault. With a real client at the other
-//! end, what comes out is what was sent, up to where somebody tampered with it; memory stays within its bound, and
-//! after a fault nothing comes.
+//! Checks the properties that must hold for any bytes on a TLS connection. Called by the fuzz
+//! target, and by tests that replay its corpus. The same bytes in any pieces give the same
+//! plaintext and the same fault. With a real client at the other end, the plaintext comes out as it
+//! was sent, up to the place where it was tampered with; memory stays within its bound, and after a
+//! fault nothing comes.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -15,7 +16,7 @@ use crate::connection::tls::config::WallTime;
 use crate::connection::tls::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsConnection, TlsFault, TlsInput, TlsPem};
 use crate::limits::{READ_SIZE, TLS_INPUT_SIZE_MAX};
 
-/// Known to everybody who reads the source: of tests alone.
+/// Public with the source: of tests alone.
 const CERTIFICATE: &[u8] = include_bytes!("../../../tests/tls/server.pem");
 const KEY: &[u8] = include_bytes!("../../../tests/tls/server.key");
 const AUTHORITY: &[u8] = include_bytes!("../../../tests/tls/authority.pem");
@@ -23,10 +24,11 @@ const AUTHORITY: &[u8] = include_bytes!("../../../tests/tls/authority.pem");
 /// New keys that a client asks for in a connection: as many as rustls allows without data between, and takes more for an attack.
 const KEY_UPDATES_MAX: u32 = 32;
 
-/// In the time of the tests' certificates.
+/// A time within the validity of the tests' certificates.
 const WALL: u64 = 2_000_000_000;
 
-/// Panics where an invariant does not hold for the bytes of a client, and for the acts of one that they describe.
+/// Panics if an invariant does not hold for the bytes of a client, or for the acts of one that they
+/// describe.
 pub fn fuzz_connection(input: &[u8]) {
     let config = server_config();
     let whole = transcript(&config, input, usize::MAX);
@@ -40,7 +42,7 @@ pub fn fuzz_connection(input: &[u8]) {
     pair.finish();
 }
 
-/// What a server makes of raw bytes: its plaintext and its fault. What it says itself is random.
+/// The plaintext and the fault that a server makes of raw bytes. Its own output is random.
 fn transcript(config: &TlsConfig, mut input: &[u8], piece_size: usize) -> String {
     let mut server = Server::new(config);
     let mut text = String::new();
@@ -73,7 +75,7 @@ pub(super) fn client_config(version: ProtocolVersion) -> ClientConfig {
     builder.expect("the provider has both versions").with_root_certificates(roots).with_no_client_auth()
 }
 
-/// The machine, and what came out of it.
+/// The machine and its output.
 pub(super) struct Server {
     pub(super) connection: TlsConnection,
     pub(super) out: Vec<u8>,
@@ -89,7 +91,7 @@ impl Server {
         Self { connection, out: Vec::new(), plain: Vec::new(), fault: None, has_ended: false, is_open: false }
     }
 
-    /// Takes some bytes of the client, and all that they say.
+    /// Takes bytes of the client, and all plaintext in them.
     pub(super) fn receive(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             let space = self.connection.input_space();
@@ -198,7 +200,7 @@ impl Pair {
         self.deliver(None);
     }
 
-    /// Carries what each side says to the other; `tamper` changes a byte of the client's.
+    /// Carries the output of each side to the other; `tamper` changes a byte of the client's.
     fn deliver(&mut self, tamper: Option<usize>) {
         let mut tamper = tamper;
         loop {

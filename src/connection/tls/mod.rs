@@ -1,7 +1,8 @@
-//! One TLS connection as a state machine around rustls: bytes of records in, plaintext out; plaintext in, bytes of
-//! records out. Called by the shard, which moves the bytes and bounds the handshake in time. It has no socket and knows
-//! nothing of what the plaintext means. Bounded: [`TLS_INPUT_SIZE_MAX`] bytes of records that are not complete, and
-//! the plaintext of those that were read at once.
+//! One TLS connection as a state machine around rustls: bytes of records in, plaintext out;
+//! plaintext in, bytes of records out. Called by the shard, which moves the bytes and bounds the
+//! handshake in time. It has no socket and does not know the meaning of the plaintext. Bounded:
+//! [`TLS_INPUT_SIZE_MAX`] bytes of records that are not complete, and the plaintext of those that
+//! were read at once.
 //!
 //! ```text
 //! new ─► handshake ──poll_handshake──► open ──close_notify of the client──► half closed (still writes)
@@ -30,12 +31,13 @@ pub use self::fuzz::fuzz_connection;
 /// The first byte of every TLS connection: a record of a handshake (RFC 8446 §5.1). No HTTP begins with it.
 pub const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// Bytes that a record has beside its plaintext: its head, what protects it and, in TLS 1.2, a nonce.
+/// Bytes that a record has beside its plaintext: its head, its protection and, in TLS 1.2, a nonce.
 const RECORD_COST: usize = 64;
 /// Bytes of plaintext of one record (RFC 8446 §5.1).
 const RECORD_SIZE_MAX: usize = 16 * 1024;
 
-/// Bytes that may wait for those that complete them: so many always leave room in the buffer for more.
+/// Bytes that may wait for those that complete them: at this size the buffer always has room for
+/// more.
 const MESSAGE_SIZE_MAX: usize = TLS_INPUT_SIZE_MAX / 2;
 
 /// Bytes of plaintext whose records have at most [`READ_SIZE`] bytes.
@@ -46,33 +48,33 @@ pub struct TlsConnection {
     session: UnbufferedServerConnection,
     /// Records that are not read yet.
     input: InputBuffer,
-    /// Plaintext that nobody has taken yet, from `plain_from` on.
+    /// Plaintext that the caller has not taken yet, from `plain_from` on.
     plain: Vec<u8>,
     plain_from: usize,
-    /// Whether the client has said that it sends no more.
+    /// True if the client has said that it sends nothing further.
     is_input_ended: bool,
-    /// Whether we have said so.
+    /// True if we have said so.
     is_output_ended: bool,
     has_failed: bool,
 }
 
-/// What [`TlsConnection::poll_plain`] finds.
+/// The outcome of [`TlsConnection::poll_plain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsInput {
-    /// So many bytes of plaintext.
+    /// Bytes of plaintext, by their count.
     Plain(usize),
-    /// The client has said that it sends no more.
+    /// The client has said that it sends nothing further.
     End,
     /// More input is needed.
     Wait,
 }
 
-/// Why a connection cannot go on.
+/// The reason why a connection cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFault {
-    /// Whose fault it is, in short.
+    /// The kind of fault.
     pub kind: TlsFaultKind,
-    /// For a person.
+    /// The text for a person.
     pub text: String,
 }
 
@@ -83,13 +85,13 @@ pub enum TlsFaultKind {
     Alert,
     /// The client has no certificate that we trust.
     Certificate,
-    /// There is no version, cipher suite or protocol that both speak.
+    /// No version, cipher suite or protocol is common to both.
     Incompatible,
     /// The bytes are not TLS, or not as they were sent.
     Malformed,
 }
 
-/// What is to be sent beside what TLS itself has to say.
+/// The output besides that of TLS itself.
 #[derive(Clone, Copy)]
 enum Outgoing<'a> {
     Nothing,
@@ -97,11 +99,11 @@ enum Outgoing<'a> {
     End,
 }
 
-/// Why [`TlsConnection::advance`] stops.
+/// The reason why [`TlsConnection::advance`] stops.
 enum Advance {
     /// All input was read; a handshake or a record is not complete.
     Blocked,
-    /// All input was read and nothing hinders plaintext; what was outgoing is encoded.
+    /// All input was read and nothing prevents plaintext; the outgoing part is encoded.
     Open,
     /// There is plaintext; more records may follow.
     Plain,
@@ -111,7 +113,7 @@ impl TlsConnection {
     /// A connection that has just been accepted.
     ///
     /// # Errors
-    /// Where the system has no random numbers.
+    /// If the system has no random numbers.
     pub fn new(config: &TlsConfig) -> Result<Self, TlsFault> {
         Ok(Self {
             session: UnbufferedServerConnection::new(config.server()).map_err(|error| TlsFault::from_error(&error))?,
@@ -124,7 +126,7 @@ impl TlsConnection {
         })
     }
 
-    /// Where the next bytes of the client go; never empty.
+    /// Returns the space for the next bytes of the client; never empty.
     pub fn input_space(&mut self) -> &mut [u8] {
         self.input.spare(TLS_INPUT_SIZE_MAX)
     }
@@ -139,20 +141,21 @@ impl TlsConnection {
         self.input.pending().first().copied()
     }
 
-    /// Goes on with the handshake as far as the input reaches, and appends what it has to say; true once it is done.
+    /// Goes on with the handshake as far as the input reaches, and appends its output; returns true
+    /// once it is done.
     ///
     /// # Errors
-    /// What is wrong; its alert is appended.
+    /// The fault; its alert is appended.
     pub fn poll_handshake(&mut self, out: &mut Vec<u8>) -> Result<bool, TlsFault> {
         while matches!(self.advance(Outgoing::Nothing, out, &mut [])?.0, Advance::Plain) {}
         self.input.shrink();
         Ok(!self.session.is_handshaking())
     }
 
-    /// Takes plaintext into `space`, and appends what TLS has to say meanwhile.
+    /// Takes plaintext into `space`, and appends the output of TLS meanwhile.
     ///
     /// # Errors
-    /// What is wrong; its alert is appended.
+    /// The fault; its alert is appended.
     pub fn poll_plain(&mut self, space: &mut [u8], out: &mut Vec<u8>) -> Result<TlsInput, TlsFault> {
         loop {
             let count = self.take_plain(space);
@@ -176,7 +179,7 @@ impl TlsConnection {
     /// Appends the records of some plaintext.
     ///
     /// # Errors
-    /// Where the connection has failed, or its keys are used up.
+    /// If the connection has failed, or its keys are used up.
     pub fn encode_plain(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsFault> {
         if plain.is_empty() {
             return Ok(());
@@ -184,25 +187,26 @@ impl TlsConnection {
         self.encode(Outgoing::Plain(plain), out)
     }
 
-    /// Says that no more is sent (close_notify), once. All that should be sent must be encoded.
+    /// Appends the end of our output (close_notify), once. All plaintext to send must be encoded
+    /// before.
     pub fn encode_end(&mut self, out: &mut Vec<u8>) {
         if !mem::replace(&mut self.is_output_ended, true) && !self.has_failed {
-            // Where it fails no client would read it.
+            // If this fails, no client would read it.
             let _ = self.encode(Outgoing::End, out);
         }
     }
 
-    /// Whether the handshake resumed an earlier session.
+    /// Returns true if the handshake resumed an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// Whether client and server agreed on HTTP/2 by ALPN.
+    /// Returns true if client and server agreed on HTTP/2 by ALPN.
     pub fn has_negotiated_h2(&self) -> bool {
         self.session.alpn_protocol() == Some(ALPN_H2)
     }
 
-    /// Bytes of memory held for what came in.
+    /// Returns the bytes of memory held for input.
     pub fn held_size(&self) -> usize {
         self.input.held_size().saturating_add(self.plain.capacity())
     }
@@ -217,8 +221,9 @@ impl TlsConnection {
         }
     }
 
-    /// Lets rustls read its input up to the next plaintext or the end, and send: the plaintext goes into `space`, what
-    /// finds no room there into `self.plain`. Returns how many bytes went into `space`.
+    /// Lets rustls read its input up to the next plaintext or the end, and send. The plaintext goes
+    /// into `space`, the part without room there into `self.plain`. Returns the number of bytes
+    /// that went into `space`.
     fn advance(
         &mut self,
         outgoing: Outgoing<'_>,
@@ -270,7 +275,8 @@ impl TlsConnection {
 
     /// Appends the alert; nothing is read or sent from now on.
     fn fail(&mut self, out: &mut Vec<u8>) {
-        // No longer than it has something to say: then rustls would read on, find the same fault and alert of it once more.
+        // Only while it has output: after that rustls would read on, find the same fault and send
+        // its alert once more.
         while self.session.wants_write()
             && let Ok(state) = self.session.process_tls_records(self.input.pending_mut()).state
         {
@@ -302,9 +308,10 @@ impl TlsConnection {
     }
 }
 
-/// Copies plaintext into `space`, and into `plain` what finds no room there; returns the bytes in `space`.
+/// Copies plaintext into `space`, and the part without room there into `plain`; returns the bytes
+/// in `space`.
 fn deliver(payload: &[u8], space: &mut [u8], plain: &mut Vec<u8>) -> usize {
-    // The order is kept: what waits is before what comes.
+    // Keeps the order: waiting plaintext is before new plaintext.
     let count = if plain.is_empty() { payload.len().min(space.len()) } else { 0 };
     let (now, later) = payload.split_at(count);
     if let Some(space) = space.get_mut(..count) {
@@ -339,7 +346,7 @@ fn write<D>(
     if is_exhausted { Err(TlsFault::malformed("the keys of the connection are used up")) } else { Ok(()) }
 }
 
-/// Appends what `encode` writes; it says how many bytes, or how many it needs.
+/// Appends the output of `encode`, which returns the number of bytes, or the number that it needs.
 fn append(out: &mut Vec<u8>, guess: usize, mut encode: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
     let (from, mut size) = (out.len(), guess);
     loop {

@@ -108,7 +108,7 @@ fn the_corpus_holds() {
     for entry in fs::read_dir(folder).unwrap() {
         let seed = fs::read(entry.unwrap().path()).unwrap();
         fuzz_connection(&seed);
-        // What is cut off, and what has one byte changed.
+        // The seed cut in half, and with one byte changed.
         fuzz_connection(&seed[..seed.len() / 2]);
         for at in [0, seed.len() / 3, seed.len().saturating_sub(1)] {
             let mut changed = seed.clone();
