@@ -183,8 +183,8 @@ impl ModelCells {
         Self { batches: BatchCells::new(sizes), ..Self::default() }
     }
 
-    /// Sets which distributions are counted, before the first request; `bounds` are those of the first responses of a
-    /// decoupled model.
+    /// Selects the distributions to count, before the first request; `bounds` are those of the
+    /// first responses of a decoupled model.
     pub fn with_latencies(self, options: &LatencyOptions, bounds: Option<&[f64]>) -> Self {
         Self { latency: LatencyCells::new(options, bounds), ..self }
     }

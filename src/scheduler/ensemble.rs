@@ -21,8 +21,8 @@ use slab::Slab;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepGraph {
     steps: Vec<StepEdges>,
-    /// For each tensor, the decoupled step that opens its frames, counted from 1; 0 for the client's tensors and all
-    /// that is computed from those alone.
+    /// For each tensor, the decoupled step that opens its frames, counted from 1; 0 for the
+    /// client's tensors and everything computed from those alone.
     kinds: Vec<usize>,
 }
 

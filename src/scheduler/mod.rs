@@ -1,6 +1,6 @@
 //! Forms batches: a pure state machine between the queue of one model version and its instances.
-//! The caller passes in what arrives and the time; an idle instance polls for a batch and learns
-//! when to poll again. It knows no tensors, reads no clock and takes no lock. Bounded by
+//! The caller passes in arrivals and the time; an idle instance polls for a batch and learns when
+//! to poll again. It knows no tensors, reads no clock and takes no lock. Bounded by
 //! [`Policy::entries_max`]. The same room admits requests ([`Admission`], [`Forecast`]), and keeps
 //! responses in order ([`Ordering`]).
 
@@ -181,7 +181,8 @@ impl<T> Scheduler<T> {
     /// A request arrived; the caller keeps arrival order.
     ///
     /// # Errors
-    /// [`Refused`] where the queue is full. Cancelled entries count too: [`Self::evict_cancelled`] makes room.
+    /// [`Refused`] if the queue is full. Cancelled entries count too: [`Self::evict_cancelled`]
+    /// makes room.
     pub fn handle_request(&mut self, entry: Entry<T>, now: Instant) -> Result<(), Refused<T>> {
         if self.len() >= self.policy.entries_max {
             return Err(Refused(entry));

@@ -53,7 +53,7 @@ pub struct QueuePolicy {
     pub timeout_default: Duration,
     /// True if a request may shorten it (`allow_timeout_override`).
     pub may_override: bool,
-    /// Requests that may wait; 0 where the level has no bound of its own.
+    /// Requests that may wait; 0 if the level has no bound of its own.
     pub entries_max: usize,
 }
 

@@ -173,8 +173,8 @@ impl Rate {
         }
     }
 
-    /// Removes instances in whatever state: frees their resources, and lowers limits to what the others need. The
-    /// caller polls for grants afterwards.
+    /// Removes instances in any state: frees their resources, and lowers limits to the needs of the
+    /// others. The caller polls for grants afterwards.
     pub fn unregister(&mut self, ids: Range<usize>) {
         self.waiting.retain(|(_, _, id)| !ids.contains(id));
         self.instances.retain(|id, _| !ids.contains(id));
@@ -303,7 +303,7 @@ impl Rate {
         named.filter(is_here).map(|supply| supply.count).max().unwrap_or(0)
     }
 
-    /// Sets new limits, and recounts what running and granted instances have taken.
+    /// Sets new limits, and recounts the resources that running and granted instances have taken.
     fn set_limits(&mut self, limits: BTreeMap<ResourceKey, u64>) {
         self.resources = limits.into_iter().map(|(key, limit)| (key, Resource { limit, taken: 0 })).collect();
         for instance in self.instances.values_mut() {

@@ -36,7 +36,7 @@ pub struct RowCosts {
     trial_gap: u32,
 }
 
-/// The last runs of one class, and the median of what a row cost in them.
+/// The last runs of one class, and the median cost of a row in them.
 #[derive(Clone, Debug, Default)]
 struct RowCostWindow {
     /// In nanoseconds; the oldest is overwritten.

@@ -47,7 +47,7 @@ impl Tuning {
     }
 
     /// Rows that a batch may have: the largest preferred size that takes half of the target at
-    /// most, or the largest power of two where no sizes are preferred; the smallest in any case.
+    /// most, or the largest power of two if no sizes are preferred; the smallest in any case.
     pub fn rows_limit(&self, policy: &Policy, times: &RunTimes) -> u32 {
         let fits = |rows: &u32| times.bound(*rows).is_none_or(|bound| bound <= self.target / 2);
         let sizes = match policy.rows_preferred.as_slice() {

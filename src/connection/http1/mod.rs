@@ -216,7 +216,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
         if let Some(since) = self.starved_since {
             if now < since + RECEIVE_WAIT_MAX {
-                // `poll_message` looks whether there is memory now.
+                // `poll_message` checks for memory now.
                 return None;
             }
             let none = Shortage::Busy { size_max: 0 };

@@ -26,7 +26,7 @@ pub enum CallDeadline {
     None,
 }
 
-/// A path, without an allocation where it is one of gRPC's.
+/// A path, without an allocation if it is one of gRPC's.
 pub(super) type RequestPath = SmallVec<[u8; 64]>;
 
 /// The contents of one block.

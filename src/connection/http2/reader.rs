@@ -111,7 +111,7 @@ pub(super) struct IncomingData {
     pub(super) left: usize,
     /// Bytes of padding still to come.
     pub(super) padding: usize,
-    /// True if the Pad Length field was read, or there is none (§6.1).
+    /// True if the Pad Length field was read, or is absent (§6.1).
     pub(super) is_padding_known: bool,
     /// True if the frame had END_STREAM.
     pub(super) is_last: bool,

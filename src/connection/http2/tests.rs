@@ -182,7 +182,7 @@ fn a_small_answer_goes_out_between_the_frames_of_large_ones() {
 fn a_call_that_is_refused_while_it_comes_in_is_refused_once() {
     let mut machine = machine(&[]);
     write(&mut machine, &whole_call(1), Instant::ZERO);
-    // The connection's window has no room for what follows, and later answers wait behind it.
+    // The connection's window has no room for further output, and later answers wait behind it.
     machine.send_answer(StreamId(1), [Bytes::from(vec![7; 70_000])], Instant::ZERO);
     write(&mut machine, &call(3, 0), Instant::ZERO);
     machine.end_call(

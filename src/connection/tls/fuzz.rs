@@ -119,7 +119,7 @@ impl Server {
                 return Ok(());
             }
         }
-        // Small: records are longer than what is asked for.
+        // Small: records are longer than this.
         let mut space = [0; 7];
         loop {
             match self.connection.poll_plain(&mut space, &mut self.out)? {

@@ -285,7 +285,7 @@ struct World {
     /// For each that waits, the number of times that each other has begun since.
     passed: BTreeMap<usize, BTreeMap<usize, u64>>,
     starts: u64,
-    /// The most of each resource that may be taken: more than the limit where that shrank meanwhile.
+    /// The most of each resource that may be taken: more than the limit if that shrank meanwhile.
     most: BTreeMap<String, u64>,
 }
 
@@ -389,7 +389,7 @@ impl World {
     fn check(&mut self) {
         let (taken, limits) = (self.taken(), self.limits());
         for (name, taken) in &taken {
-            // Where the limit shrank, running instances go on.
+            // Running instances go on after the limit shrank.
             let most = self.most.get(name).copied().unwrap_or(0).max(limits[name]);
             assert!(*taken <= most, "{taken} of {name} are taken");
         }
@@ -427,7 +427,7 @@ fn nothing_is_overcommitted_and_nobody_starves_in_any_schedule_whoever_comes_and
         }
         starts += world.starts;
     }
-    // What never happens is not tested.
+    // Without many starts and waits, nothing was tested.
     assert!(starts > 100_000 && waits > 100_000, "{starts} starts, {waits} waits");
 }
 

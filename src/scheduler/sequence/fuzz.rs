@@ -235,7 +235,7 @@ impl CheckedSequences {
         self.sequences.handle_done(instance, self.now);
     }
 
-    /// A client cancels a request, or leaves its sequence; or the server looks for such.
+    /// A client cancels a request, or leaves its sequence; or the server evicts cancelled requests.
     fn leave(&mut self, choices: &mut FuzzChoices<'_>) {
         match choices.below(3) {
             0 => {

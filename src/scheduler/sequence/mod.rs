@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// A request arrived. The caller keeps arrival order, and passes in all arrivals before it polls at a later time.
     ///
     /// # Errors
-    /// [`UnstartedRequest`] where its sequence does not exist and the request does not start one.
+    /// [`UnstartedRequest`] if its sequence does not exist and the request does not start one.
     pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), UnstartedRequest<T>> {
         // Only the timers that had expired when the request arrived. A sequence whose request waited in a ring
         // meanwhile was not idle.
@@ -146,7 +146,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// A request that ran is to run again, with this token, before the later requests of its sequence.
     ///
     /// # Errors
-    /// [`UnstartedRequest`] where its sequence has ended meanwhile.
+    /// [`UnstartedRequest`] if its sequence has ended meanwhile.
     pub fn handle_rescheduled(
         &mut self,
         flight: RunId,

@@ -74,9 +74,9 @@ impl<K, T> SequenceRun<K, T> {
         }
     }
 
-    /// Removes the sequences of which a request has waited too long. Several sequences may wait under one id; each
-    /// reaches from a request with the START flag to the next. Returns their requests, their number, and whether the
-    /// last of all sequences is one of them.
+    /// Removes the sequences of which a request has waited too long. Several sequences may wait
+    /// under one id; each reaches from a request with the START flag to the next. Returns their
+    /// requests, their number, and true if the last of all sequences is one of them.
     pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<SequenceRequest<T>>, usize, bool) {
         let held_count = self.queue.len();
         let mut sequences: Vec<Vec<SequenceRequest<T>>> = Vec::new();

@@ -73,7 +73,7 @@ impl HttpRefusal {
         Self { status, ..self }
     }
 
-    /// The reply that tells the client.
+    /// Returns the reply for the client.
     pub fn into_reply(self) -> Reply {
         let mut reply = Reply::new(self.status, "application/json", format!("{{\"error\":\"{}\"}}", self.text));
         if self.status == 503 {

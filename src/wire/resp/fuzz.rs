@@ -40,7 +40,7 @@ fn check_reply(reply: RespReply<'_>, whole: &[u8]) {
     }
 }
 
-/// A command's parts are what a server reads back: they are values in the same notation.
+/// A server reads back the parts of a command: they are values in the same notation.
 fn check_command(input: &[u8]) {
     let parts: Vec<&[u8]> = input.chunks(SIZE_MAX).take(4).collect();
     let mut command = Vec::new();
