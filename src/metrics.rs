@@ -189,8 +189,7 @@ impl ModelCells {
         Self { latency: LatencyCells::new(options, bounds), ..self }
     }
 
-    /// Returns the end of the last inference, in milliseconds since the Unix epoch; 0 if there was
-    /// none.
+    /// The end of the last inference, in milliseconds since the Unix epoch; 0 if there was none.
     pub fn last_inference(&self) -> u64 {
         self.last_inference.get()
     }

@@ -381,7 +381,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Returns the time and the reason at which a batch that may still grow leaves all the same;
+    /// Returns the time at which a batch that may still grow leaves all the same, and the reason;
     /// `None` if it does not wait at all.
     fn close(&self, scan: &BatchScan) -> Option<BatchClose> {
         let oldest = scan.oldest?;

@@ -406,8 +406,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         Ok(())
     }
 
-    /// Returns true if more nodes are stored, in a document of many values. If the outermost open
-    /// array will be full, stores neither further elements of it nor keeps its earlier ones.
+    /// Returns false if the outermost open array will be full: then neither its further nor its
+    /// earlier elements are kept. Called in a document of many values.
     fn has_room(&mut self) -> Result<bool, JsonError> {
         if self.nodes.len() >= JSON_NODES_MAX {
             return Err(self.cursor.error(JsonFault::Nodes));
