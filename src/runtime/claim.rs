@@ -1,5 +1,6 @@
-//! The listening sockets of one address, from the start of the server until its shards have them: of its own, or those
-//! that another process opened and passed on. Used by the thread that starts the server; nothing here waits.
+//! The listening sockets of one address, from the server's start until its shards have them. They
+//! are its own, or were opened and passed on by another process. Used by the thread that starts the
+//! server; nothing here waits.
 //!
 //! All shards listen on one address, each on a socket of its own (`SO_REUSEPORT`), and the kernel spreads the connections.
 //! That option would also let two servers of one user share a port unasked. So the first socket listens without it, which
@@ -17,20 +18,21 @@ const BACKLOG: i32 = 1024;
 /// An address that this process will listen on.
 pub struct AddressClaim {
     address: SocketAddr,
-    /// Those that listen already and were passed to this process, or the first of its own.
+    /// The sockets that were passed to this process and listen already, or the first of its own.
     sockets: Vec<Socket>,
-    /// Whether they came from another process.
+    /// True if they came from another process.
     is_passed: bool,
-    /// Whether that process has them still, and listens on them when this one has ended.
+    /// True if that process still has them, and listens on them when this one has ended.
     is_lent: bool,
     is_listening: bool,
 }
 
 impl AddressClaim {
-    /// Takes an address, with the port that the kernel chooses if it is 0, and does not listen yet: clients are refused.
+    /// Takes an address, on a port that the kernel chooses if it is 0. Does not listen yet: clients
+    /// are refused.
     ///
     /// # Errors
-    /// `AddrInUse` where somebody listens on it, or why it is not available.
+    /// `AddrInUse` if another socket listens on it, or the reason why it is not available.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         let socket = new_socket(address)?;
         socket.bind(&address.into())?;
@@ -38,10 +40,11 @@ impl AddressClaim {
         Ok(Self { address, sockets: vec![socket], is_passed: false, is_lent: false, is_listening: false })
     }
 
-    /// Takes sockets that listen on one address already, from a process that ends, or that lends them and keeps them.
+    /// Takes sockets that already listen on one address, from a process that ends, or that lends
+    /// them and keeps them.
     ///
     /// # Errors
-    /// `InvalidInput`, with the reason, where one of them is no TCP socket that listens.
+    /// `InvalidInput`, with the reason, if one of them is not a listening TCP socket.
     pub fn of_passed(sockets: Vec<OwnedFd>, is_lent: bool) -> io::Result<Self> {
         let invalid = |text: &str| io::Error::new(ErrorKind::InvalidInput, text.to_owned());
         let sockets: Vec<_> = sockets.into_iter().map(Socket::from).collect();
@@ -59,21 +62,21 @@ impl AddressClaim {
         Ok(Self { address, sockets, is_passed: true, is_lent, is_listening: true })
     }
 
-    /// Where it listens, or will.
+    /// The address on which it listens, or will.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether another process has the same sockets, and keeps them.
+    /// Returns true if another process has the same sockets, and keeps them.
     pub const fn is_lent(&self) -> bool {
         self.is_lent
     }
 
-    /// The sockets of `count` shards, one list for each, which listen from now on. Each shard has one or more; where too
-    /// few were passed, shards share them.
+    /// Returns the sockets of `count` shards, one list for each, which listen from now on. Each
+    /// shard has one or more; if too few were passed, shards share them.
     ///
     /// # Errors
-    /// `AddrInUse` where another process was faster.
+    /// `AddrInUse` if another process was faster.
     pub fn listen(&mut self, count: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
         if self.is_passed {
             return self.deal(count);
@@ -92,7 +95,8 @@ impl AddressClaim {
         Ok(shards)
     }
 
-    /// Another socket on the same address; the first one where the kernel does not allow it.
+    /// Returns another socket on the same address, or the first one if the kernel does not allow
+    /// it.
     fn listen_beside(&self) -> io::Result<Socket> {
         let beside = || {
             let socket = new_socket(self.address)?;

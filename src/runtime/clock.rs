@@ -8,19 +8,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::runtime::simulation;
 use crate::time::Instant;
 
-/// How long a thread reuses a reading of the wall clock, which may be set meanwhile.
+/// The time for which a thread reuses a reading of the wall clock, which may be set meanwhile.
 const WALL_AGE_MAX: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// The last reading of the wall clock: when, and the milliseconds since the epoch at [`START`].
+    /// The last reading of the wall clock: its instant, and the milliseconds since the epoch at
+    /// [`START`].
     static WALL: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
-    /// When the current turn of this thread's ring began.
+    /// The instant at which the current turn of this thread's ring began.
     static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Where a test holds this thread's clock.
+    /// The instant at which a test holds this thread's clock.
     static HELD: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -37,14 +38,15 @@ pub fn now() -> Instant {
     Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Holds this thread's clock at an instant, from which it goes on only by calls of this.
+/// Holds this thread's clock at an instant, until the next call of this.
 #[cfg(test)]
 pub fn hold_at(at: Instant) {
     HELD.set(Some(at));
 }
 
-/// When the current turn of this thread's ring began, for timers of connections, which last for seconds: reading the
-/// clock costs 20 ns. On a thread without a ring it is the time itself.
+/// Returns the instant at which the current turn of this thread's ring began, for timers of
+/// connections, which last for seconds: reading the clock costs 20 ns. On a thread without a ring
+/// it is the time itself.
 pub fn turn() -> Instant {
     TURN.get().unwrap_or_else(now)
 }
@@ -56,7 +58,7 @@ pub(super) fn begin_turn() -> Instant {
     now
 }
 
-/// There are no more turns on this thread.
+/// This thread runs no further turns.
 pub(super) fn end_turns() {
     TURN.set(None);
 }

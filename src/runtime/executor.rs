@@ -1,5 +1,5 @@
-//! The executor of a shard's tasks: our own ring, by io_uring or epoll, or glommio's executor. A thread has one of
-//! them, which these functions find.
+//! The executor of a shard's tasks: our own ring, by io_uring or epoll, or glommio's executor. A
+//! thread has one of them, and these functions find it.
 
 use std::future::Future;
 use std::io;
@@ -21,13 +21,13 @@ use crate::time::Instant;
 /// Entries of glommio's rings: one for each waiting socket; glommio queues more than that.
 const RING_DEPTH: usize = 1024;
 
-/// How a shard does its network I/O (`--io`).
+/// The way a shard does its network I/O (`--io`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoPath {
     /// Our own ring on io_uring if the kernel allows it, else on epoll.
     #[default]
     Auto,
-    /// Our own ring on epoll, where io_uring is forbidden.
+    /// Our own ring on epoll, if io_uring is forbidden.
     Epoll,
     /// glommio's executor and sockets.
     Glommio,
@@ -52,11 +52,11 @@ pub enum Task<T: 'static> {
 }
 
 impl Runtime {
-    /// An executor for this thread, and how long it looks for work before it sleeps. glommio learns nothing of its waits:
-    /// there [`Spin::Auto`] is none.
+    /// An executor for this thread, which looks for work for some time before it sleeps. glommio
+    /// does not report its waits: there [`Spin::Auto`] does not spin.
     ///
     /// # Errors
-    /// Where the kernel lacks or forbids what the path needs.
+    /// If the kernel lacks or forbids what the path needs.
     pub fn new(path: IoPath, spin: Spin) -> io::Result<Self> {
         let ring = match path {
             IoPath::Auto => Some(Ring::new(DriverKind::Uring, spin).or_else(|_| Ring::new(DriverKind::Epoll, spin))?),
@@ -89,7 +89,7 @@ impl Runtime {
     /// Runs a future to its end, together with the tasks that it spawns.
     ///
     /// # Errors
-    /// Where the ring fails; see [`Ring::run`].
+    /// If the ring fails; see [`Ring::run`].
     pub fn run<T: 'static>(self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
         match self {
             Self::Glommio(executor) => Ok(executor.run(future)),
@@ -99,7 +99,7 @@ impl Runtime {
 }
 
 impl<T> Task<T> {
-    /// Lets it run on without a handle.
+    /// Detaches the task: it runs on without a handle.
     pub fn detach(self) {
         match self {
             Self::Glommio(task) => drop(task.detach()),
@@ -153,8 +153,8 @@ pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = 
     Task::Glommio(glommio::spawn_local_into(future, queue).expect("the queue was just made"))
 }
 
-/// Runs something that wakes many tasks of this thread at once, none of which is in a hurry: on our own ring they stand
-/// aside for those that are.
+/// Runs something that wakes many tasks of this thread at once, none of them urgent: on our own
+/// ring they stand aside for those that are.
 pub fn without_hurry(wake: impl FnOnce()) {
     match ring::current() {
         Some(ring) => ring.without_hurry(wake),
@@ -165,14 +165,15 @@ pub fn without_hurry(wake: impl FnOnce()) {
 /// Pins this thread, and those that it starts, to some cores.
 ///
 /// # Errors
-/// Where none of the cores is available.
+/// If none of the cores is available.
 pub fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// How long this thread has slept or looked for work in vain; none on glommio, which does not tell.
+/// Returns the time that this thread has slept or looked for work in vain; `None` on glommio, which
+/// does not report it.
 pub fn idle_time() -> Option<Duration> {
     ring::current().map(|ring| ring.idle_time())
 }

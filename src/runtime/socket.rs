@@ -25,7 +25,7 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send; the rest goes into the next.
 pub const PARTS_MAX: usize = 64;
 
-/// A network device that no machine has: numbers of devices are given upwards from 1.
+/// The number of a network device that no machine has: devices are numbered upwards from 1.
 const NO_DEVICE: libc::c_int = libc::c_int::MAX;
 
 /// A listening socket of one shard.
@@ -33,11 +33,11 @@ pub struct Listener {
     accepting: AcceptFuture,
     /// The same socket by a second descriptor, for its options.
     raw: RawSocket,
-    /// Whether other processes listen on it too.
+    /// True if other processes listen on it too.
     is_lent: bool,
     /// The sockets of all shards on the same address.
     group: Arc<[OwnedFd]>,
-    /// Whether it is a Unix socket.
+    /// True if it is a Unix socket.
     is_local: bool,
     is_stopped: Cell<bool>,
 }
@@ -50,11 +50,12 @@ enum AcceptFuture {
 }
 
 impl Listener {
-    /// Accepts from a socket that listens, with the time that a peer has to take what it is sent. Called inside the
-    /// shard's executor. A socket that `is_lent` belongs to others too: it is left as it is when this shard stops.
+    /// Accepts from a socket that listens; a peer has `write_timeout` to take the bytes sent to it.
+    /// Called inside the shard's executor. A socket that `is_lent` belongs to other processes too:
+    /// it is left as it is when this shard stops.
     ///
     /// # Errors
-    /// Where an option cannot be set.
+    /// If an option cannot be set.
     #[expect(unsafe_code, reason = "glommio takes a configured socket only by its descriptor")]
     pub fn new(socket: OwnedFd, is_lent: bool, write_timeout: Duration) -> io::Result<Self> {
         let socket = RawSocket::from(socket);
@@ -78,41 +79,44 @@ impl Listener {
         let raw = socket.try_clone()?;
         let accepting = match ring::current() {
             Some(ring) => AcceptFuture::Ring(RefCell::new(RingAcceptor::new(ring, OwnedFd::from(socket)))),
-            // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
+            // SAFETY: the descriptor is open and listens, and after into_raw_fd it has no other
+            // owner.
             None => AcceptFuture::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
         };
         Ok(Self { accepting, raw, is_lent, group: Arc::new([]), is_local, is_stopped: Cell::new(false) })
     }
 
-    /// The same among these, the sockets of all shards on its address: they stop handshakes together.
+    /// Adds the sockets of all shards on its address: they stop handshakes together.
     #[must_use]
     pub fn in_group(self, group: Arc<[OwnedFd]>) -> Self {
         Self { group, ..self }
     }
 
-    /// Whether other processes listen on the same socket.
+    /// Returns true if other processes listen on the same socket.
     pub const fn is_lent(&self) -> bool {
         self.is_lent
     }
 
-    /// Begins no more handshakes: the kernel refuses them at once, as where nobody listens. Handshakes that have begun go
-    /// on and are still accepted. If the kernel does not know how, connections are made until [`Self::stop`].
+    /// Begins no new handshakes: the kernel refuses them at once, as if nothing listened.
+    /// Handshakes that have begun go on and are still accepted. If the kernel does not support
+    /// this, connections are made until [`Self::stop`].
     pub fn stop_handshakes(&self) {
         #[cfg(test)]
         if let AcceptFuture::Simulated(listener) = &self.accepting {
             return listener.stop_handshakes();
         }
-        // A socket that is bound to a device hears only what comes by that device, also where there is none of that number.
-        // All of a group at once: while one is bound and another is not, the kernel gives some handshakes to the one that
-        // is bound, which drops them.
+        // A socket that is bound to a device receives only what comes by that device, even if no
+        // device has that number. All of a group at once: while one is bound and another is not,
+        // the kernel gives some handshakes to the one that is bound, which drops them.
         for socket in self.group.iter().map(AsFd::as_fd).chain([self.raw.as_fd()]) {
             let _ = bind_to_device(socket, NO_DEVICE);
         }
     }
 
-    /// Accepts no more and leaves the socket to the others that have it. What was accepted already is still returned by
-    /// [`Self::accept`], which then fails as after [`Self::stop`]. glommio cannot tell whether an accept that is cancelled
-    /// has taken a connection: there the socket is stopped for all.
+    /// Stops accepting and leaves the socket to the other processes that have it. [`Self::accept`]
+    /// still returns the connections that were accepted already, then fails as after
+    /// [`Self::stop`]. glommio cannot tell whether a cancelled accept has taken a connection: there
+    /// the socket is stopped for all.
     pub fn release(&self) {
         match &self.accepting {
             AcceptFuture::Ring(acceptor) => acceptor.borrow_mut().stop(),
@@ -130,18 +134,19 @@ impl Listener {
             return listener.stop();
         }
         self.is_stopped.set(true);
-        // It fails only on a socket that does not listen any more.
+        // It fails only on a socket that no longer listens.
         let _ = self.raw.shutdown(Shutdown::Both);
-        // An accept of TCP fails then; one of a Unix socket that does not block says that there is nothing yet, for ever.
+        // An accept of TCP fails then; a nonblocking one of a Unix socket only ever reports that
+        // there is nothing yet.
         if let (true, AcceptFuture::Ring(acceptor)) = (self.is_local, &self.accepting) {
             acceptor.borrow_mut().stop();
         }
     }
 
-    /// The next connection.
+    /// Returns the next connection.
     ///
     /// # Errors
-    /// Where the listener was stopped, or the kernel has no descriptor or memory for the connection.
+    /// If the listener was stopped, or the kernel has no descriptor or memory for the connection.
     pub async fn accept(&self) -> io::Result<Socket> {
         Ok(match &self.accepting {
             AcceptFuture::Glommio(listener) => match listener.accept().await {
@@ -157,7 +162,7 @@ impl Listener {
     }
 }
 
-/// What TCP is asked for. Accepted sockets inherit all three options on Linux.
+/// The options of TCP. Accepted sockets inherit all three on Linux.
 fn set_options(socket: &RawSocket, write_timeout: Duration) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     // For peers that do not read: the kernel takes more into its own buffer now and then, so progress of our writes
@@ -177,33 +182,33 @@ fn bind_to_device(socket: BorrowedFd<'_>, number: libc::c_int) -> io::Result<()>
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Takes the descriptors that this process was started with, from `first` on: those that a supervisor has opened for it.
-/// Called once, before anything else is opened, so that none of them belongs to something else.
+/// Takes the descriptors that a supervisor has opened for this process, from `first` on. Called
+/// once, before anything else is opened, so that none of them belongs to something else.
 ///
 /// # Errors
-/// Where one of them is not open.
+/// If one of them is not open.
 #[expect(unsafe_code, reason = "who starts a process tells its descriptors as numbers")]
 pub fn take_inherited(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
     let numbers = (first..).take(count);
     numbers
         .map(|number| {
-            // SAFETY: borrowed for one call that fails where nothing is open.
+            // SAFETY: borrowed for one call, which fails if nothing is open.
             let flags = rustix::io::FdFlags::CLOEXEC;
             rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, flags)?;
-            // SAFETY: it is open, as the call before has shown, and was opened for this process before it began: nobody
-            // here owns it.
+            // SAFETY: it is open, as the call before has shown, and was opened for this process
+            // before it began: nothing here owns it.
             Ok(unsafe { OwnedFd::from_raw_fd(number) })
         })
         .collect()
 }
 
-/// A connection's bytes both ways: those of a socket as they are, or what somebody makes of them. Sessions are generic
-/// over it, so that each form costs what it needs and no more.
+/// A connection's bytes both ways: those of a socket as they are, or transformed, as by TLS.
+/// Sessions are generic over it, so that each form costs only what it needs.
 pub trait ByteStream {
-    /// Whether others on the way see something else than these bytes.
+    /// True if the bytes on the network differ from these.
     const IS_ENCRYPTED: bool;
 
-    /// Whether the peer has promised to speak HTTP/2 and nothing else.
+    /// Returns true if the peer has promised to speak HTTP/2 and nothing else.
     fn has_negotiated_h2(&self) -> bool;
 
     /// Bytes of a large body that room should be made for before the next [`Self::poll_read`].
@@ -218,21 +223,22 @@ pub trait ByteStream {
     /// Ready when the earlier send has finished or failed.
     fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; [`Self::poll_written`] has the
-    /// result. False, and nothing is taken, where that is not possible or an earlier send is in flight.
+    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place;
+    /// [`Self::poll_written`] has the result. Returns false, and takes nothing, if that is not
+    /// possible or an earlier send is in flight.
     fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool;
 
     /// Sends as much of all parts as the kernel takes now; 0 if it takes nothing.
     ///
     /// # Errors
-    /// Where the connection failed.
+    /// If the connection failed.
     fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Sends all of a head and the parts of a body; calls `moved` with the bytes sent each time. The end may be still in
-    /// flight when this returns: see [`Self::poll_written`].
+    /// Sends all of a head and the parts of a body; calls `moved` with the bytes sent each time.
+    /// The end may still be in flight when this returns: see [`Self::poll_written`].
     ///
     /// # Errors
-    /// Where the connection failed, now or in an earlier send.
+    /// If the connection failed, now or in an earlier send.
     fn write_all(
         &mut self,
         head: &mut Vec<u8>,
@@ -240,39 +246,43 @@ pub trait ByteStream {
         moved: impl FnMut(usize),
     ) -> impl Future<Output = io::Result<()>>;
 
-    /// Whether the peer has reset the connection. Once its input has ended, neither a read nor an event would show
-    /// that.
+    /// Returns true if the peer has reset the connection. After its input has ended, neither a read
+    /// nor an event would show that.
     fn is_reset(&self) -> bool;
 
-    /// Whether the peer has closed its side or reset the connection, also where input is unread before that.
+    /// Returns true if the peer has closed its side or reset the connection, even if input before
+    /// that is unread.
     fn is_hung_up(&self) -> bool;
 
-    /// Bytes that were sent and that the peer's machine has not acknowledged.
+    /// Bytes that were sent and not yet acknowledged by the peer's machine.
     fn unacknowledged(&self) -> usize;
 
-    /// Lets the connection end by a reset when it is closed, so that the kernel does not keep what the peer never takes.
+    /// Makes the connection end by a reset when it is closed, so that the kernel does not keep what
+    /// the peer never takes.
     fn reset_at_close(&self);
 
-    /// The address at the other end, where it is still connected.
+    /// Returns the address at the other end, if it is still connected.
     fn peer(&self) -> Option<SocketAddr>;
 
-    /// All that was to be sent was sent ([`Self::poll_written`]), and the connection is about to be closed.
+    /// Ends the output: everything was sent ([`Self::poll_written`]), and the connection is about
+    /// to be closed.
     fn end_output(&mut self);
 
     /// Closes the sending side.
     ///
     /// # Errors
-    /// Where the socket is not connected any more.
+    /// If the socket is no longer connected.
     fn shutdown_write(&mut self) -> impl Future<Output = io::Result<()>>;
 }
 
 /// One connection.
 pub enum Socket {
-    /// On glommio. Boxed, as the next: each future that a connection is handed through has a place for it.
+    /// On glommio. Boxed, like the next: each future that a connection passes through reserves
+    /// space for it.
     Glommio(Box<TcpStream>),
     /// On our own ring.
     Ring(Box<RingStream>),
-    /// Nowhere: bytes that a test cuts, delays and loses.
+    /// No socket: bytes that a test cuts, delays and loses.
     #[cfg(test)]
     Simulated(SimulatedStream),
 }
@@ -416,7 +426,7 @@ impl ByteStream for Socket {
         if let Self::Simulated(stream) = self {
             return stream.reset_at_close();
         }
-        // It fails only on a socket that is not connected any more.
+        // It fails only on a socket that is no longer connected.
         let _ = SockRef::from(&self.descriptor()).set_linger(Some(Duration::ZERO));
     }
 
@@ -441,10 +451,11 @@ impl ByteStream for Socket {
 }
 
 impl Socket {
-    /// The descriptor of a connection that nothing was read from or written to, to move it to another thread.
+    /// Returns the descriptor of a connection that nothing was read from or written to, to move it
+    /// to another thread.
     ///
     /// # Errors
-    /// The connection, where it cannot be moved.
+    /// The connection, if it cannot be moved.
     pub fn into_descriptor(self) -> Result<OwnedFd, Self> {
         match self {
             Self::Glommio(stream) => {
@@ -461,12 +472,13 @@ impl Socket {
     /// A connection of this thread's executor, from a descriptor that another thread has accepted.
     ///
     /// # Errors
-    /// Where the socket cannot be told how to block.
+    /// If its blocking mode cannot be set.
     #[expect(unsafe_code, reason = "glommio takes a socket only by its descriptor")]
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         match ring::current() {
             Some(ring) => Ok(Self::Ring(Box::new(RingStream::from_descriptor(ring, descriptor)?))),
-            // SAFETY: the descriptor is open, connected, and owned by nobody else after into_raw_fd.
+            // SAFETY: the descriptor is open and connected, and after into_raw_fd it has no other
+            // owner.
             None => Ok(Self::Glommio(Box::new(unsafe { TcpStream::from_raw_fd(descriptor.into_raw_fd()) }))),
         }
     }

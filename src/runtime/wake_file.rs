@@ -1,5 +1,5 @@
-//! How a thread sleeps on a descriptor and on other threads at once: an eventfd that others write to, and `poll` over
-//! it and the descriptor.
+//! A sleep on a descriptor and on other threads at once: an eventfd that they write to, and `poll`
+//! over it and the descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use rustix::io::{read, write};
 #[derive(Debug)]
 pub struct WakeFile(OwnedFd);
 
-/// Why [`WakeFile::sleep`] returned.
+/// The reason why [`WakeFile::sleep`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SleepEnd {
     /// The other descriptor is readable.
@@ -24,17 +24,17 @@ pub enum SleepEnd {
 }
 
 impl WakeFile {
-    /// Opens one.
+    /// Opens an eventfd.
     ///
     /// # Errors
-    /// Where the process has as many descriptors as it may.
+    /// If the process has reached its limit of descriptors.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Wakes the thread that sleeps, or the next that will.
     pub fn wake(&self) {
-        // It fails only where 2^64 - 1 wake-ups are unread; then the thread wakes anyway.
+        // It fails only if 2^64 - 1 wake-ups are unread; then the thread wakes anyway.
         let _ = write(&self.0, &1_u64.to_ne_bytes());
     }
 

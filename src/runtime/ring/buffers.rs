@@ -39,7 +39,7 @@ impl ProvidedBuffers {
     /// Allocates the buffers and gives all of them to a ring, which must be drained and dropped before them.
     ///
     /// # Errors
-    /// Where the kernel cannot register them.
+    /// If the kernel cannot register them.
     pub fn register(submitter: &Submitter<'_>) -> io::Result<Self> {
         let entries = allocate(ring_layout()).cast();
         let memory = allocate(memory_layout());
@@ -52,7 +52,7 @@ impl ProvidedBuffers {
         Ok(buffers)
     }
 
-    /// The buffer that a completion names, now ours, with so many bytes in it.
+    /// Returns the buffer that a completion names, now ours, with `size` bytes in it.
     pub fn take(&self, index: u16, size: usize) -> FilledBuffer {
         assert!(index < BUFFER_COUNT && size <= BUFFER_SIZE, "the kernel names a buffer that it was given");
         FilledBuffer { index, size }
@@ -90,7 +90,7 @@ impl ProvidedBuffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the kernel what was put.
+    /// Shows the kernel the buffers that were put.
     fn publish(&self) {
         // SAFETY: the tail is inside the first entry of a ring that lives as long as `self`; the
         // kernel only reads it.
@@ -105,8 +105,8 @@ impl Drop for ProvidedBuffers {
         if self.is_leaked {
             return;
         }
-        // SAFETY: both were allocated with these layouts, and the kernel has let go of them: `Uring`, which
-        // owns them, has waited for the end of every receive, and says where it has not.
+        // SAFETY: both were allocated with these layouts, and the kernel no longer uses them:
+        // `Uring`, which owns them, has waited for the end of every receive, or has called `leak`.
         unsafe {
             dealloc(self.entries.as_ptr().cast(), ring_layout());
             dealloc(self.memory.as_ptr(), memory_layout());

@@ -1,5 +1,6 @@
-//! The I/O driver of one thread: operations that start now and complete in a later turn. By io_uring, or by epoll and
-//! system calls behind the same functions where io_uring is forbidden, as it is in many containers. Stays on its shard.
+//! The I/O driver of one thread: operations that start now and complete in a later turn. It uses
+//! io_uring, or epoll and system calls behind the same functions if io_uring is forbidden, as in
+//! many containers. Stays on its shard.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use crate::runtime::ring::operation::OperationKey;
 use crate::runtime::ring::operation::OperationOutcome;
 use crate::runtime::ring::uring::Uring;
 
-/// How a driver does its I/O.
+/// The way a driver does its I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverKind {
     /// epoll for readiness, and a system call per read and write.
@@ -31,10 +32,10 @@ pub enum IoDriver {
 }
 
 impl IoDriver {
-    /// A driver for this thread, the only one that may use it.
+    /// A driver for this thread, which alone may use it.
     ///
     /// # Errors
-    /// Where the kernel is too old (io_uring: before Linux 6.1) or forbids it.
+    /// If the kernel is too old (io_uring: before Linux 6.1) or forbids it.
     pub fn new(kind: DriverKind) -> io::Result<Self> {
         Ok(match kind {
             DriverKind::Epoll => Self::Epoll(Epoll::new()?),
@@ -42,7 +43,7 @@ impl IoDriver {
         })
     }
 
-    /// How a driver does its I/O.
+    /// The kind of this driver.
     pub const fn kind(&self) -> DriverKind {
         match self {
             Self::Epoll(_) => DriverKind::Epoll,
@@ -74,7 +75,8 @@ impl IoDriver {
         }
     }
 
-    /// Receives into the driver's buffers until it is stopped; none where a receive of its own for each is as cheap.
+    /// Receives into the driver's buffers until it is stopped; `None` if single receives are as
+    /// cheap.
     pub fn receive_many(&mut self, socket: &Rc<OwnedFd>) -> Option<OperationKey> {
         match self {
             Self::Epoll(_) => None,
@@ -82,7 +84,7 @@ impl IoDriver {
         }
     }
 
-    /// Ends a receive of many; its last outcome is an error.
+    /// Ends a multishot receive; its last outcome is an error.
     pub fn stop_receive(&mut self, key: &OperationKey) {
         match self {
             Self::Epoll(_) => {}
@@ -90,7 +92,7 @@ impl IoDriver {
         }
     }
 
-    /// Whether there is an outcome of an operation to take.
+    /// Returns true if an operation has an outcome to take.
     pub fn has_outcomes(&self, key: &OperationKey) -> bool {
         match self {
             Self::Epoll(_) => false,
@@ -98,7 +100,7 @@ impl IoDriver {
         }
     }
 
-    /// Whether a receive has found that the socket failed.
+    /// Returns true if a receive has found that the socket failed.
     pub fn has_failed(&self, key: &OperationKey) -> bool {
         match self {
             Self::Epoll(driver) => driver.has_failed(key),
@@ -155,7 +157,7 @@ impl IoDriver {
         }
     }
 
-    /// Takes the wakers of all operations, which then wake no task any more.
+    /// Takes the wakers of all operations, which then no longer wake a task.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         match self {
             Self::Epoll(driver) => driver.take_wakers(),
@@ -174,7 +176,7 @@ impl IoDriver {
         }
     }
 
-    /// Whether there may be more to collect than the last call has.
+    /// Returns true if there may be more to collect than the last call collected.
     pub fn has_pending(&mut self) -> bool {
         match self {
             Self::Epoll(driver) => driver.has_pending(),
@@ -215,11 +217,11 @@ impl IoDriver {
         }
     }
 
-    /// Submits what was started and collects what has completed. Waits up to `wait` for a completion; for ever if
-    /// `None`.
+    /// Submits what was started and collects what has completed. Waits up to `wait` for a
+    /// completion, or without limit if `None`.
     ///
     /// # Errors
-    /// Where the kernel refuses for good.
+    /// If the kernel refuses permanently.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Epoll(driver) => driver.turn(wait),

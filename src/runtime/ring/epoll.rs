@@ -101,7 +101,7 @@ impl Epoll {
     /// An epoll for this thread.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If there are no descriptors left.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -211,13 +211,14 @@ impl Epoll {
         self.finish(key.0);
     }
 
-    /// Whether a receive has found that the socket failed, and nobody has seen it yet.
+    /// Returns true if a receive has found that the socket failed, and its outcome was not taken
+    /// yet.
     pub fn has_failed(&self, key: &OperationKey) -> bool {
         let outcomes = self.operations.get(key.0).map(|operation| &operation.outcomes);
         outcomes.into_iter().flatten().any(OperationOutcome::is_failure)
     }
 
-    /// Takes the wakers of all operations, which then wake no task any more.
+    /// Takes the wakers of all operations, which then no longer wake a task.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         self.operations.iter_mut().filter_map(|(_, operation)| operation.waker.take()).collect()
     }
@@ -245,11 +246,11 @@ impl Epoll {
         self.operations.len()
     }
 
-    /// Tries the operations that were started and those whose descriptor had an edge. Waits up to `wait` for an edge
-    /// (for ever if `None`), but not if an operation has completed.
+    /// Tries the operations that were started and those whose descriptor had an edge. Waits up to
+    /// `wait` for an edge (without limit if `None`), but not if an operation has completed.
     ///
     /// # Errors
-    /// Where epoll fails; a signal is not an error.
+    /// If epoll fails; a signal is not an error.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let begun = std::mem::take(&mut self.begun);
         let mut has_completed = false;
@@ -270,7 +271,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Whether there may be more events than were collected.
+    /// Returns true if there may be more events than were collected.
     pub fn has_pending(&self) -> bool {
         self.events.len() >= EVENTS_MAX
     }
@@ -299,7 +300,7 @@ impl Epoll {
         }
     }
 
-    /// Tries an operation, and returns whether it has an outcome.
+    /// Tries an operation, and returns true if it has an outcome.
     fn try_one(&mut self, key: usize) -> bool {
         let tried = self.attempt(key);
         let Some(operation) = self.operations.get_mut(key) else { return false };

@@ -1,9 +1,10 @@
-//! Our own executor for a shard's thread, on one io_uring (or epoll): tasks, timers and I/O operations, in turns. Each
-//! turn runs the tasks that were ready at its beginning, then enters the kernel once, which submits every operation
-//! that the tasks started and collects every completion. If no task is ready the thread sleeps in that call until an
-//! operation completes, a timer expires, or another thread wakes a task. What would hold up the others stands aside
-//! (`turns`). glommio's executor needs three rings and a
-//! system call for each read and write; `docs/decisions/` has the figures.
+//! Our own executor for a shard's thread, on one io_uring (or epoll): tasks, timers and I/O
+//! operations, in turns. Each turn runs the tasks that were ready at its beginning, then enters the
+//! kernel once, which submits every operation that the tasks started and collects every completion.
+//! If no task is ready the thread sleeps in that call until an operation completes, a timer
+//! expires, or another thread wakes a task. Tasks that would hold up the others stand aside
+//! (`turns`). glommio's executor needs three rings and a system call for each read and write;
+//! `docs/decisions/` has the figures.
 
 mod buffers;
 mod driver;
@@ -46,11 +47,13 @@ pub use crate::runtime::ring::stream::{RingAcceptor, RingStream};
 
 /// Largest reply buffer, in bytes, that is kept for the next reply.
 const SPARE_SIZE_MAX: usize = 64 * 1024;
-/// How long a turn has lasted from which on a connection stands aside that has much to move and is new to that.
+/// The age of a turn from which on a connection that has much to move, and is new to that, stands
+/// aside.
 const LATE_TURN_NEW: Duration = Duration::from_micros(500);
-/// The same for one that is not, and takes less than the heavy do. Were it shorter, bodies of 150 KB of 64
-/// connections would stand aside with what has come of them in memory: received and answered one after the other each
-/// finds the caches warm, and takes a third less CPU.
+/// The same for a connection that is not new to it, and takes less time than heavy tasks. If it
+/// were shorter, 64 connections with bodies of 150 KB would stand aside with their partial bodies
+/// in memory. Received and answered one after the other, each finds the caches warm and takes a
+/// third less CPU.
 const LATE_TURN: Duration = Duration::from_millis(2);
 
 thread_local! {
@@ -71,29 +74,29 @@ pub struct Ring {
     turns: RefCell<TurnPolicy>,
     /// Turns that have begun.
     turn_number: Cell<u64>,
-    /// Since when the patient wait, where some do.
+    /// The instant since which patient tasks wait, if any do.
     patient_since: Cell<Option<Instant>>,
     /// Tasks ever spawned.
     spawned: Cell<TaskId>,
-    /// Whether what is woken now has only its end to do.
+    /// True if tasks woken now have only to end.
     is_ending: Cell<bool>,
-    /// The task that runs, and how.
+    /// The running task and its state.
     running: Cell<RunningTask>,
-    /// How much moves at once.
+    /// The bytes that move at once.
     pieces: Cell<PieceSize>,
     remote: Arc<RemoteQueue>,
     /// The eventfd of `remote`, by a second descriptor that operations can own. Duplicated when the ring is created: a
     /// shard that has run out of descriptors later could not hear other threads.
     event: Rc<OwnedFd>,
-    /// Why reading the eventfd failed. Other threads cannot wake this one any more, so it ends.
+    /// The error of reading the eventfd. Other threads can no longer wake this one, so it ends.
     failure: Cell<Option<io::Error>>,
-    /// How long it looks for work before it sleeps.
+    /// The time for which it looks for work before it sleeps.
     spin: Cell<SpinPolicy>,
     /// Tasks that the last turn ran.
     tasks: Cell<usize>,
-    /// Since when it waits for work, and whether it has slept without a look.
+    /// The instant since which it waits for work; true if it has slept without looking.
     waiting: Cell<Option<(Instant, bool)>>,
-    /// How long it has waited in all.
+    /// The total time that it has waited.
     idle: Cell<Duration>,
 }
 
@@ -101,9 +104,9 @@ pub struct Ring {
 #[derive(Clone, Copy, Default)]
 struct RunningTask {
     id: TaskId,
-    /// Whether it stood aside before.
+    /// True if it stood aside before.
     is_patient: bool,
-    /// Whether it stands aside from now on.
+    /// True if it stands aside from now on.
     stands_aside: bool,
 }
 
@@ -111,7 +114,7 @@ struct RunningTask {
 struct RemoteQueue {
     /// Tasks that other threads woke.
     woken: SegQueue<Runnable>,
-    /// Whether the thread sleeps, or is about to.
+    /// True if the thread sleeps or is about to.
     is_parked: AtomicBool,
     /// An eventfd; a write to it ends the sleep.
     event: OwnedFd,
@@ -121,7 +124,7 @@ impl Ring {
     /// A ring for this thread.
     ///
     /// # Errors
-    /// Where the kernel's io_uring is too old or forbidden, or there are no descriptors left.
+    /// If the kernel's io_uring is too old or forbidden, or there are no descriptors left.
     pub fn new(kind: DriverKind, spin: Spin) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let own = Rc::new(event.try_clone()?);
@@ -147,7 +150,7 @@ impl Ring {
         })
     }
 
-    /// How long it has waited for work, asleep or not.
+    /// Returns the time that it has waited for work, asleep or not.
     pub fn idle_time(&self) -> Duration {
         self.idle.get()
     }
@@ -160,7 +163,7 @@ impl Ring {
     /// Runs a future to its end, together with all tasks that are spawned meanwhile; these are dropped at the end.
     ///
     /// # Errors
-    /// Where entering the kernel fails, or the eventfd cannot be read any more.
+    /// If entering the kernel fails, or the eventfd can no longer be read.
     pub fn run<T: 'static>(self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
         let ring = Rc::new(self);
         CURRENT.set(Some(Rc::clone(&ring)));
@@ -181,8 +184,9 @@ impl Ring {
         }
     }
 
-    /// Runs each task that is ready now once, of the patient only some. Tasks that become ready meanwhile run in the next
-    /// turn, so that a task that wakes itself cannot keep the thread from its I/O.
+    /// Runs each ready task once, but only some of the patient ones. Tasks that become ready
+    /// meanwhile run in the next turn, so that a task that wakes itself cannot keep the thread from
+    /// its I/O.
     fn run_ready(&self) {
         let now = clock::begin_turn();
         self.turn_number.set(self.turn_number.get().wrapping_add(1));
@@ -213,7 +217,7 @@ impl Ring {
         }
     }
 
-    /// Runs so many tasks, but for those that are heavy.
+    /// Runs `count` tasks and sets the heavy ones aside.
     fn run_measured(&self, count: usize, mut at: Instant) {
         for _ in 0..count {
             let task = self.ready.borrow_mut().prompt.pop_front();
@@ -236,7 +240,8 @@ impl Ring {
         self.pieces.get().get()
     }
 
-    /// A connection has moved so many bytes of something large, or only made room for it, since an instant.
+    /// A connection has moved `count` bytes of something large since an instant, or only made room
+    /// for them.
     fn handle_piece(&self, count: usize, since: Instant) {
         let mut pieces = self.pieces.get();
         pieces.handle_piece(count, clock::now().since(since));
@@ -254,7 +259,7 @@ impl Ring {
 
     /// Runs tasks that stood aside in a turn that began at an instant, and ends the turn.
     fn run_patient(&self, began: Instant) {
-        // Those that wake themselves are in the next turn again.
+        // Tasks that wake themselves are in the next turn again.
         let count = self.ready.borrow().patient_count();
         let (start, has_pending) = (clock::now(), count > 0 && self.driver.borrow_mut().has_pending());
         let since = self.patient_since.get().unwrap_or(began);
@@ -273,20 +278,20 @@ impl Ring {
         self.turns.borrow_mut().handle_turn(now.since(began), has_left);
     }
 
-    /// Wakes whoever waits for a connection that has ended. There is no hurry, and where many end at once those that go
-    /// on come first.
+    /// Wakes the task that waits for a connection that has ended. That is not urgent: if many end
+    /// at once, connections that go on come first.
     fn wake_for_end(&self, waker: Waker) {
         self.without_hurry(|| waker.wake());
     }
 
-    /// Runs something that wakes tasks, which may stand aside.
+    /// Runs a function that wakes tasks, which may stand aside.
     pub fn without_hurry(&self, wake: impl FnOnce()) {
         let _hurry = HurryGuard(&self.is_ending, self.is_ending.replace(true));
         wake();
     }
 
-    /// Whether the task that runs, which has much to move and may be new to that, is to do so later, because others have had
-    /// the turn for long. It stands aside when it is woken next.
+    /// Returns true if the running task should defer its bulk transfer (`is_new`: its first ones)
+    /// because the turn has lasted long. The task stands aside when it is woken next.
     fn poll_aside(&self, is_new: bool) -> bool {
         let task = self.running.get();
         let late = if is_new { LATE_TURN_NEW } else { LATE_TURN };
@@ -295,7 +300,8 @@ impl Ring {
         stands_aside
     }
 
-    /// Names the turn, and whether those run who stood aside: who did so in this turn may go on in it.
+    /// Names the turn and its part, prompt or patient: a task that stood aside in this turn may go
+    /// on in the second part.
     fn part_of_turn(&self) -> u64 {
         self.turn_number.get().wrapping_mul(2) | u64::from(self.running.get().is_patient)
     }
@@ -327,7 +333,7 @@ impl Ring {
         outcome
     }
 
-    /// Looks for work without sleeping, and returns whether there is some.
+    /// Looks for work without sleeping; returns true if there is some.
     fn look_for_work(&self, began: Instant, look: Duration) -> io::Result<bool> {
         // Submits what was started.
         self.driver.borrow_mut().turn(Some(Duration::ZERO))?;
@@ -349,7 +355,7 @@ impl Ring {
         Ok(is_found)
     }
 
-    /// A wait of this length has ended; it may have been one without a look.
+    /// A wait of this length has ended, perhaps one without a look.
     fn end_wait(&self, waited: Duration, has_slept: bool) {
         self.idle.set(self.idle.get() + waited);
         if has_slept {
@@ -388,8 +394,8 @@ impl RemoteQueue {
         // The other half of the handshake with `Ring::enter`.
         fence(Ordering::SeqCst);
         if self.is_parked.load(Ordering::SeqCst) && self.is_parked.swap(false, Ordering::SeqCst) {
-            // Fails only if the counter is full, and then the thread is being woken already. The swap makes sure that
-            // of several threads only one pays for the system call.
+            // Fails only if the counter is full, and then the thread is being woken already. The
+            // swap makes sure that only one of several threads pays for the system call.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
@@ -417,7 +423,7 @@ async fn listen(ring: Rc<Ring>) {
     }
 }
 
-/// Restores whether what is woken has a hurry, after a panic too.
+/// Restores the urgency of wake-ups, after a panic too.
 struct HurryGuard<'a>(&'a Cell<bool>, bool);
 
 impl Drop for HurryGuard<'_> {
@@ -440,7 +446,8 @@ impl Drop for RingGuard {
     }
 }
 
-/// Wakes the task of an operation. Where it has found the end of its connection that has no hurry.
+/// Wakes the task of an operation. It is not urgent if the operation has found the end of its
+/// connection.
 fn wake(waker: Waker, is_end: bool) {
     match is_end.then(current).flatten() {
         Some(ring) => ring.wake_for_end(waker),

@@ -15,7 +15,7 @@ pub struct OperationKey(pub(super) usize);
 /// One of the driver's buffers with received bytes in it; must be given back.
 #[derive(Debug)]
 pub struct FilledBuffer {
-    /// Which of the driver's buffers.
+    /// The index of the driver's buffer.
     pub(super) index: u16,
     /// Bytes in it.
     pub(super) size: usize,
@@ -27,19 +27,20 @@ pub struct OperationOutcome {
     pub result: io::Result<u32>,
     /// The received bytes.
     pub filled: Option<FilledBuffer>,
-    /// Whether the socket has more to read.
+    /// True if the socket has more to read.
     pub has_more_input: bool,
-    /// Whether it is the last outcome; the key is used up then.
+    /// True if it is the last outcome; the key is used up then.
     pub is_last: bool,
 }
 
 impl OperationOutcome {
-    /// Whether a receive or send has found the end of its connection.
+    /// Returns true if a receive or send has found the end of its connection.
     pub fn is_end(&self) -> bool {
         matches!(self.result, Ok(0)) || self.is_failure()
     }
 
-    /// Whether the socket has failed: it is not only that the operation has ended or found no buffer.
+    /// Returns true if the socket has failed, and not if the operation has merely ended or found no
+    /// buffer.
     pub fn is_failure(&self) -> bool {
         let code = self.result.as_ref().err().map(io::Error::raw_os_error);
         code.is_some_and(|code| !matches!(code, Some(libc::ECANCELED | libc::ENOBUFS)))
@@ -49,6 +50,6 @@ impl OperationOutcome {
 /// Takes ownership of a descriptor that an accept returned.
 pub fn own(descriptor: u32) -> OwnedFd {
     let descriptor = i32::try_from(descriptor).expect("a descriptor is no error");
-    // SAFETY: the kernel has just made it for this accept, and nobody else was told.
+    // SAFETY: the kernel has just made it for this accept, and nothing else knows it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }

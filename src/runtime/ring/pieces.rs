@@ -1,6 +1,6 @@
-//! How many bytes a ring moves at once. All other connections wait meanwhile: half a megabyte takes a fifth of a
-//! millisecond where memory is warm, and up to fourteen where the host of a virtual machine has to find each page anew. Pure:
-//! it is told how long pieces took.
+//! The number of bytes that a ring moves at once. All other connections wait meanwhile: half a
+//! megabyte takes a fifth of a millisecond in warm memory, and up to fourteen milliseconds if the
+//! host of a virtual machine has to find each page anew. Pure: it is told how long pieces took.
 
 use std::time::Duration;
 
@@ -8,19 +8,20 @@ use std::time::Duration;
 pub const PIECE_SIZE_MAX: usize = 512 * 1024;
 /// Bytes of the smallest piece, which the slowest memory seen clears in a millisecond.
 const PIECE_SIZE_MIN: usize = 32 * 1024;
-/// A piece that takes longer is followed by smaller ones: a fifth of what a connection may hold up the others.
+/// The time of a piece above which smaller ones follow: a fifth of what a connection may hold up
+/// the others.
 const PIECE_TIME_MAX: Duration = Duration::from_millis(1);
-/// Twice as much as takes no longer would take half of [`PIECE_TIME_MAX`].
+/// The time of a piece below which twice as much would take half of [`PIECE_TIME_MAX`] at most.
 const PIECE_TIME_SHORT: Duration = Duration::from_micros(250);
-/// Whole pieces in a row that take no longer, after which they are larger. More than one, since room may be made in one go and
-/// filled in the next, which takes less.
+/// Whole pieces in a row within that time, after which they grow. More than one, since room may be
+/// made in one go and filled in the next, which takes less.
 const SHORT_PIECES_MIN: u8 = 8;
 
 /// The size of the next piece.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceSize {
     size: usize,
-    /// Whole pieces in a row that took little.
+    /// Whole pieces in a row that were short.
     short: u8,
 }
 
@@ -36,7 +37,7 @@ impl PieceSize {
         self.size
     }
 
-    /// So many bytes have moved, none where there was only room made for them; it took so long.
+    /// A piece of `count` bytes has moved, in this time. `count` is 0 if only room was made for it.
     pub fn handle_piece(&mut self, count: usize, took: Duration) {
         if took > PIECE_TIME_SHORT {
             self.short = 0;
@@ -58,7 +59,8 @@ mod tests {
     #[test]
     fn pieces_are_smaller_where_memory_is_slow_and_grow_again() {
         let mut size = PieceSize::default();
-        // Nanoseconds that a KiB takes: the slowest seen, and warm memory. From a size of the first piece to that of the last.
+        // Nanoseconds that a KiB takes: the slowest seen, and warm memory. The sizes are those of
+        // the first and the last piece.
         for (nanoseconds, pieces, from, to) in [
             (400, 10, 512, 512),
             (1_900, 10, 512, 512),

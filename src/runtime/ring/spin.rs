@@ -1,47 +1,50 @@
-//! How long a shard looks for work before it sleeps (`--spin`). Waking a thread takes longer than a small request, so a
-//! shard whose next work comes soon answers sooner if it stays awake, and one whose work comes later burns its core for
-//! nothing. As the kernel's halt polling, which asks the same of an idle virtual core, it goes by what came of the waits
-//! before. Pure: it is told how waits ended and returns how long to look.
+//! The time for which a shard looks for work before it sleeps (`--spin`). Waking a thread takes
+//! longer than a small request, so a shard whose next work comes soon answers sooner if it stays
+//! awake, and one whose work comes later wastes its core. Like the kernel's halt polling, which
+//! decides the same for an idle virtual core, it goes by the outcomes of earlier waits. Pure: it is
+//! told how waits ended and returns how long to look.
 
 use std::time::Duration;
 
 use crate::limits::{SPIN_LOOK, SPIN_TASKS_MAX, SPIN_TRIALS_MAX};
 
-/// Waits that end soon, in a row but for few, until a shard begins to look.
+/// Waits that end soon, almost all in a row, before a shard begins to look.
 const TRIALS_MIN: u32 = 8;
 /// Credit of a shard that begins to look, and the most that it may have. At 0 it stops.
 const CREDIT_START: u32 = 4;
 const CREDIT_MAX: u32 = 8;
-/// What a look in vain costs; one that finds work brings 1. So two of three must find some, or it stops.
+/// The cost of a look in vain; one that finds work earns 1. So two of three must find work, or it
+/// stops.
 const VAIN_COST: u32 = 2;
-/// Looks that found work after which it was right to look, and the next time is begun as easily.
+/// Looks that found work after which looking has paid off, so that the next time begins as easily.
 const WORTHWHILE: u32 = 64;
-/// A sleep of so many times [`SPIN_LOOK`] is taken for one that a look would have saved: it has the wake-up in it.
+/// A sleep of up to this many times [`SPIN_LOOK`] counts as one that a look would have saved: it
+/// includes the wake-up.
 const SHORT_SLEEP: u32 = 2;
 
-/// How long a shard looks.
+/// The time for which a shard looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// As long as it has paid lately, [`SPIN_LOOK`] at most.
+    /// As long as has paid off lately, [`SPIN_LOOK`] at most.
     Auto,
-    /// Always so long.
+    /// Always this long.
     Fixed(Duration),
     /// Never.
     #[default]
     Off,
 }
 
-/// What a shard has learned of its waits.
+/// The outcomes of a shard's waits so far.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinPolicy {
     spin: Spin,
     state: SpinState,
-    /// Waits that must end soon before it looks; doubled whenever looking did not pay.
+    /// Waits that must end soon before it looks; doubled each time looking did not pay off.
     trials: u32,
 }
 
 /// ```text
-///             so many sleeps that ended soon
+///             enough sleeps that ended soon
 /// sleeping ───────────────────────────────────► looking
 ///     ▲                                            │
 ///     └────────────────────────────────────────────┘
@@ -49,20 +52,21 @@ pub struct SpinPolicy {
 /// ```
 #[derive(Clone, Copy, Debug)]
 enum SpinState {
-    /// How many sleeps ended soon.
+    /// Sleeps that ended soon.
     Sleeping(u32),
-    /// Its credit, and how many looks have found work.
+    /// Its credit, and the looks that have found work.
     Looking { credit: u32, found: u32 },
 }
 
 impl SpinPolicy {
-    /// That of a shard that has not waited yet.
+    /// The policy of a shard that has not waited yet.
     pub const fn new(spin: Spin) -> Self {
         Self { spin, state: SpinState::Sleeping(0), trials: TRIALS_MIN }
     }
 
-    /// How long to look before the next sleep, after a turn that ran so many tasks. Where several connections are served
-    /// in a turn, a wake-up is shared by them, and looking would cost more than it saves.
+    /// Returns the time to look before the next sleep, after a turn that ran `tasks` tasks. If
+    /// several connections are served in a turn they share a wake-up, and looking would cost more
+    /// than it saves.
     pub const fn poll_look(&self, tasks: usize) -> Duration {
         match (self.spin, self.state) {
             (Spin::Fixed(time), _) => time,
@@ -71,7 +75,7 @@ impl SpinPolicy {
         }
     }
 
-    /// A wait without a look has ended, after a turn that ran so many tasks.
+    /// A wait without a look has ended, after a turn that ran `tasks` tasks.
     pub fn handle_slept(&mut self, slept: Duration, tasks: usize) {
         let SpinState::Sleeping(short) = self.state else { return };
         if tasks > SPIN_TASKS_MAX {
@@ -95,8 +99,8 @@ impl SpinPolicy {
         }
     }
 
-    /// A look has found nothing; it took so long. Much longer than it was to means that another thread needed the core,
-    /// perhaps the very one that would bring the work.
+    /// A look has found nothing, after this time. If that is much longer than planned, another
+    /// thread needed the core, perhaps the very one that would bring the work.
     pub fn handle_vain(&mut self, took: Duration) {
         let SpinState::Looking { credit, found } = self.state else { return };
         let left = if took >= SPIN_LOOK * SHORT_SLEEP { 0 } else { credit.saturating_sub(VAIN_COST) };
@@ -115,8 +119,9 @@ impl SpinPolicy {
 mod tests {
     use super::*;
 
-    /// A client that sends its next request so many microseconds after the last answer: what a shard that serves it alone
-    /// does in `waits` waits. Returns how many looks found work, how many were in vain, and the sleeps.
+    /// Plays a client that sends its next request `gaps` microseconds after the last answer, to a
+    /// shard that serves it alone. Returns the looks that found work, the looks in vain, and the
+    /// sleeps.
     fn play(policy: &mut SpinPolicy, gaps: impl IntoIterator<Item = u64>) -> (usize, usize, usize) {
         let (mut found, mut vain, mut slept) = (0, 0, 0);
         for gap in gaps.into_iter().map(Duration::from_micros) {
@@ -135,7 +140,7 @@ mod tests {
         (found, vain, slept)
     }
 
-    /// As [`play`], one line after another: a gap, how often it comes, and what comes of that.
+    /// As [`play`], one line after another: a gap, its count, and the expected result.
     fn timeline(lines: &[(u64, usize, [usize; 3])]) {
         let mut policy = SpinPolicy::new(Spin::Auto);
         for (gap, count, want) in lines {
@@ -150,7 +155,7 @@ mod tests {
             (20, 1_000, [992, 0, 8]),
             (1_000_000, 1, [0, 1, 0]),
             (20, 1_000, [1_000, 0, 0]),
-            // Nobody asks any more: the sweep's timer wakes the shard four times a second.
+            // No client asks any longer: the sweep's timer wakes the shard four times a second.
             (250_000, 1_000, [0, 4, 996]),
             (20, 1_000, [992, 0, 8]),
         ]);

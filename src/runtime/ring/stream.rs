@@ -20,15 +20,15 @@ use crate::runtime::ring::driver::DriverKind;
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutcome, own};
 use crate::time::Instant;
 
-/// Receives of a connection that left nothing in the socket, in a row, after which the kernel receives whenever bytes
-/// come: it is one of small requests that stays.
+/// Receives of a connection in a row that left nothing in the socket, after which the kernel
+/// receives whenever bytes come: it is a lasting connection with small requests.
 const SMALL_RECEIVES_MIN: u8 = 2;
 /// Largest reply, in bytes, that the ring sends while its connection continues.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
-/// How long a connection goes on with the next piece in the same turn: a message that is in the nearest caches is
-/// received, answered and sent while it is there.
+/// The time for which a connection goes on with the next piece in the same turn: a message in the
+/// nearest caches is received, answered and sent while it is there.
 pub(super) const PIECES_TIME_MAX: Duration = Duration::from_micros(500);
-/// Turns with large pieces from which on what a connection takes is known ([`Ring::poll_aside`]).
+/// Turns with large pieces after which a connection's cost is known ([`Ring::poll_aside`]).
 pub(super) const NEW_TURNS: u8 = 4;
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
@@ -46,8 +46,8 @@ impl RingAcceptor {
         Self { ring, descriptor: Rc::new(descriptor), accepting: None, is_stopped: false }
     }
 
-    /// Accepts no more, and leaves the socket as it is for whoever else has it. What was accepted before is still
-    /// returned by [`Self::poll_accept`], which fails after the last of it with `InvalidInput`.
+    /// Stops accepting, and leaves the socket as it is for its other owners. [`Self::poll_accept`]
+    /// still returns the connections that were accepted before, then fails with `InvalidInput`.
     pub fn stop(&mut self) {
         self.is_stopped = true;
         if let Some(key) = &self.accepting {
@@ -55,7 +55,7 @@ impl RingAcceptor {
         }
     }
 
-    /// The next connection.
+    /// Returns the next connection.
     pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<RingStream>> {
         if self.is_stopped && self.accepting.is_none() {
             return Poll::Ready(self.accept_left());
@@ -76,14 +76,15 @@ impl RingAcceptor {
 }
 
 impl RingAcceptor {
-    /// Takes a connection that waits when the ring accepts no more. The kernel wakes only one of all rings that wait for
-    /// a connection on the same socket: what this one was woken for and has not taken, no other would look for.
+    /// Takes a connection that waits although the ring accepts no further ones. The kernel wakes
+    /// only one of all rings that wait for a connection on the same socket: if this one does not
+    /// take it, no other would look for it.
     fn accept_left(&self) -> io::Result<RingStream> {
         let flags = match self.ring.kind() {
             DriverKind::Epoll => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             DriverKind::Uring => SocketFlags::CLOEXEC,
         };
-        // The listener does not block. Whatever the kernel says instead of a connection, there is none to take.
+        // The listener does not block. Any error means that there is no connection to take.
         let accepted = rustix::net::accept_with(&*self.descriptor, flags).map_err(|_| ErrorKind::InvalidInput)?;
         Ok(RingStream::new(Rc::clone(&self.ring), accepted))
     }
@@ -104,41 +105,42 @@ pub struct RingStream {
     pub(super) reading: ReadState,
     /// Receives in a row that left nothing in the socket.
     small_receives: u8,
-    /// The buffer received last, and how many of its bytes were read.
+    /// The buffer received last, and the count of its bytes that were read.
     received: Option<(FilledBuffer, usize)>,
-    /// Whether to try a read before waiting, because there may be more input.
+    /// True if a read should be tried before waiting, because there may be more input.
     has_more_input: bool,
     writing: WriteState,
-    /// Of a connection that has moved something large.
+    /// Present if the connection has moved something large.
     shares: Option<Box<TurnShares>>,
 }
 
-/// What a connection moves in a turn, each way.
+/// The bytes that a connection moves in a turn, each way.
 #[derive(Default)]
 struct TurnShares {
     receive: TurnShare,
     send: TurnShare,
     /// Turns in which it has moved something large, up to [`NEW_TURNS`].
     turns: u8,
-    /// Since when room is made for what is received next.
+    /// The instant since which room is made for the next receive.
     room_since: Option<Instant>,
 }
 
-/// What a connection moves one way in a turn, by system calls of its own.
+/// The bytes that a connection moves one way in a turn, by system calls of its own.
 #[derive(Default)]
 struct TurnShare {
     turn: u64,
     /// Bytes of this piece.
     moved: usize,
-    /// When the first piece of the turn began.
+    /// The instant at which the first piece of the turn began.
     began: Option<Instant>,
-    /// Whether the rest waits for the next turn.
+    /// True if the rest waits for the next turn.
     is_paused: bool,
 }
 
 impl TurnShare {
-    /// How many of so many bytes may move now; 0 where they wait for the next turn. The last few always may, unless they
-    /// come behind what waits, so that nothing short is cut in two and nothing that ends a connection stays behind.
+    /// Returns how many of `wanted` bytes may move now; 0 if they wait for the next turn. The last
+    /// few always may, unless they come behind bytes that wait, so that nothing short is cut in two
+    /// and nothing that ends a connection stays behind.
     fn grant(&mut self, wanted: usize, turn: u64, piece_size: usize) -> usize {
         if self.turn != turn {
             *self = Self { turn, ..Self::default() };
@@ -157,12 +159,12 @@ impl TurnShare {
         wanted.min(piece_size.saturating_sub(self.moved))
     }
 
-    /// So many bytes have moved.
+    /// `count` bytes have moved.
     const fn take(&mut self, count: usize) {
         self.moved = self.moved.saturating_add(count);
     }
 
-    /// Nothing more moves in this turn.
+    /// Nothing else moves in this turn.
     fn pause(&mut self, turn: u64) {
         *self = Self { turn, is_paused: true, ..Self::default() };
     }
@@ -171,21 +173,21 @@ impl TurnShare {
         self.is_paused && self.turn == turn
     }
 
-    /// Whether a piece has moved, or is about to.
+    /// Returns true if a piece has moved, or is about to.
     const fn has_begun(&self, turn: u64) -> bool {
         self.began.is_some() && self.turn == turn
     }
 }
 
-/// What a connection waits for before it can read.
+/// The event that a connection waits for before it can read.
 pub(super) enum ReadState {
     Nothing,
-    /// For bytes in the driver's buffers, whenever they come. The kernel takes them from the socket only while the ring is
-    /// in the kernel, so that what it has brought is before all that a read finds afterwards.
+    /// Bytes in the driver's buffers, whenever they come. The kernel takes them from the socket
+    /// only while the ring is in the kernel, so that they precede all that a read finds afterwards.
     Many(OperationKey),
-    /// For bytes in one of the driver's buffers.
+    /// Bytes in one of the driver's buffers.
     Received(OperationKey),
-    /// For readability.
+    /// Readability.
     Ready(OperationKey),
 }
 
@@ -219,7 +221,7 @@ impl RingStream {
     /// A connection that another thread has accepted, perhaps with the other driver.
     ///
     /// # Errors
-    /// Where the socket cannot be told how to block.
+    /// If its blocking mode cannot be set.
     pub fn from_descriptor(ring: Rc<Ring>, descriptor: OwnedFd) -> io::Result<Self> {
         // io_uring fails an operation on a socket that does not block instead of waiting; epoll needs one.
         let blocks = ring.kind() == DriverKind::Uring;
@@ -230,10 +232,10 @@ impl RingStream {
         Ok(Self::new(ring, descriptor))
     }
 
-    /// The descriptor of a connection that nothing was read from or written to.
+    /// Returns the descriptor of a connection that nothing was read from or written to.
     ///
     /// # Errors
-    /// The connection, where an operation is in flight.
+    /// The connection, if an operation is in flight.
     pub fn into_descriptor(self) -> Result<OwnedFd, Self> {
         let ring = Rc::clone(&self.ring);
         let descriptor = Rc::clone(&self.descriptor);
@@ -241,13 +243,14 @@ impl RingStream {
         Rc::try_unwrap(descriptor).map_err(|descriptor| Self::with(ring, descriptor))
     }
 
-    /// Whether the peer has reset the connection, and the kernel has told the ring instead of the socket.
+    /// Returns true if the peer has reset the connection, and the kernel reported it to the ring
+    /// instead of the socket.
     pub fn has_failed(&self) -> bool {
         let (ReadState::Many(key) | ReadState::Received(key)) = &self.reading else { return false };
         self.ring.driver.borrow().has_failed(key)
     }
 
-    /// Whether the ring has brought something that was not read yet.
+    /// Returns true if the ring has brought something that was not yet read.
     fn has_outcomes(&self) -> bool {
         matches!(&self.reading, ReadState::Many(key) if self.ring.driver.borrow().has_outcomes(key))
     }
@@ -257,8 +260,8 @@ impl RingStream {
         &self.descriptor
     }
 
-    /// Bytes of something large that room should be made for before the next [`Self::poll_read`]: as many as it receives at
-    /// once.
+    /// Returns the bytes of something large that room should be made for before the next
+    /// [`Self::poll_read`]: as many as it receives at once.
     pub fn begin_read(&mut self) -> usize {
         if let Some(shares) = &mut self.shares {
             shares.room_since = Some(clock::now());
@@ -266,8 +269,8 @@ impl RingStream {
         self.ring.piece_size()
     }
 
-    /// Receives into `space`; 0 when the peer has closed its side. Where that takes long the rest
-    /// is left for the next turn (`PIECES_TIME_MAX`), and what comes after it is less (`pieces`).
+    /// Receives into `space`; 0 when the peer has closed its side. If that takes long the rest is
+    /// left for the next turn (`PIECES_TIME_MAX`), and the next pieces are smaller (`pieces`).
     pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         let outcome = self.poll_receive(context, space);
         let since = self.shares.as_mut().and_then(|shares| shares.room_since.take());
@@ -282,7 +285,7 @@ impl RingStream {
             if let Some(count) = self.take_received(space) {
                 return Poll::Ready(Ok(count));
             }
-            // What the ring has brought comes first.
+            // Bytes that the ring has brought come first.
             if std::mem::take(&mut self.has_more_input) && !self.has_outcomes() {
                 let now = self.grant(|shares| &mut shares.receive, space.len());
                 if now == 0 && !space.is_empty() {
@@ -343,8 +346,8 @@ impl RingStream {
         }
     }
 
-    /// Sends some of `bytes` at once, after an earlier send has finished; in the next turn, where this one has taken long
-    /// (`PIECES_TIME_MAX`).
+    /// Sends some of `bytes` once an earlier send has finished; in the next turn, if this one has
+    /// taken long (`PIECES_TIME_MAX`).
     pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             std::task::ready!(self.poll_written(context))?;
@@ -364,11 +367,11 @@ impl RingStream {
         }
     }
 
-    /// Sends some of the parts at once; 0 where there is no room now, or this turn has taken long, for which
-    /// [`Self::writable`] waits.
+    /// Sends some of the parts at once; 0 if there is no room now or this turn has taken long:
+    /// [`Self::writable`] waits for that.
     ///
     /// # Errors
-    /// Where the connection has failed.
+    /// If the connection has failed.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let total = parts.iter().map(|part| part.len()).sum();
         let mut left = self.grant(|shares| &mut shares.send, total);
@@ -393,9 +396,9 @@ impl RingStream {
         }
     }
 
-    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; the result is that of
-    /// [`Self::poll_written`]. False, and nothing is taken, if there are too many bytes or an earlier send is in
-    /// flight.
+    /// Sends `bytes` at the end of this turn and leaves an empty buffer in their place; the result
+    /// is that of [`Self::poll_written`]. Returns false, and takes nothing, if there are too many
+    /// bytes or an earlier send is in flight.
     pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
         if bytes.len() > BEHIND_SIZE_MAX || !matches!(self.writing, WriteState::Nothing) {
             return false;
@@ -419,7 +422,7 @@ impl RingStream {
                 }
                 Poll::Ready(outcome) => Poll::Ready(match outcome.result {
                     Ok(sent) if sent as usize == size => Ok(()),
-                    // With `MSG_WAITALL` the kernel retries short sends: one that is short all the same has failed.
+                    // With `MSG_WAITALL` the kernel retries short sends, so a short one has failed.
                     Ok(_) => Err(ErrorKind::WriteZero.into()),
                     Err(error) => Err(error),
                 }),
@@ -434,10 +437,10 @@ impl RingStream {
         }
     }
 
-    /// Waits until there is room to write, or for the next turn, where this one has taken long.
+    /// Waits until there is room to write, or for the next turn, if this one has taken long.
     ///
     /// # Errors
-    /// Where an earlier send failed.
+    /// If an earlier send failed.
     pub async fn writable(&mut self) -> io::Result<()> {
         let turn = self.ring.part_of_turn();
         if self.shares.as_ref().is_some_and(|shares| shares.send.is_paused(turn)) {
@@ -451,13 +454,13 @@ impl RingStream {
     /// Closes the sending side.
     ///
     /// # Errors
-    /// Where the socket is not connected any more.
+    /// If the socket is no longer connected.
     pub fn shutdown_write(&self) -> io::Result<()> {
         rustix::net::shutdown(&*self.descriptor, Shutdown::Write).map_err(io::Error::from)
     }
 
-    /// [`TurnShare::grant`] for one way, of a turn in which there is time for it; a connection that moves only little has no
-    /// shares.
+    /// [`TurnShare::grant`] for one way, if the turn has time for it; a connection that moves
+    /// little has no shares.
     fn grant(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, wanted: usize) -> usize {
         if wanted <= READ_SIZE && self.shares.is_none() {
             return wanted;
@@ -475,14 +478,14 @@ impl RingStream {
         way(shares).grant(wanted, turn, self.ring.piece_size())
     }
 
-    /// So many bytes have moved one way.
+    /// `count` bytes have moved one way.
     fn take(&mut self, way: impl Fn(&mut TurnShares) -> &mut TurnShare, count: usize) {
         if let Some(shares) = &mut self.shares {
             way(shares).take(count);
         }
     }
 
-    /// So many bytes were sent, since an instant where it was something large.
+    /// `count` bytes were sent, since an instant if it was something large.
     fn take_sent(&mut self, count: usize, since: Option<Instant>) {
         self.take(|shares| &mut shares.send, count);
         if let Some(since) = since {
@@ -496,7 +499,8 @@ impl RingStream {
         }
     }
 
-    /// Takes what the kernel has received by itself. Ready with the result of the read, or none where it goes on.
+    /// Takes what the kernel has received by itself. Ready with the result of the read, or with
+    /// `None` if it goes on.
     fn poll_many(
         &mut self,
         key: OperationKey,
@@ -524,7 +528,8 @@ impl RingStream {
         Poll::Ready(self.handle_received(outcome))
     }
 
-    /// Bytes have come, which are copied next; or the result of the read, where the input has ended or failed.
+    /// Bytes have come, which are copied next. Returns the result of the read if the input has
+    /// ended or failed.
     fn handle_received(&mut self, outcome: OperationOutcome) -> Option<io::Result<usize>> {
         self.has_more_input = outcome.has_more_input;
         self.small_receives = if outcome.has_more_input { 0 } else { self.small_receives.saturating_add(1) };
@@ -536,7 +541,7 @@ impl RingStream {
         }
     }
 
-    /// Copies received bytes; `None` if there are none left.
+    /// Copies received bytes; `None` if no bytes are left.
     fn take_received(&mut self, space: &mut [u8]) -> Option<usize> {
         let (filled, start) = self.received.take()?;
         let mut driver = self.ring.driver.borrow_mut();
@@ -598,7 +603,7 @@ mod tests {
         assert_eq!(moves(READ_SIZE, 1), READ_SIZE, "the last few");
         clock::hold_at(Instant::ZERO + PIECES_TIME_MAX);
         assert_eq!(moves(READ_SIZE + 1, 1), 0, "the next piece");
-        // Of HTTP/2: a frame's head, behind others that wait.
+        // HTTP/2: a frame's head, behind bytes that wait.
         assert_eq!(moves(9, 1), 0);
         assert_eq!([moves(9, 2), moves(usize::MAX, 2)], [9, PIECE_SIZE_MAX - 9]);
     }

@@ -10,7 +10,7 @@ use crate::limits::READ_SIZE;
 use crate::runtime::ring::pieces::PIECE_SIZE_MAX;
 use crate::runtime::ring::stream::{NEW_TURNS, PIECES_TIME_MAX};
 
-/// The rings that this kernel has, one by io_uring and one by epoll.
+/// The rings that this kernel supports, one by io_uring and one by epoll.
 fn rings(spin: Spin) -> Vec<Ring> {
     let uring = Ring::new(DriverKind::Uring, spin);
     if let Err(error) = &uring {
@@ -49,7 +49,7 @@ async fn read(stream: &mut RingStream, size: usize) -> io::Result<Vec<u8>> {
     Ok(space)
 }
 
-/// What a counter gains in each turn in which it does, until it is at `count`.
+/// Returns the gains of a counter in each turn that has one, until it is at `count`.
 async fn counted_by_turns(counter: &Cell<usize>, count: usize) -> Vec<usize> {
     let mut seen = Vec::new();
     while counter.get() < count {
@@ -60,7 +60,7 @@ async fn counted_by_turns(counter: &Cell<usize>, count: usize) -> Vec<usize> {
     seen
 }
 
-/// Reads until so many bytes have come.
+/// Reads until `size` bytes have come.
 async fn read_all(stream: &mut RingStream, size: usize, step: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < size {
@@ -79,7 +79,7 @@ fn operations() -> usize {
     current().unwrap().driver.borrow().count()
 }
 
-/// One turn of the ring, and one more.
+/// Runs `count` turns of the ring, and one more.
 async fn turns(count: usize) {
     for _ in 0..count {
         futures_lite::future::yield_now().await;
@@ -159,7 +159,7 @@ fn a_stream_that_is_dropped_takes_its_operations_along_and_its_peer_sees_the_end
             let mut rest = Vec::new();
             client.read_to_end(&mut rest).unwrap();
         }
-        // The accept, and what was there before it.
+        // The accept, and the earlier operations.
         assert_eq!(operations(), before + 1);
         drop(acceptor);
         turns(3).await;
@@ -179,7 +179,7 @@ fn a_connection_without_a_buffer_reads_all_the_same() {
             clients.push(client);
             streams.push(accept(&mut acceptor).await);
         }
-        // One byte each: whoever got a buffer holds it.
+        // One byte each: a stream that got a buffer holds it.
         for stream in &mut streams {
             assert_eq!(read(stream, 1).await.unwrap(), b"h");
         }
@@ -266,7 +266,7 @@ fn a_client_that_sends_ahead_does_not_take_the_buffers_of_the_others() {
         }
         let (mut client, mut stream) = pairs.pop().unwrap();
         let sender = thread::spawn(move || client.write_all(&pattern(SIZE)).map(|()| client));
-        // Nobody reads it meanwhile.
+        // Nothing is read meanwhile.
         for _ in 0..200 {
             turns(1).await;
             thread::park_timeout(Duration::from_micros(100));
@@ -282,7 +282,7 @@ fn a_client_that_sends_ahead_does_not_take_the_buffers_of_the_others() {
     });
 }
 
-/// Pieces that the ring has received for a stream and nobody has read.
+/// Pieces that the ring has received for a stream and that were not read.
 fn waiting(stream: &RingStream) -> usize {
     match (&stream.reading, &*current().unwrap().driver.borrow()) {
         (stream::ReadState::Many(key), IoDriver::Uring(driver)) => driver.waiting(key),
@@ -426,7 +426,7 @@ fn an_acceptor_that_stops_returns_what_it_has_accepted_and_leaves_the_rest_to_ot
         assert_eq!((refused.kind(), taken.len()), (io::ErrorKind::InvalidInput, 2));
         let again = poll_fn(|context| acceptor.poll_accept(context)).await;
         assert_eq!(again.err().unwrap().kind(), io::ErrorKind::InvalidInput, "it stays stopped");
-        // The socket still listens, for whoever else has it.
+        // The socket still listens, for its other owners.
         let third = TcpStream::connect(address).unwrap();
         turns(3).await;
         let (accepted, _) = other.accept().unwrap();
@@ -440,7 +440,7 @@ fn an_acceptor_that_stops_returns_what_it_has_accepted_and_leaves_the_rest_to_ot
 
 #[test]
 fn a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left() {
-    // Descriptors are the process's: it runs alone, in one of its own that has few.
+    // Descriptors belong to the process: the test runs alone, in a process of its own that has few.
     if !std::env::args().any(|argument| argument == "--exact") {
         let name = "runtime::ring::tests::a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left";
         let mut alone = std::process::Command::new("sh");
@@ -489,7 +489,8 @@ fn the_kernel_is_done_with_all_that_was_under_way_when_a_driver_ends() {
         drop(socket);
         drop(driver);
         theirs.set_nonblocking(true).unwrap();
-        // A receive that the kernel still has keeps the socket open, and writes to its buffer what comes.
+        // A receive that is still in the kernel keeps the socket open, and writes incoming bytes to
+        // its buffer.
         assert_eq!(theirs.read(&mut [0]).ok(), Some(0), "{kind:?}");
     }
 }
@@ -551,7 +552,8 @@ fn tasks_that_are_woken_without_hurry_leave_each_turn_to_the_others() {
     });
 }
 
-/// Sends 4 MB and receives them, on one ring, where each call takes so long; the most that moved in a turn, each way.
+/// Sends 4 MB and receives them, on one ring, with `call` as the time of each call. Returns the
+/// most that moved in a turn, each way.
 async fn most_in_a_turn(call: Duration) -> (usize, usize) {
     const SIZE: usize = 4_000_000;
     clock::hold_at(Instant::ZERO);
@@ -632,8 +634,8 @@ fn where_it_takes_long_to_make_room_less_is_made_the_next_time() {
     });
 }
 
-/// So many connections receive something large in as many turns, at once each, and then once more, which takes so long: how
-/// many of them did so in each turn.
+/// `count` connections receive something large in `turns_before` turns, at once each, and then once
+/// more, which takes `took`. Returns how many of them did so in each turn.
 async fn received_by_turns(count: usize, turns_before: u8, took: Duration) -> Vec<usize> {
     const SIZE: usize = 3 * READ_SIZE;
     clock::hold_at(Instant::ZERO);
@@ -666,18 +668,18 @@ async fn received_by_turns(count: usize, turns_before: u8, took: Duration) -> Ve
 fn of_those_that_have_much_to_move_a_turn_serves_as_many_as_there_is_time_for() {
     run(|| async {
         assert_eq!(received_by_turns(6, 0, Duration::ZERO).await, [6]);
-        // The first four are what a turn has time for; of the others, two have a part of it.
+        // The turn has time for the first four; two of the others have a part of it.
         assert_eq!(received_by_turns(8, 0, LATE_TURN_NEW / 4).await, [6, 2]);
-        // One, and one of the others in any case.
+        // One, and in any case one of the others.
         assert_eq!(received_by_turns(6, 0, LATE_TURN_NEW).await, [2, 1, 1, 1, 1]);
-        // They are new to it until they have done so in some turns, and then have a longer one: four, and of the others two,
-        // who have a part of the time that they have waited.
+        // They are new to it until they have done so in some turns, and then have a longer one:
+        // four, and two of the others, which have a part of the time that they have waited.
         assert_eq!(received_by_turns(6, NEW_TURNS - 1, LATE_TURN_NEW).await, [2, 1, 1, 1, 1]);
         assert_eq!(received_by_turns(8, NEW_TURNS, LATE_TURN / 4).await, [6, 1, 1]);
     });
 }
 
-/// What a task holds, and whether it was dropped.
+/// A value that a task holds, and the flag of its drop.
 struct Held(Arc<AtomicBool>);
 
 impl Drop for Held {

@@ -1,4 +1,4 @@
-//! The timers of one shard, sorted by when they expire. Pure but for the wakers.
+//! The timers of one shard, sorted by expiry. Pure but for the wakers.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -51,7 +51,7 @@ impl TimerQueue {
         self.sleepers.first_entry().filter(|first| first.key().at <= now).map(|first| first.remove())
     }
 
-    /// When the first timer expires.
+    /// Returns the instant at which the first timer expires.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sleepers.first_key_value().map(|(key, _)| key.at)
     }

@@ -1,24 +1,26 @@
-//! Which tasks a turn runs. All that are ready at its beginning run once, and what comes meanwhile waits for the next
-//! turn: ten thousand connections that end at once, or fifty that each need a millisecond, would hold up a request that
-//! needs ten microseconds. Both stand aside: they run behind the others, for a part of the turn, so that they go on
-//! however much there is to do. Pure: it is told how long tasks took. Bounded by the tasks, of which it knows at most
+//! The choice of tasks that a turn runs. All that are ready at its beginning run once, and tasks
+//! woken meanwhile wait for the next turn: ten thousand connections that end at once, or fifty that
+//! each need a millisecond, would hold up a request that needs ten microseconds. Such tasks stand
+//! aside: they run behind the others, for a part of the turn, so that they make progress under any
+//! load. Pure: it is told how long tasks took. Bounded by the tasks, of which it knows at most
 //! [`HEAVY_TASKS_MAX`] by name.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// How long those that stand aside run in each turn: short beside what a client sees, and longer than entering the kernel
-/// takes, so that nothing is lost where all are such.
+/// The time in each turn for tasks that stand aside: short beside a client's latency, and longer
+/// than entering the kernel takes, so that nothing is lost if all tasks are such.
 const PATIENT_TIME: Duration = Duration::from_micros(250);
-/// Tasks that are known to be heavy. Any more are run as if they were not.
+/// Tasks that are known to be heavy. Those beyond it run as if they were not.
 const HEAVY_TASKS_MAX: usize = 4_096;
-/// A run of a task from which on it is heavy: after the second such in a row it stands aside.
+/// The run time from which on a task is heavy: after the second such run in a row it stands aside.
 const HEAVY_RUN: Duration = Duration::from_micros(100);
-/// A turn from which on the times of tasks are looked at: a clock is read for each, which costs 20 ns.
+/// The length of a turn from which on tasks are timed: a clock is read for each, which costs 20 ns.
 const SLOW_TURN: Duration = Duration::from_micros(500);
-/// How many turns they are looked at.
+/// Turns for which they are timed.
 const MEASURED_TURNS: u32 = 64;
-/// The patient have this part of the time that they have waited, where that is more than [`PATIENT_TIME`]: a quarter of all.
+/// Patient tasks get a third of the time that they have waited, if that exceeds [`PATIENT_TIME`]: a
+/// quarter of all time.
 const PATIENT_PART: u32 = 3;
 
 /// Names a task of one ring.
@@ -27,11 +29,12 @@ pub type TaskId = u64;
 /// The tasks that are ready.
 #[derive(Debug)]
 pub struct ReadyTasks<T> {
-    /// They run in the next turn.
+    /// Tasks that run in the next turn.
     pub prompt: VecDeque<T>,
-    /// They take so long, or have much to move, and run behind the others, some of them in each turn.
+    /// Tasks that take long, or have much to move, with their cost. They run behind the others,
+    /// some of them in each turn.
     pub heavy: VecDeque<(Duration, T)>,
-    /// They have only their end to do, and run behind the others likewise.
+    /// Tasks that have only to end. They run behind the others too.
     pub ending: VecDeque<T>,
 }
 
@@ -42,48 +45,48 @@ impl<T> Default for ReadyTasks<T> {
 }
 
 impl<T> ReadyTasks<T> {
-    /// Whether none is ready.
+    /// Returns true if no task is ready.
     pub fn is_empty(&self) -> bool {
         self.prompt.is_empty() && self.patient_count() == 0
     }
 
-    /// How many stand aside.
+    /// Returns the number of tasks that stand aside.
     pub fn patient_count(&self) -> usize {
         self.heavy.len() + self.ending.len()
     }
 }
 
-/// How long a task takes.
+/// The time that a task takes.
 #[derive(Clone, Copy, Debug)]
 enum Cost {
-    /// It has taken long once, which whoever lost the core for a while does too: it is no reason to stand aside.
+    /// One slow run. Preemption looks the same, so it does not count yet.
     Once,
     /// Its last run, or half of what it was before.
     Known(Duration),
 }
 
-/// What a ring has learned of its tasks.
+/// The run times of a ring's tasks so far.
 #[derive(Debug, Default)]
 pub struct TurnPolicy {
-    /// In so many turns the times of tasks are still looked at.
+    /// Turns for which tasks are still timed.
     measured_turns: u32,
-    /// How long each takes that has taken long. Many do only now and then.
+    /// The cost of each task that has taken long. Many do only now and then.
     heavy: HashMap<TaskId, Cost>,
-    /// Counts those of the patient that were taken.
+    /// Counts the patient tasks that were taken.
     taken: u32,
-    /// Whether the heavy task that has waited longest is the next, though others take much less.
+    /// True if the heavy task that has waited longest is next, though others take much less.
     is_first_next: bool,
-    /// How long those may still run that take much less, until it is.
+    /// The time that is left for tasks that take much less, until then.
     little_time: Duration,
 }
 
 impl TurnPolicy {
-    /// Whether to say how long each task takes.
+    /// Returns true if tasks are timed.
     pub const fn is_measuring(&self) -> bool {
         self.measured_turns > 0
     }
 
-    /// How long a task takes that is to stand aside.
+    /// Returns the cost of a task that should stand aside.
     pub fn cost(&self, task: TaskId) -> Option<Duration> {
         match self.heavy.get(&task) {
             Some(Cost::Known(cost)) if self.is_measuring() => Some(*cost),
@@ -91,7 +94,7 @@ impl TurnPolicy {
         }
     }
 
-    /// A task has run for so long.
+    /// A task has run for this time.
     pub fn handle_run(&mut self, task: TaskId, took: Duration) {
         let cost = match self.heavy.get(&task) {
             Some(Cost::Known(before)) => took.max(*before / 2),
@@ -106,10 +109,11 @@ impl TurnPolicy {
         }
     }
 
-    /// Takes the next of the patient: every other time one that ends, else a heavy one. Those that take at most half of
-    /// what the first takes, the least before, have as much time as the first, one of them at least; then it is the first's
-    /// turn. So one that took long by chance, on a busy machine or with cold caches, does not wait for hundreds that always
-    /// do or that end, all of them go on, and among equals nobody is overtaken.
+    /// Picks the next patient task, alternating between ending and heavy tasks. Heavy tasks that
+    /// take at most half of the first one's time, the shortest first, together get as much time as
+    /// the first, at least one of them; then the first is next. So a task that took long by chance,
+    /// on a busy machine or with cold caches, does not wait for hundreds that always do or that
+    /// end. All of them make progress, and equals keep their order.
     pub fn poll_patient<T>(&mut self, ready: &mut ReadyTasks<T>) -> Option<T> {
         self.taken = self.taken.wrapping_add(1);
         let Some((first, _)) = ready.heavy.front() else { return ready.ending.pop_front() };
@@ -133,14 +137,15 @@ impl TurnPolicy {
         ready.heavy.remove(at).map(|(_, task)| task)
     }
 
-    /// How long the patient, who have waited so long, may run in this turn; one of them runs in any case. None where the
-    /// kernel has more to tell than it did at once, behind which may be a request, and they have not waited long for that.
+    /// Returns the time for patient tasks in this turn, by the time that they have waited; one of
+    /// them runs in any case. `None` while the kernel has more completions than it reported at
+    /// once, which may hide a request, unless they have waited long.
     pub fn patient_time(waited: Duration, has_pending: bool) -> Option<Duration> {
         let waits = has_pending && waited < PATIENT_TIME * PATIENT_PART;
         (!waits).then(|| PATIENT_TIME.max(waited / PATIENT_PART))
     }
 
-    /// A turn has ended after so long, perhaps with patient tasks left.
+    /// A turn has ended after this time, perhaps with patient tasks left.
     pub fn handle_turn(&mut self, took: Duration, has_left: bool) {
         if took >= SLOW_TURN || has_left {
             self.measured_turns = MEASURED_TURNS;
@@ -161,8 +166,8 @@ mod tests {
         Duration::from_micros(count)
     }
 
-    /// Plays turns of tasks that are ready again at once, each by its name and the microseconds that it takes; returns for
-    /// the last turn what ran, in order.
+    /// Plays turns of tasks that are ready again at once, each with its name and its microseconds.
+    /// Returns the order in which they ran in the last turn.
     fn play(policy: &mut TurnPolicy, tasks: &[(TaskId, u64)], turns: usize) -> Vec<TaskId> {
         let time = |task: TaskId| us(tasks.iter().find(|(name, _)| *name == task).unwrap().1);
         let mut ready = ReadyTasks { prompt: tasks.iter().map(|(task, _)| *task).collect(), ..ReadyTasks::default() };
@@ -245,7 +250,7 @@ mod tests {
         let mut policy = TurnPolicy::default();
         play(&mut policy, &[(1, 900), (2, 10)], 2);
         assert_eq!(policy.cost(1), Some(us(900)));
-        // One short run says little of who took that long twice: 450, 225, 112, 56.
+        // One short run says little of a task that took that long twice: 450, 225, 112, 56.
         for _ in 0..4 {
             assert_eq!(play(&mut policy, &[(1, 10), (2, 10)], 1), [2, 1]);
         }

@@ -28,8 +28,8 @@ use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutco
 const SUBMISSIONS: u32 = 1024;
 /// Entries of the completion queue. The kernel keeps those beyond it in a list (`IORING_FEAT_NODROP`).
 const COMPLETIONS: u32 = 4 * SUBMISSIONS;
-/// Completions of one call from which on there may be more behind them: the kernel does the work of some twenty operations
-/// in a call (`IO_LOCAL_TW_DEFAULT_MAX`), and not each of them completes.
+/// Completions of one call from which on more may follow: the kernel does the work of some twenty
+/// operations in a call (`IO_LOCAL_TW_DEFAULT_MAX`), and not each of them completes.
 const COLLECTED_MANY: usize = 16;
 /// Buffers of finished sends that are kept for the next.
 const SPARES_MAX: usize = 64;
@@ -56,7 +56,7 @@ struct UringOperation {
     kind: UringKind,
     waker: Option<Waker>,
     outcomes: SmallVec<[OperationOutcome; 1]>,
-    /// No future waits for it any more: its outcomes are discarded.
+    /// No future waits for it any longer: its outcomes are discarded.
     is_abandoned: bool,
     /// It was told to end, and will.
     is_stopping: bool,
@@ -76,10 +76,10 @@ enum UringKind {
 }
 
 impl Uring {
-    /// An io_uring for this thread, the only one that may use it.
+    /// An io_uring for this thread, which alone may use it.
     ///
     /// # Errors
-    /// Where the kernel is older than Linux 6.1, or forbids io_uring.
+    /// If the kernel is older than Linux 6.1, or forbids io_uring.
     pub fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
         // One thread submits, and takes completions only when it asks for them: the kernel then runs completion work in
@@ -106,8 +106,8 @@ impl Uring {
         self.start(entry, UringKind::Accept, listener, Vec::new())
     }
 
-    /// Ends an accept, or a receive of many, after what it has brought already: the kernel completes it with an error
-    /// behind that.
+    /// Ends an accept or a multishot receive, after what it has brought already: the kernel
+    /// completes it with an error behind that.
     pub fn stop(&mut self, key: &OperationKey) {
         let Some(operation) = self.operations.get_mut(key.0) else { return };
         if !std::mem::replace(&mut operation.is_stopping, true) {
@@ -121,19 +121,21 @@ impl Uring {
         self.start(entry.flags(io_uring::squeue::Flags::BUFFER_SELECT), UringKind::Other, socket, Vec::new())
     }
 
-    /// Receives into provided buffers, whenever bytes arrive, until it is stopped or fails: the socket is polled once and
-    /// not for each receive. Ends by itself where more than [`RECEIVES_AHEAD_MAX`] wait to be taken.
+    /// Receives into provided buffers, whenever bytes arrive, until it is stopped or fails: the
+    /// socket is polled once and not for each receive. Ends by itself if more than
+    /// [`RECEIVES_AHEAD_MAX`] wait to be taken.
     pub fn receive_many(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         let entry = opcode::RecvMulti::new(fd(socket), GROUP).build();
         self.start(entry, UringKind::Receive, socket, Vec::new())
     }
 
-    /// Whether there is an outcome of an operation to take.
+    /// Returns true if an operation has an outcome to take.
     pub fn has_outcomes(&self, key: &OperationKey) -> bool {
         self.operations.get(key.0).is_some_and(|operation| !operation.outcomes.is_empty())
     }
 
-    /// Whether a receive has found that the socket failed, and nobody has seen it yet.
+    /// Returns true if a receive has found that the socket failed, and its outcome was not taken
+    /// yet.
     pub fn has_failed(&self, key: &OperationKey) -> bool {
         let outcomes = self.operations.get(key.0).map(|operation| &operation.outcomes);
         outcomes.into_iter().flatten().any(OperationOutcome::is_failure)
@@ -185,7 +187,7 @@ impl Uring {
         }
     }
 
-    /// Takes the wakers of all operations, which then wake no task any more.
+    /// Takes the wakers of all operations, which then no longer wake a task.
     pub fn take_wakers(&mut self) -> Vec<Waker> {
         self.operations.iter_mut().filter_map(|(_, operation)| operation.waker.take()).collect()
     }
@@ -205,7 +207,7 @@ impl Uring {
         self.spares.pop().unwrap_or_default()
     }
 
-    /// Outcomes of an operation that nobody has taken.
+    /// Outcomes of an operation that were not taken yet.
     #[cfg(test)]
     pub fn waiting(&self, key: &OperationKey) -> usize {
         self.operations.get(key.0).map_or(0, |operation| operation.outcomes.len())
@@ -217,11 +219,11 @@ impl Uring {
         self.operations.len()
     }
 
-    /// Submits what was started and collects what has completed, in one system call. Waits up to `wait` for a
-    /// completion; for ever if `None`.
+    /// Submits what was started and collects what has completed, in one system call. Waits up to
+    /// `wait` for a completion, or without limit if `None`.
     ///
     /// # Errors
-    /// Where the kernel refuses for good; a timeout, a signal or a full queue is not an error.
+    /// If the kernel refuses permanently; a timeout, a signal or a full queue is not an error.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let outcome = match wait {
             Some(Duration::ZERO) => self.enter(),
@@ -238,8 +240,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Collects what has completed. Enters the kernel only where it says that it has work for this thread, so that looking
-    /// over and over holds nobody up.
+    /// Collects what has completed. Enters the kernel only if it reports work for this thread, so
+    /// that a loop of looks holds up no other thread.
     ///
     /// # Errors
     /// As [`Self::turn`].
@@ -251,28 +253,28 @@ impl Uring {
         Ok(())
     }
 
-    /// Whether the kernel says that there is more to collect.
+    /// Returns true if the kernel reports that there is more to collect.
     fn has_work(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
-    /// Whether the last call had no room for all that has completed. What has completed since is not looked for: where work
-    /// comes all the time, that would never end.
+    /// Returns true if the last call had no room for all that had completed. Later completions are
+    /// not looked for: under constant load that would never end.
     pub fn has_pending(&mut self) -> bool {
         self.collected >= COLLECTED_MANY && self.has_work()
     }
 
     fn enter(&self) -> io::Result<usize> {
-        // `IORING_ENTER_GETEVENTS`, without which the kernel would not run deferred completion work. The crate's
-        // `submit` does not set it where there is nothing to wait for.
+        // `IORING_ENTER_GETEVENTS`, without which the kernel would not run deferred completion
+        // work. The crate's `submit` does not set it if there is nothing to wait for.
         const GET_EVENTS: u32 = 1;
         let count = {
             // SAFETY: no other reference to the submission queue is alive in this function.
             let queue = unsafe { self.ring.submission_shared() };
             u32::try_from(queue.len()).unwrap_or(u32::MAX)
         };
-        // SAFETY: the arguments are counts and a flag; what the entries point to was promised to
-        // live in `push`.
+        // SAFETY: the arguments are counts and a flag; `push` was promised that the memory of the
+        // entries lives.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, 0, GET_EVENTS, None) }
     }
 
@@ -378,7 +380,7 @@ impl Uring {
         let (is_last, is_end) = (outcome.is_last, operation.kind != UringKind::Accept && outcome.is_end());
         operation.outcomes.push(outcome);
         match &operation.waker {
-            // It goes on, and so does whoever waits for it.
+            // The operation goes on, and so does the task that waits for it.
             Some(waker) if !is_last => waker.wake_by_ref(),
             _ => {
                 if let Some(waker) = operation.waker.take() {
@@ -411,7 +413,7 @@ impl Uring {
     }
 }
 
-/// What asks the kernel to cancel an operation.
+/// An entry that asks the kernel to cancel an operation.
 fn cancel_of(key: usize) -> Entry {
     opcode::AsyncCancel::new(key as u64).build().user_data(NOBODY)
 }
@@ -430,7 +432,7 @@ fn fd(descriptor: &Rc<OwnedFd>) -> Fd {
     Fd(descriptor.as_raw_fd())
 }
 
-/// Whether it is the end of a wait, a signal, or a queue that is full for now.
+/// Returns true for the end of a wait, a signal, or a queue that is full for now.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -1,5 +1,6 @@
-//! Faults that are planted to see that a simulation finds them. Those of the world around the server are in its
-//! stand-ins; those of the server itself are a line each under `cfg(test)`, where the fault would be.
+//! Faults that are planted to see that a simulation finds them. Those of the world around the
+//! server are in its stand-ins; those of the server itself are one line each under `cfg(test)`, at
+//! the place of the fault.
 
 use std::cell::Cell;
 
@@ -12,9 +13,9 @@ pub enum SimulatedFault {
     AnswerTwice,
     /// A backend gives the requests of a batch each other's answers.
     AnswersSwapped,
-    /// Nobody looks at the deadlines of clients.
+    /// Deadlines of clients are ignored.
     DeadlineIgnored,
-    /// A shard does not hear that bytes have come.
+    /// A shard does not learn that bytes have come.
     InputUnheard,
     /// A request that is withdrawn keeps its place in the queue.
     PlaceKept,
@@ -48,12 +49,12 @@ thread_local! {
     static PLANTED: Cell<Option<SimulatedFault>> = const { Cell::new(None) };
 }
 
-/// Plants a fault on this thread, or none.
+/// Plants a fault on this thread; `None` removes it.
 pub fn plant(fault: Option<SimulatedFault>) {
     PLANTED.set(fault);
 }
 
-/// Whether this thread has it.
+/// Returns true if this thread has it.
 pub fn is_planted(fault: SimulatedFault) -> bool {
     PLANTED.get() == Some(fault)
 }

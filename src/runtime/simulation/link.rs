@@ -1,5 +1,6 @@
-//! One connection of a simulation: two pipes that cut and delay what goes through them, and what a kernel does at their
-//! ends. The server has a [`SimulatedStream`] where a socket would be, the script of a client a [`ClientEnd`].
+//! One connection of a simulation: two pipes that cut and delay what goes through them, and the
+//! behavior of a kernel at their ends. The server has a [`SimulatedStream`] in place of a socket, a
+//! client's script a [`ClientEnd`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use crate::limits::READ_SIZE;
 use crate::runtime::simulation::{SimulatedFault, below, is_planted, is_running, note, percent, running, sleep, spawn};
 use crate::time::Instant;
 
-/// How a connection treats what it carries.
+/// The rules by which a connection treats its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkRules {
     /// Bytes that one read or write moves at most.
@@ -27,7 +28,7 @@ pub struct LinkRules {
     pub window_size: usize,
 }
 
-/// What a client reads.
+/// The outcome of a client's read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// These bytes.
@@ -40,13 +41,13 @@ pub enum ReadOutcome {
 
 /// One direction.
 struct Pipe {
-    /// What is in it, and when each piece arrives.
+    /// Its pieces, each with the instant of its arrival.
     pieces: VecDeque<(Instant, VecDeque<u8>)>,
     size: usize,
     capacity: usize,
-    /// When the last piece arrives: bytes stay in order.
+    /// The instant at which the last piece arrives: bytes stay in order.
     arrives_at: Instant,
-    /// When its end arrives.
+    /// The instant at which its end arrives.
     ended_at: Option<Instant>,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -120,9 +121,9 @@ struct LinkCore {
     up: Pipe,
     /// From the server to the client.
     down: Pipe,
-    /// What the server has given to its ring and the kernel has no room for yet.
+    /// Bytes that the server has given to its ring and that the kernel has no room for yet.
     behind: VecDeque<u8>,
-    /// When each side learns of a reset.
+    /// The instants at which each side learns of a reset.
     server_reset: Option<Instant>,
     client_reset: Option<Instant>,
     accepted_at: Option<Instant>,
@@ -183,14 +184,14 @@ impl LinkCore {
         Self::now() + Duration::from_nanos(below(most.max(1)))
     }
 
-    /// A number of bytes to move, of so many.
+    /// Returns a number of bytes to move, of `count`.
     fn cut(&self, count: usize) -> usize {
         let most = count.min(self.rules.cut_max).max(1) as u64;
         // Mostly all at once, as kernels do.
         if percent(60) { count.min(self.rules.cut_max) } else { usize::try_from(1 + below(most)).unwrap_or(1) }
     }
 
-    /// Sends bytes of the server on their way; when they arrive.
+    /// Sends bytes of the server on their way; returns the instant of their arrival.
     fn send_down(&mut self, bytes: &[u8]) -> Instant {
         let at = self.later();
         if self.is_client_closed {
@@ -205,7 +206,8 @@ impl LinkCore {
         at.max(self.down.arrives_at)
     }
 
-    /// Moves what is behind into the kernel as far as there is room; when it arrives.
+    /// Moves bytes from `behind` into the kernel as far as there is room; returns the instant of
+    /// their arrival.
     fn refill(&mut self) -> Option<Instant> {
         let count = self.behind.len().min(self.down.room());
         if count == 0 {
@@ -232,7 +234,7 @@ impl LinkCore {
         } else {
             self.up.ended_at.get_or_insert(at);
         }
-        // Whoever waits for room has it.
+        // A writer that waits for room has it now.
         self.behind.clear();
         self.down.pieces.clear();
         self.down.size = 0;
@@ -333,7 +335,7 @@ impl SimulatedStream {
     /// Waits until there is room to write.
     ///
     /// # Errors
-    /// Where the connection was reset.
+    /// If the connection was reset.
     pub async fn writable(&mut self) -> io::Result<()> {
         poll_fn(|context| {
             let mut link = self.shared.borrow_mut();
@@ -380,7 +382,7 @@ impl SimulatedStream {
     /// As [`crate::runtime::socket::ByteStream::shutdown_write`].
     ///
     /// # Errors
-    /// Where the connection was reset.
+    /// If the connection was reset.
     pub fn shutdown_write(&self) -> io::Result<()> {
         let mut link = self.shared.borrow_mut();
         if link.is_reset() {
@@ -409,7 +411,7 @@ impl Drop for SimulatedStream {
         } else {
             link.down.ended_at.get_or_insert(at);
         }
-        // A send that nobody waited for is cancelled.
+        // A send that was not waited for is cancelled.
         link.behind.clear();
         drop(link);
         wake_at(&self.shared, at);
@@ -422,7 +424,7 @@ pub struct ClientEnd {
 }
 
 impl ClientEnd {
-    /// Sends all of these bytes; whether the server took them into its kernel.
+    /// Sends all of these bytes; returns true if the server took them into its kernel.
     pub async fn write(&self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let count = poll_fn(|context| {
@@ -455,7 +457,7 @@ impl ClientEnd {
         true
     }
 
-    /// What comes next; none where nothing has come until an instant.
+    /// Returns the next input, or `None` if nothing has come until an instant.
     pub async fn read(&self, until: Instant) -> Option<ReadOutcome> {
         let read = poll_fn(|context| {
             let mut link = self.shared.borrow_mut();
@@ -484,7 +486,7 @@ impl ClientEnd {
         futures_lite::future::or(async { Some(read.await) }, late).await
     }
 
-    /// When a shard has accepted it.
+    /// Returns the instant at which a shard accepted it.
     pub fn accepted_at(&self) -> Option<Instant> {
         self.shared.borrow().accepted_at
     }
@@ -494,7 +496,7 @@ impl ClientEnd {
         self.shared.borrow().up.taken
     }
 
-    /// Whether the server has closed its end, or sent that it will write no more.
+    /// Returns true if the server has closed its end, or its sending side.
     pub fn is_server_gone(&self) -> bool {
         let link = self.shared.borrow();
         link.is_server_closed || link.down.ended_at.is_some()

@@ -12,32 +12,32 @@ use std::task::{Poll, Waker};
 use crate::runtime::simulation::link::{ClientEnd, LinkRules, SimulatedStream, link};
 use crate::runtime::simulation::{current, percent, running};
 
-/// Connections that wait for an accept, and who waits for them.
+/// Connections that wait for an accept, and the task that waits for them.
 #[derive(Default)]
 pub(super) struct Port {
     waiting: RefCell<VecDeque<SimulatedStream>>,
     waker: RefCell<Option<Waker>>,
     is_refusing: Cell<bool>,
     is_stopped: Cell<bool>,
-    /// Accepts of a hundred that fail as where no descriptor is left.
+    /// Accepts of a hundred that fail as if no descriptor were left.
     failures: u64,
 }
 
 /// A listening socket.
 pub struct SimulatedListener(Rc<Port>);
 
-/// Opens the port that a descriptor names. So many accepts of a hundred fail.
+/// Opens the port that a descriptor names; `failures` of a hundred accepts fail.
 pub fn open_port(descriptor: RawFd, failures: u64) {
     let port = Rc::new(Port { failures, ..Port::default() });
     running().ports.borrow_mut().insert(descriptor, port);
 }
 
-/// The listener of the port that a descriptor names; none outside of a simulation.
+/// Returns the listener of the port that a descriptor names; `None` outside of a simulation.
 pub fn listener(descriptor: RawFd) -> Option<SimulatedListener> {
     current()?.ports.borrow().get(&descriptor).map(|port| SimulatedListener(Rc::clone(port)))
 }
 
-/// Connects to the port that a descriptor names; none where it refuses.
+/// Connects to the port that a descriptor names; `None` if it refuses.
 pub fn connect(descriptor: RawFd, number: u16, rules: LinkRules) -> Option<ClientEnd> {
     let port = running().ports.borrow().get(&descriptor).map(Rc::clone)?;
     if port.is_refusing.get() || port.is_stopped.get() {
@@ -58,22 +58,22 @@ impl Port {
 }
 
 impl SimulatedListener {
-    /// Begins no more connections.
+    /// Stops taking new connections.
     pub fn stop_handshakes(&self) {
         self.0.is_refusing.set(true);
     }
 
-    /// Ends [`Self::accept`], and resets what waits.
+    /// Ends [`Self::accept`], and resets the connections that wait.
     pub fn stop(&self) {
         self.0.is_stopped.set(true);
         self.0.waiting.take().into_iter().for_each(|stream| stream.reset_at_close());
         self.0.wake();
     }
 
-    /// The next connection.
+    /// Returns the next connection.
     ///
     /// # Errors
-    /// Where it was stopped, or no descriptor is left.
+    /// If it was stopped, or no descriptor is left.
     pub async fn accept(&self) -> io::Result<SimulatedStream> {
         poll_fn(|context| {
             if self.0.is_stopped.get() {

@@ -30,10 +30,10 @@ use crate::runtime::simulation::listener::Port;
 use crate::runtime::simulation::timeline::Timeline;
 use crate::time::Instant;
 
-/// What the wall clock shows when a simulation begins, in milliseconds since the epoch.
+/// The wall clock at the beginning of a simulation, in milliseconds since the epoch.
 pub const EPOCH_MILLIS: u64 = 1_700_000_000_000;
 
-/// When a simulation begins: not zero, so that a time before it can be told.
+/// The instant at which a simulation begins: not zero, so that an earlier time can be expressed.
 const BEGIN: Instant = Instant::from_micros(1_000_000);
 
 /// The longest that one step of a task takes, in nanoseconds.
@@ -46,7 +46,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Simulation>>> = const { RefCell::new(None) };
 }
 
-/// Why a simulation did not come to its end.
+/// The reason why a simulation did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimulationEnd {
     /// Nothing is ready, no timer runs, and the future is not done.
@@ -64,7 +64,7 @@ struct Simulation {
     random: RefCell<Random>,
     ready: RefCell<Vec<Runnable>>,
     timers: RefCell<TimerQueue>,
-    /// What nobody wakes for, looked at after each step.
+    /// Conditions without a waker, checked after each step.
     conditions: RefCell<Vec<(Condition, Waker)>>,
     ports: RefCell<HashMap<RawFd, Rc<Port>>>,
     timeline: RefCell<Timeline>,
@@ -73,7 +73,7 @@ struct Simulation {
 /// Runs a future to its end on this thread, with the tasks that it spawns, which are dropped at the end.
 ///
 /// # Errors
-/// Where it has no end.
+/// If it has no end.
 pub fn run<T: 'static>(seed: u64, future: impl Future<Output = T> + 'static) -> Result<T, SimulationEnd> {
     let simulation = Rc::new(Simulation {
         now: Cell::new(BEGIN),
@@ -172,7 +172,7 @@ fn running() -> Rc<Simulation> {
     current().expect("this is inside `run`")
 }
 
-/// Whether this thread is inside [`run`].
+/// Returns true if this thread is inside [`run`].
 pub fn is_running() -> bool {
     CURRENT.with_borrow(Option::is_some)
 }
@@ -187,7 +187,7 @@ pub fn below(bound: u64) -> u64 {
     running().random.borrow_mut().next_below(bound)
 }
 
-/// True so many times of a hundred.
+/// Returns true `percent` times of a hundred.
 pub fn percent(percent: u64) -> bool {
     below(100) < percent
 }
@@ -217,7 +217,7 @@ pub async fn sleep(duration: Duration) {
     SimulatedSleep { at: running().now.get() + duration, key: None }.await;
 }
 
-/// Waits until something holds that nobody wakes for, at most until an instant; whether it holds.
+/// Waits for a condition without a waker, at most until an instant; returns true if it holds.
 pub async fn until(holds: impl Fn() -> bool + 'static, at: Option<Instant>) -> bool {
     let holds = Rc::new(holds);
     let mut sleep = at.map(|at| SimulatedSleep { at, key: None });

@@ -1,4 +1,4 @@
-//! What happened in a simulation, for a person: the last lines of it are printed where it fails.
+//! The events of a simulation, for a person: its last lines are printed if it fails.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use crate::runtime::simulation::current;
 const LINES_MAX: usize = 40;
 
 thread_local! {
-    /// That of the last simulation of this thread.
+    /// The last lines of the last simulation of this thread.
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -18,11 +18,11 @@ thread_local! {
 #[derive(Default)]
 pub(super) struct Timeline {
     lines: VecDeque<String>,
-    /// Of all lines: two runs of the same seed have the same.
+    /// The digest of all lines: two runs of the same seed have the same.
     digest: u64,
 }
 
-/// Says what happens, with the time.
+/// Adds an event, with the time.
 pub fn note(text: impl FnOnce() -> String) {
     let Some(simulation) = current() else { return };
     let line = format!("{:>12.6} {}", simulation.now.get().as_nanos() as f64 / 1e9, text());
