@@ -16,7 +16,7 @@ pub struct CallInFlight {
     pub unsent: Bytes,
     /// The stream's flow-control window at the server, in bytes. Negative after the server reduced its initial window.
     pub send_window: i64,
-    /// Whether it waits for a larger window, and so is not in the queue of streams to send.
+    /// True if it waits for a larger window, and so is not in the queue of streams to send.
     pub is_blocked: bool,
     /// Bytes received since the last WINDOW_UPDATE that we sent for the stream.
     pub received: u32,

@@ -25,7 +25,7 @@ pub struct ClientConnection {
     new_exchange: NewExchange,
     exchange: Box<dyn Exchange>,
     state: LinkState,
-    /// Whether the poller waits for the socket to become writable.
+    /// True if the poller waits for the socket to become writable.
     is_waiting_for_room: bool,
     /// Tokens of requests that are not sent yet.
     pub unsent: Vec<usize>,
@@ -50,17 +50,17 @@ impl ClientConnection {
         Self { index, address, new_exchange, exchange, state, is_waiting_for_room: false, unsent: Vec::new() }
     }
 
-    /// Whether it is connected.
+    /// Returns true if it is connected.
     pub const fn is_up(&self) -> bool {
         matches!(self.state, LinkState::Up(_))
     }
 
-    /// Whether it is connecting.
+    /// Returns true if it is connecting.
     pub const fn is_connecting(&self) -> bool {
         matches!(self.state, LinkState::Connecting(_))
     }
 
-    /// Whether it is neither connected nor connecting.
+    /// Returns true if it is neither connected nor connecting.
     pub const fn is_down(&self) -> bool {
         matches!(self.state, LinkState::Down(_))
     }

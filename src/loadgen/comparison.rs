@@ -31,7 +31,7 @@ impl Ratio {
         Some(Self { mean: mean.exp(), low: (mean - reach).exp(), high: (mean + reach).exp(), rounds: count })
     }
 
-    /// Whether the interval excludes 1, which means that the servers differ.
+    /// Returns true if the interval excludes 1, which means that the servers differ.
     pub fn is_significant(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
     }

@@ -12,7 +12,7 @@ use crate::wire::proto::inference as proto;
 pub struct ModelDescription {
     /// The inputs, in the server's order.
     pub inputs: Vec<InputDescription>,
-    /// The configuration; none if the server does not offer it.
+    /// The configuration; `None` if the server does not offer it.
     pub config: Option<DescribedConfig>,
 }
 
@@ -27,14 +27,14 @@ pub struct InputDescription {
     pub shape: Vec<i64>,
 }
 
-/// What the load generator needs of Triton's model configuration.
+/// The part of Triton's model configuration that the load generator needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribedConfig {
     /// `max_batch_size`.
     pub rows_max: i64,
-    /// Whether it has `sequence_batching`.
+    /// True if it has `sequence_batching`.
     pub is_sequence: bool,
-    /// Whether it is decoupled: a request may have any number of answers.
+    /// True if it is decoupled: a request may have any number of answers.
     pub is_decoupled: bool,
     /// Names of the optional inputs.
     pub optional: Vec<String>,
@@ -68,8 +68,8 @@ impl ModelDescription {
         Ok(Self { inputs: inputs.collect::<Result<_, _>>()?, config: None })
     }
 
-    /// Whether requests have a batch axis: by the configuration, or without one, if the first dimension of every input is
-    /// -1.
+    /// Returns true if requests have a batch axis: by the configuration, or without one, if the
+    /// first dimension of every input is -1.
     pub fn is_batching(&self) -> bool {
         match &self.config {
             Some(config) => config.rows_max > 0,

@@ -43,6 +43,6 @@ pub trait Exchange {
     /// `size` of the bytes from [`Exchange::poll_output`] were sent.
     fn handle_sent(&mut self, size: usize);
 
-    /// Whether the server takes no more requests on this connection.
+    /// Returns true if the server takes no further requests on this connection.
     fn is_over(&self) -> bool;
 }

@@ -1,4 +1,5 @@
-//! Failed requests: why, and how many. Pure. Every request that was sent counts either as a success or as one failure.
+//! Failed requests: their reasons and counts. Pure. Every request that was sent counts either as a
+//! success or as one failure.
 
 use std::collections::BTreeMap;
 use std::fmt;

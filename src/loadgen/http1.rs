@@ -19,7 +19,7 @@ const ERROR_SIZE_MAX: usize = 4 * 1024;
 /// The state of one connection.
 #[derive(Debug)]
 pub struct Http1Exchange {
-    /// Whether bodies of successes are stored.
+    /// True if bodies of successes are stored.
     keeps_bodies: bool,
     /// The request in flight.
     token: Option<usize>,
@@ -54,7 +54,7 @@ enum ReplyState {
 }
 
 impl Http1Exchange {
-    /// A new connection. `keeps_bodies`: whether bodies of successes are stored.
+    /// A new connection. Bodies of successes are stored if `keeps_bodies`.
     pub const fn new(keeps_bodies: bool) -> Self {
         Self {
             keeps_bodies,
@@ -111,7 +111,8 @@ impl Http1Exchange {
         Ok(input.get(size..))
     }
 
-    /// Takes up to `left` bytes of a body. Returns the rest of the input, and how many bytes of the body are left.
+    /// Takes up to `left` bytes of a body. Returns the rest of the input, and the count of body
+    /// bytes left.
     fn take_body<'a>(&mut self, input: &'a [u8], left: u64) -> (&'a [u8], u64) {
         let size = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
         let (part, rest) = input.split_at_checked(size).unwrap_or((input, &[]));
@@ -134,7 +135,8 @@ impl Http1Exchange {
         self.finished = self.token.take().map(|token| FinishedRequest { token, outcome });
     }
 
-    /// Decodes as much of the input as possible. Returns what must be decoded again with more bytes behind it.
+    /// Decodes as much of the input as possible. Returns the rest, which must be decoded again with
+    /// more bytes behind it.
     fn advance<'a>(&mut self, mut input: &'a [u8]) -> Result<&'a [u8], RequestFailure> {
         loop {
             let state = std::mem::replace(&mut self.state, ReplyState::Head);

@@ -1,5 +1,6 @@
-//! gRPC on the client's side, over our HTTP/2 frames (RFC 9113). Pure: received bytes in, bytes to send and outcomes out.
-//! It checks only what it needs: a load generator is no conformance test. Bytes that it cannot decode end the connection.
+//! gRPC on the client's side, over our HTTP/2 frames (RFC 9113). Pure: received bytes in, bytes to
+//! send and outcomes out. It checks only what it needs: a load generator is not a conformance test.
+//! Bytes that it cannot decode end the connection.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -31,9 +32,9 @@ pub struct Http2Exchange {
     authority: String,
     /// Added to the head of every request.
     fields: Vec<(String, String)>,
-    /// Whether bodies of successes are stored.
+    /// True if bodies of successes are stored.
     keeps_bodies: bool,
-    /// Requests that wait for a stream: the server limits how many are open.
+    /// Requests that wait for a stream: the server limits the open ones.
     waiting: VecDeque<(usize, OutgoingRequest)>,
     calls: HashMap<StreamId, CallInFlight>,
     /// The streams with data to send and a window for it. They take turns, a frame each.
@@ -53,7 +54,7 @@ pub struct Http2Exchange {
     partial: Vec<u8>,
     /// The DATA frame in progress.
     data: Option<PartialData>,
-    /// The received field block in progress: its stream, whether it ends the stream, and its bytes.
+    /// The received field block in progress: its stream, true if it ends the stream, and its bytes.
     block_in_progress: Option<(StreamId, bool, Vec<u8>)>,
     output: Vec<u8>,
     /// Bytes of `output` that were sent.
@@ -70,7 +71,7 @@ enum Http2ClientPhase {
     /// Before the server's SETTINGS (§3.4).
     Greeting,
     Open,
-    /// No new streams; those that are open still get their answers.
+    /// No new streams; the open ones still get their answers.
     Leaving,
     Closed,
 }
@@ -124,7 +125,7 @@ impl Http2Exchange {
         }
     }
 
-    /// How many streams may be open now.
+    /// Returns the number of streams that may be open now.
     fn streams_max(&self) -> usize {
         let streams_max = match self.phase {
             Http2ClientPhase::Greeting => self.peer.streams_max.min(STREAMS_FIRST),
@@ -637,7 +638,7 @@ mod tests {
                 .map(|(_, flags, stream, size)| (flags, stream, size))
                 .collect()
         };
-        // Two streams, in turns, and no more than the connection's first 65,535 bytes.
+        // Two streams, in turns, and only the connection's first 65,535 bytes.
         let first = data(&sent(&mut exchange));
         assert_eq!(first, [(0, 1, 16_384), (0, 3, 16_384), (0, 1, 16_384), (0, 3, 16_383)]);
         let more =

@@ -7,7 +7,8 @@ use crate::loadgen::description::{InputDescription, ModelDescription};
 use crate::loadgen::random::Random;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count, strings};
 
-/// The tensors of one row, in the order of the model's inputs; none for an optional input that is left out.
+/// The tensors of one row, in the order of the model's inputs; `None` for an optional input that is
+/// left out.
 pub type InputSample = Vec<Option<Tensor>>;
 
 /// All samples, in streams. A sequence takes the samples of one stream in order; requests without a sequence take all
@@ -16,18 +17,18 @@ pub type InputSample = Vec<Option<Tensor>>;
 pub struct Inputs {
     /// At least one stream, each with at least one sample.
     pub streams: Vec<Vec<InputSample>>,
-    /// Whether requests have a batch axis.
+    /// True if requests have a batch axis.
     pub is_batching: bool,
 }
 
-/// What the flags say of the inputs.
+/// The values of the flags about inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputPlan {
     /// Rows in a request.
     pub rows: usize,
     /// The shapes of `--shape`, by name of the input, without the batch axis.
     pub shapes: Vec<(String, Vec<i64>)>,
-    /// The contents of every string; random if none.
+    /// The contents of every string; random if `None`.
     pub string: Option<String>,
     /// Characters of a random string.
     pub string_length: usize,
@@ -35,7 +36,7 @@ pub struct InputPlan {
     pub seed: u64,
 }
 
-/// How contents without a file are generated.
+/// The contents of inputs without a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFill {
     /// Random, from the seed.
@@ -49,7 +50,7 @@ pub enum InputFill {
 pub struct InputLayout<'a> {
     /// The inputs with their shapes without the batch axis; -1 for a dimension that is still unknown.
     pub inputs: Vec<(&'a InputDescription, Vec<i64>)>,
-    /// Whether requests have a batch axis.
+    /// True if requests have a batch axis.
     pub is_batching: bool,
     /// Names of the optional inputs.
     pub optional: &'a [String],

@@ -14,7 +14,7 @@ impl InputLayout<'_> {
     /// Decodes the text of a file.
     ///
     /// # Errors
-    /// A line for the user: what is wrong with the file, or how it does not fit the model.
+    /// A line for the user: the fault of the file, or of its fit to the model.
     pub fn from_json(&self, text: &[u8]) -> Result<Inputs, String> {
         let document = Document::parse(text, &["data"]).map_err(|error| error.to_string())?;
         if document.root().get("validation_data").is_some() {

@@ -46,25 +46,25 @@ pub struct ThreadPlan {
     pub connections: usize,
     /// Requests in flight on each connection, at most.
     pub streams: usize,
-    /// When requests are sent.
+    /// The times at which requests are sent.
     pub pace: Pace,
     /// The encoded requests.
     pub requests: Arc<Requests>,
-    /// The sequences of this thread; none if requests belong to no sequences.
+    /// The sequences of this thread; `None` if requests belong to no sequences.
     pub sequences: Option<LoadSequences>,
     /// Minimum duration of the warm-up.
     pub warm_up: Duration,
     /// Minimum number of requests that end in the warm-up.
     pub warm_up_requests: u64,
-    /// When a window ends.
+    /// The condition that ends a window.
     pub window: WindowEnd,
-    /// The total number of requests to send; none for no limit.
+    /// The total number of requests to send; `None` for no limit.
     pub request_count: Option<u64>,
-    /// How long an answer may take.
+    /// The time that an answer may take.
     pub timeout: Duration,
 }
 
-/// When requests are sent.
+/// The times at which requests are sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// Closed loop: this many requests are in flight, and the next is sent when one ends.
@@ -73,7 +73,7 @@ pub enum Pace {
     Open(Schedule),
 }
 
-/// When a window ends.
+/// The condition that ends a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEnd {
     /// After this many requests have ended.
@@ -82,7 +82,8 @@ pub enum WindowEnd {
     Time(Duration),
 }
 
-/// What a load thread reports, in this order: `WarmUp` once, `Window` any number of times, `Done`.
+/// The reports of a load thread, in this order: `WarmUp` once, `Window` any number of times,
+/// `Done`.
 #[derive(Debug)]
 pub enum ThreadReport {
     /// The warm-up is over.
@@ -124,9 +125,9 @@ pub struct LoadShared {
 #[derive(Debug)]
 struct SubmittedRequest {
     connection: usize,
-    /// When it was due, if its latency counts from then.
+    /// The instant at which it was due, if its latency counts from then.
     due: Option<Instant>,
-    /// When its first byte was sent.
+    /// The instant at which its first byte was sent.
     sent: Option<Instant>,
     submitted: Instant,
     /// The slot of its sequence.
@@ -137,7 +138,7 @@ struct SubmittedRequest {
 #[derive(Clone, Copy, Debug)]
 struct UnsentRequest {
     due: Instant,
-    /// Whether it had to wait for a connection or for its sequence.
+    /// True if it had to wait for a connection or for its sequence.
     has_waited: bool,
 }
 
@@ -163,7 +164,7 @@ struct LoadThread<'a> {
     to_reconnect: Vec<usize>,
     in_flight: Slab<SubmittedRequest>,
     pending: VecDeque<UnsentRequest>,
-    /// When the next request of an open loop is due.
+    /// The instant at which the next request of an open loop is due.
     next_due: Option<Instant>,
     start: Instant,
     window: LoadWindow,
@@ -172,7 +173,7 @@ struct LoadThread<'a> {
     windows_sent: usize,
     /// Requests that have ended so far.
     ended: u64,
-    /// How many more requests to send; none for no limit.
+    /// The number of requests still to send; `None` for no limit.
     requests_left: Option<u64>,
     next_number: u64,
     unsent: u64,
@@ -180,8 +181,8 @@ struct LoadThread<'a> {
     buffer: Vec<u8>,
 }
 
-/// Runs one load thread to its end. The barrier makes all threads start the load together, when every one has connected;
-/// a thread that cannot start waits there too, or the others would wait for ever.
+/// Runs one load thread to its end. The barrier makes all threads start the load together, once all
+/// are connected. A thread that cannot start waits there too, or the others would wait without end.
 pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &Sender<ThreadReport>) {
     let thread = LoadThread::new(plan, shared, reports).and_then(|mut thread| thread.connect().map(|()| thread));
     barrier.wait();
@@ -223,8 +224,9 @@ impl<'a> LoadThread<'a> {
         })
     }
 
-    /// Connects all connections before the load, so that no latency includes a connect. One that fails is tried again
-    /// during the load, and fails the requests submitted to it.
+    /// Connects all connections before the load, so that no latency includes a connect. A
+    /// connection that fails is tried again during the load, and fails the requests submitted to
+    /// it.
     fn connect(&mut self) -> std::io::Result<()> {
         let mut ready = Vec::new();
         let start = clock::now();
@@ -271,7 +273,8 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// Handles everything that time decides: the end of a window, reconnects, timeouts of requests.
+    /// Handles everything that depends on time: the end of a window, reconnects, timeouts of
+    /// requests.
     fn handle_timeout(&mut self, now: Instant) {
         if self.phase != LoadPhase::Draining && self.shared.is_stopping.load(Ordering::Relaxed) {
             self.begin_draining(now);
@@ -463,7 +466,8 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// Cancels the requests past their timeout. Where the protocol cannot cancel, the whole connection fails.
+    /// Cancels the requests past their timeout. If the protocol cannot cancel, the whole connection
+    /// fails.
     fn cancel_late(&mut self, now: Instant) {
         let is_late = |request: &SubmittedRequest| now.since(request.submitted) > self.plan.timeout;
         let late: Vec<(usize, usize)> = self
@@ -515,7 +519,8 @@ impl<'a> LoadThread<'a> {
     }
 
     fn begin_draining(&mut self, now: Instant) {
-        // The watcher takes no more windows: this one is reported with `Done` and counts only in the totals.
+        // The watcher takes no further windows: this one is reported with `Done` and counts only in
+        // the totals.
         self.phase = LoadPhase::Draining;
         self.window.began = now;
         self.unsent = self.pending.len() as u64;
@@ -533,7 +538,8 @@ impl<'a> LoadThread<'a> {
         self.phase == LoadPhase::Draining && self.in_flight.is_empty() && self.to_flush.is_empty()
     }
 
-    /// How long to wait for sockets. Shorter than the time until the next request is due by [`SPIN`]; then 0, which spins.
+    /// Returns the time to wait for sockets. Shorter than the time until the next request is due by
+    /// [`SPIN`]; then 0, which spins.
     fn poll_timeout(&self, now: Instant) -> Duration {
         let Some(due) = self.next_due else { return WAIT_MAX };
         due.since(now).checked_sub(SPIN).unwrap_or(Duration::ZERO).min(WAIT_MAX)

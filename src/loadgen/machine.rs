@@ -1,5 +1,5 @@
-//! Reports for programs: JSON lines and CSV. Pure. Times are in microseconds, memory is in bytes. What was not measured is
-//! `null` in JSON and empty in CSV.
+//! Reports for programs: JSON lines and CSV. Pure. Times are in microseconds, memory is in bytes.
+//! Values that were not measured are `null` in JSON and empty in CSV.
 
 use std::time::Duration;
 

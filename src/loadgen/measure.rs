@@ -39,30 +39,30 @@ pub struct MeasuredServer {
     pub control: ControlClient,
     /// The encoded requests of the load.
     pub requests: Arc<Requests>,
-    /// How sequences are made; none if requests belong to no sequences.
+    /// The plan of sequences; `None` if requests belong to no sequences.
     pub sequences: Option<SequencePlan>,
     /// Its process ids.
     pub processes: Vec<u32>,
 }
 
-/// How a load is measured.
+/// The method of a measurement.
 #[derive(Clone, Debug)]
 pub struct MeasureMethod {
     /// Number of connections; `None` for one per request in flight, or in an open loop `CONNECTIONS_OPEN`.
     pub connections: Option<usize>,
     /// Load threads, at most.
     pub threads: usize,
-    /// How the gaps between arrivals of an open loop are drawn.
+    /// The distribution of the gaps between arrivals of an open loop.
     pub distribution: Distribution,
     /// The seed of arrivals and sequence lengths.
     pub seed: u64,
-    /// How long an answer may take.
+    /// The time that an answer may take.
     pub timeout: Duration,
     /// Minimum duration of the warm-up.
     pub warm_up: Duration,
     /// Minimum number of requests that end in the warm-up.
     pub warm_up_requests: u64,
-    /// When a window ends.
+    /// The condition that ends a window.
     pub window: WindowEnd,
     /// The number of requests to send, instead of windows until the result is stable.
     pub request_count: Option<u64>,
@@ -70,9 +70,9 @@ pub struct MeasureMethod {
     pub trials_max: usize,
     /// Percent by which windows may differ.
     pub stability: f64,
-    /// The percentile of latency that must be stable; the mean if none.
+    /// The percentile of latency that must be stable; the mean if `None`.
     pub percentile: Option<f64>,
-    /// Whether to print each window.
+    /// True if each window is printed.
     pub is_verbose: bool,
 }
 
@@ -218,7 +218,7 @@ impl Watcher<'_> {
         Ok(self.report(&windows, &readings, verdict.unwrap_or(StabilityVerdict::Unstable), &collected))
     }
 
-    /// Whether the load was measured long enough; `None` if not yet.
+    /// Returns the verdict if the load was measured long enough; `None` if not yet.
     fn judge(&self, windows: &[LoadWindow]) -> Option<StabilityVerdict> {
         if self.method.request_count.is_some() || self.method.trials_max <= 1 {
             return Some(StabilityVerdict::Stable);

@@ -114,7 +114,8 @@ fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
     (label.to_owned(), load_axis(&loads), series)
 }
 
-/// Whether the loads grow geometrically (1, 2, 4, 8, …): on a linear axis most would crowd at the left.
+/// Returns true if the loads grow geometrically (1, 2, 4, 8, …): on a linear axis most would crowd
+/// at the left.
 fn is_geometric(loads: &[f64]) -> bool {
     let most = loads.iter().copied().fold(0.0, f64::max);
     let below = loads.iter().filter(|load| **load <= most / 4.0).count();

@@ -28,7 +28,7 @@ impl OfferedLoad {
         }
     }
 
-    /// What [`OfferedLoad::value`] is, for people.
+    /// The name of [`OfferedLoad::value`], for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Concurrency(_) => "Concurrency",
@@ -71,14 +71,14 @@ pub struct LoadReport {
     pub duration: Duration,
     /// Their number.
     pub windows: usize,
-    /// Whether they agree; `None` if stability was not required.
+    /// True if they agree; `None` if stability was not required.
     pub is_stable: Option<bool>,
-    /// What the server counted during these windows.
+    /// The server's counts during these windows.
     pub server: Option<ServerStatistics>,
-    /// What the server's processes used during these windows.
+    /// The usage of the server's processes during these windows.
     pub usage: Option<Usage>,
-    /// What this program used during these windows. If its threads were busy all the time, the client was the limit and
-    /// not the server.
+    /// The usage of this program during these windows. If its threads were busy all the time, the
+    /// client was the limit and not the server.
     pub client: Option<Usage>,
     /// The whole load.
     pub totals: Totals,

@@ -58,7 +58,7 @@ pub struct OutgoingRequest {
     pub bytes: Bytes,
 }
 
-/// How requests are addressed and encoded.
+/// The address and the encoding of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestPlan {
     /// The server's address.
@@ -160,7 +160,7 @@ impl Requests {
         Ok(requests)
     }
 
-    /// How the requests are addressed and encoded.
+    /// The plan of the requests: their address and encoding.
     pub const fn plan(&self) -> &RequestPlan {
         &self.plan
     }

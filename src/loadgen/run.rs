@@ -51,7 +51,7 @@ pub fn run(settings: &BenchSettings) -> ExitCode {
     }
 }
 
-/// Returns whether any request succeeded.
+/// Returns true if any request succeeded.
 fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
     let mut target = open_server(settings, settings.url.as_ref(), &settings.processes)?;
     let mut output = ResultWriter::new(settings)?;
@@ -182,8 +182,9 @@ fn inputs(settings: &BenchSettings, model: &ModelDescription) -> Result<Inputs, 
     }
 }
 
-/// How loads are measured. `turn` is the default duration of a short measurement, a step of a search or a turn of a
-/// comparison: one window without the test of stability, which a comparison replaces by the spread of its rounds.
+/// Returns the method of measurement. `turn` is the default duration of a short measurement, a step
+/// of a search or a turn of a comparison: one window without the test of stability, which a
+/// comparison replaces by the spread of its rounds.
 fn method(settings: &BenchSettings, turn: Option<Duration>, is_quiet: bool) -> MeasureMethod {
     let measurement = &settings.measurement;
     let interval = measurement.interval.or(turn).unwrap_or(INTERVAL);
@@ -229,7 +230,8 @@ fn compare(
     Comparison::from_rounds(rounds).ok_or_else(|| "--rounds must be greater than 0".to_owned())
 }
 
-/// Searches for the highest rate that meets a goal, and prints each step. Returns whether any request succeeded.
+/// Searches for the highest rate that meets a goal, and prints each step. Returns true if any
+/// request succeeded.
 fn search(
     target: &mut MeasuredServer,
     goal: LatencyGoal,
@@ -333,7 +335,8 @@ impl<'a> ResultWriter<'a> {
         Ok(())
     }
 
-    /// Writes what needs all reports: CSV, the summary, the plot. Returns whether any request succeeded.
+    /// Writes the parts that need all reports: CSV, the summary, the plot. Returns true if any
+    /// request succeeded.
     fn finish_loads(&mut self, url: &str) -> Result<bool, String> {
         let heading = self.heading(url);
         if self.settings.output.format == ReportFormat::Csv {
@@ -346,7 +349,8 @@ impl<'a> ResultWriter<'a> {
         Ok(self.reports.iter().any(|report| report.window.succeeded > 0))
     }
 
-    /// Writes what needs all comparisons: CSV and the plot. Returns whether requests of both servers succeeded.
+    /// Writes the parts that need all comparisons: CSV and the plot. Returns true if requests of
+    /// both servers succeeded.
     fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<bool, String> {
         let headings = (self.heading(urls.0), self.heading(urls.1));
         if self.settings.output.format == ReportFormat::Csv {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::loadgen::random::Random;
 
-/// How the gaps between requests are drawn.
+/// The distribution of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
     /// Equal gaps.
@@ -55,7 +55,7 @@ impl Schedule {
         Self { distribution, rate, share, random, index: 0, drawn: 0.0 }
     }
 
-    /// When the next request is due, from the start.
+    /// Returns the time at which the next request is due, from the start.
     pub fn next_due(&mut self) -> Duration {
         let threads = self.share.count.max(1) as f64;
         let seconds = match self.distribution {

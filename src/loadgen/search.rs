@@ -50,7 +50,7 @@ impl LatencyGoal {
     }
 }
 
-/// Why a rate misses the goal.
+/// The reason why a rate misses the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoalMiss {
     /// More requests failed than may exceed the limit.
@@ -87,7 +87,7 @@ impl LatencyGoal {
     /// Checks the measurement of a rate.
     ///
     /// # Errors
-    /// Why the rate misses the goal.
+    /// The reason why the rate misses the goal.
     pub fn check(&self, rate: f64, measured: MeasuredRate) -> Result<(), GoalMiss> {
         if measured.failed_share > 1.0 - self.percentile / 100.0 {
             Err(GoalMiss::Failures)
@@ -135,7 +135,7 @@ impl RateSearch {
         }
     }
 
-    /// Records whether a rate met the goal.
+    /// Records the outcome of a rate: `is_met` if it met the goal.
     pub fn handle_outcome(&mut self, rate: f64, is_met: bool) {
         if is_met {
             self.met = Some(self.met.map_or(rate, |met| met.max(rate)));
@@ -160,7 +160,7 @@ impl RateSearch {
 mod tests {
     use super::*;
 
-    /// All rates tried, and the best, where rates up to `capacity` meet the goal.
+    /// Returns all rates tried, and the best, if rates up to `capacity` meet the goal.
     fn search(mut search: RateSearch, capacity: f64) -> (Vec<f64>, Option<f64>) {
         let mut tried = Vec::new();
         while let Some(rate) = search.poll_rate() {

@@ -1,10 +1,10 @@
-//! The sequences of a load: which request of which sequence is sent next. Pure. The requests of a sequence are ordered, so
-//! at most one is in flight. A failed request does not end its sequence.
+//! The sequences of a load: the sequence and the request to send next. Pure. The requests of a
+//! sequence are ordered, so at most one is in flight. A failed request does not end its sequence.
 
 use crate::loadgen::random::Random;
 use crate::loadgen::schedule::ThreadShare;
 
-/// How sequences are made.
+/// The plan of sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequencePlan {
     /// Concurrent sequences of all threads.

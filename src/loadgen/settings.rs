@@ -27,17 +27,17 @@ pub struct BenchSettings {
     pub connections: Option<usize>,
     /// Load threads, at most.
     pub threads: usize,
-    /// How the gaps between arrivals of an open loop are drawn.
+    /// The distribution of the gaps between arrivals of an open loop.
     pub distribution: Distribution,
     /// The seed of arrivals, random contents and sequence lengths.
     pub seed: u64,
     /// Rows in a request.
     pub rows: usize,
-    /// Where input contents come from.
+    /// The source of input contents.
     pub source: ContentSource,
     /// The shapes of inputs, by name, without the batch axis.
     pub shapes: Vec<(String, Vec<i64>)>,
-    /// The contents of every string; random if none.
+    /// The contents of every string; random if `None`.
     pub string: Option<String>,
     /// Characters of a random string.
     pub string_length: usize,
@@ -49,11 +49,11 @@ pub struct BenchSettings {
     pub parameters: Vec<(String, RequestParameter)>,
     /// Additional header fields of every request.
     pub fields: Vec<(String, String)>,
-    /// How sequences are made.
+    /// The settings of sequences.
     pub sequence: SequenceSettings,
     /// Windows, warm-up and stability.
     pub measurement: Measurement,
-    /// How long an answer may take.
+    /// The time that an answer may take.
     pub timeout: Duration,
     /// Process ids of the server.
     pub processes: Vec<u32>,
@@ -61,7 +61,7 @@ pub struct BenchSettings {
     pub processes_b: Vec<u32>,
     /// Rounds of a comparison.
     pub rounds: usize,
-    /// What is printed, and where.
+    /// The output of a run and its destination.
     pub output: OutputSettings,
 }
 
@@ -74,7 +74,7 @@ pub enum BenchTask {
     Search(LatencyGoal, (f64, f64)),
 }
 
-/// Where input contents come from.
+/// The source of input contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentSource {
     /// A JSON file, or a folder with a file for each input.
@@ -85,16 +85,18 @@ pub enum ContentSource {
     Zero,
 }
 
-/// How sequences are made. Requests belong to sequences if the model serves sequences or a flag of these is given.
+/// The settings of sequences. Requests belong to sequences if the model serves sequences or a flag
+/// of these is given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceSettings {
-    /// Whether a flag asked for sequences.
+    /// True if a flag asked for sequences.
     pub is_asked: bool,
     /// Requests in each.
     pub length: Option<usize>,
     /// Percent by which lengths vary.
     pub length_variation: f64,
-    /// Concurrent sequences in an open loop. In a closed loop there are as many as requests in flight.
+    /// Concurrent sequences in an open loop. In a closed loop there is one for each request in
+    /// flight.
     pub count: usize,
     /// The first id, and the last.
     pub ids: (u64, u64),
@@ -103,7 +105,7 @@ pub struct SequenceSettings {
 /// Windows, warm-up and stability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// Whether a window ends after a number of requests and not after a time.
+    /// True if a window ends after a number of requests and not after a time.
     pub counts: bool,
     /// The duration of a window; `None` for the default of the task.
     pub interval: Option<Duration>,
@@ -113,7 +115,7 @@ pub struct Measurement {
     pub stability: f64,
     /// The most windows.
     pub trials_max: usize,
-    /// The percentile of latency that must be stable; the mean if none.
+    /// The percentile of latency that must be stable; the mean if `None`.
     pub percentile: Option<f64>,
     /// Minimum duration of the warm-up.
     pub warm_up: Duration,
@@ -125,16 +127,16 @@ pub struct Measurement {
     pub precision: f64,
 }
 
-/// What is printed, and where.
+/// The output of a run and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSettings {
     /// The format of reports.
     pub format: ReportFormat,
-    /// The file for reports; standard output if none.
+    /// The file for reports; standard output if `None`.
     pub file: Option<PathBuf>,
-    /// The file for the plot; no plot if none.
+    /// The file for the plot; no plot if `None`.
     pub plot: Option<PathBuf>,
-    /// Whether to print each window.
+    /// True if each window is printed.
     pub is_verbose: bool,
 }
 

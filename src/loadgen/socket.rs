@@ -48,12 +48,12 @@ impl ClientSocket {
     /// Checks the outcome of the connect.
     ///
     /// # Errors
-    /// Why it has failed.
+    /// The reason of the failure.
     pub fn take_error(&self) -> io::Result<()> {
         self.0.take_error()?.map_or(Ok(()), Err)
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     ///
     /// # Errors
     /// The error of the system, but not for a socket that is not ready.
@@ -61,7 +61,7 @@ impl ClientSocket {
         moved(self.0.read(buffer))
     }
 
-    /// Writes what fits into the socket's buffer.
+    /// Writes the bytes that fit into the socket's buffer.
     ///
     /// # Errors
     /// The error of the system, but not for a socket that is not ready.
@@ -117,7 +117,7 @@ impl Poller {
         Ok(epoll::add(&self.epoll, stream.0.as_fd(), EventData::new_u64(index as u64), flags)?)
     }
 
-    /// Sets whether to wait for the socket to become writable.
+    /// Waits for the socket to become writable, or stops waiting for that.
     ///
     /// # Errors
     /// The error of `epoll_ctl`.

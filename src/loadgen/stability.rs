@@ -24,7 +24,7 @@ pub enum StabilityVerdict {
     More,
     /// The last windows agree.
     Stable,
-    /// They do not, and there are no more windows.
+    /// They do not, and the windows are used up.
     Unstable,
 }
 
@@ -48,9 +48,10 @@ pub fn judge(points: &[StabilityPoint], percent: f64, trials_max: usize) -> Stab
     }
 }
 
-/// Whether the backlog grows from window to window, by more than the standard deviation of a Poisson process. Needed
-/// because the windows of an overloaded server may agree: it answers at an even rate, and its latency grows by a smaller
-/// share in each window. In a closed loop the backlog does not grow.
+/// Returns true if the backlog grows from window to window, by more than the standard deviation of
+/// a Poisson process. Needed because the windows of an overloaded server may agree: it answers at
+/// an even rate, and its latency grows by a smaller share in each window. In a closed loop the
+/// backlog does not grow.
 fn falls_behind(last: &[StabilityPoint]) -> bool {
     let grows = last.is_sorted_by(|one, next| one.backlog < next.backlog);
     let (Some(first), Some(end)) = (last.first(), last.last()) else { return false };

@@ -82,7 +82,7 @@ pub struct LoadWindow {
     /// Latencies of successful requests: to the last byte of the answer, from the first byte sent or from when the request
     /// was due.
     pub latency: WindowTimes,
-    /// How late each request of an open loop was sent.
+    /// The delay with which each request of an open loop was sent.
     pub lag: WindowTimes,
     /// Requests that succeeded.
     pub succeeded: u64,

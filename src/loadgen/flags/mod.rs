@@ -1,5 +1,6 @@
-//! The flags of `deuteron bench` and what they come to. `table` declares each once; names and short forms are
-//! perf_analyzer's where it has the flag, and what it has and we have not is refused by name.
+//! The flags of `deuteron bench` and the settings made of them. `table` declares each once; names
+//! and short forms are perf_analyzer's if it has the flag. Flags that only perf_analyzer has are
+//! refused by name.
 
 mod table;
 mod value;
@@ -11,7 +12,7 @@ use crate::loadgen::flags::table::SECTIONS;
 use crate::loadgen::settings::{BenchSettings, BenchTask};
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
-/// What a command line says, before addresses are read: what they may be depends on the protocol.
+/// The values of a command line, before addresses are read: their form depends on the protocol.
 #[derive(Default)]
 struct Draft {
     settings: BenchSettings,
@@ -22,10 +23,10 @@ struct Draft {
     search_range: Option<(f64, f64)>,
 }
 
-/// Where a search begins and ends where nobody says.
+/// The default range of a search.
 const SEARCH_RANGE: (f64, f64) = (100.0, 10_000_000.0);
 
-/// perf_analyzer's flags that are not here, with the way out.
+/// perf_analyzer's flags that are not here, with the alternative.
 const ABSENT: &[(&[&str], &str)] = &[
     (&["async", "a", "sync"], "requests never wait for each other here; leave it out"),
     (&["bls-composing-models"], "statistics are of the model that is named"),
@@ -54,14 +55,14 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
     flags::arguments(SECTIONS)
 }
 
-/// The settings that a command line comes to. The error is one line for a person.
+/// Returns the settings of a command line. The error is one line for a person.
 pub fn read(matches: &ArgMatches) -> Result<BenchSettings, String> {
     let mut draft = Draft::default();
     flags::apply(SECTIONS, matches, &mut draft)?;
     check(draft)
 }
 
-/// What to do instead of a flag that perf_analyzer has and we have not, given with its dashes.
+/// Returns the alternative to a flag that only perf_analyzer has, given with its dashes.
 pub fn explain_absent(dashed: &str) -> Option<String> {
     let name = dashed.trim_start_matches('-');
     let is_tls = name.starts_with("ssl-");
@@ -92,7 +93,7 @@ fn check(draft: Draft) -> Result<BenchSettings, String> {
     if settings.compare.is_none() && !settings.processes_b.is_empty() {
         return Err("--pid-b is of the second server; name it with --compare".to_owned());
     }
-    // Between the two, some column would be missing where the other has it.
+    // With only one of the two, some columns would be missing for one server.
     if settings.compare.is_some() && settings.processes.is_empty() != settings.processes_b.is_empty() {
         return Err("a comparison takes --pid and --pid-b, or neither".to_owned());
     }

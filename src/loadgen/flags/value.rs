@@ -1,4 +1,5 @@
-//! The values of the flags of `deuteron bench`: what is read from their text, and what is said of one that cannot be.
+//! The values of the flags of `deuteron bench`: the parsing of their text, and the errors for
+//! invalid ones.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(super) fn path_segment(value: &str) -> Result<String, String> {
     if value.is_empty() {
         return Err("must not be empty".to_owned());
     }
-    // RFC 3986 §2.3: what is reserved would end the segment.
+    // RFC 3986 §2.3: a reserved character would end the segment.
     if value.bytes().all(is_plain) {
         Ok(value.to_owned())
     } else {
