@@ -1,5 +1,5 @@
-//! Flags from a TOML file: each key is the name of a flag, its value what the flag would be given. A flag that may be given
-//! more than once takes a list. Pure: whoever reads the file hands its text in.
+//! Flags from a TOML file: each key is the name of a flag, with the flag's value. A flag that may
+//! be given more than once takes a list. Pure: the caller reads the file and passes its text.
 //!
 //! ```toml
 //! model-repository = ["/srv/models", "/srv/more"]
@@ -17,8 +17,8 @@ use crate::flags::{Flag, Section, Takes, arguments, flags, refusal};
 use crate::wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 use crate::wire::toml;
 
-/// Reads the flags of a text that `takes` accepts, and returns how many keys it has. Those that it leaves out are checked
-/// all the same, so that a file is good or bad by itself.
+/// Reads the flags of a text that `takes` accepts, and returns the number of its keys. Other flags
+/// are checked all the same, so that a file is valid or not by itself.
 ///
 /// # Errors
 /// All faults, each as `line N: …`, in the order of the text. Values of secrets are not repeated.
@@ -74,7 +74,7 @@ fn flag_of<S>(sections: &'static [Section<S>], member: &PlacedMember) -> Result<
     })
 }
 
-/// The values of a key as a command line would give them, each with its place.
+/// The values of a key as a command line would give them, each with its offset.
 fn values_of<S>(flag: &Flag<S>, name: &str, placed: Placed) -> Result<Vec<(usize, String)>, PlacedError> {
     let is_list = matches!(placed.value, PlacedValue::List(_));
     let elements = match placed.value {

@@ -1,6 +1,7 @@
-//! The flag engine. A flag is declared once, as data: from its entry come the argument that clap reads, its help, its
-//! completions and its variable in the environment. Generic over what flags write into, so that the server and the
-//! load generator share this and nothing else. Pure: arguments and variables are handed in.
+//! The flag engine. A flag is declared once, as data: its entry gives the argument that clap reads,
+//! its help, its completions and its environment variable. Generic over the settings that flags
+//! write into, so that the server and the load generator share this and nothing else. Pure: the
+//! caller passes arguments and variables.
 
 mod file;
 mod refusal;
@@ -16,38 +17,38 @@ pub use crate::flags::refusal::{explain, nearest_command};
 
 /// One flag that writes into an `S`.
 pub struct Flag<S: 'static> {
-    /// Without dashes, the main name first; one letter is a short form.
+    /// The names without dashes, the main name first; one letter is a short form.
     pub names: &'static [&'static str],
-    /// What it takes.
+    /// The value that it takes.
     pub takes: Takes,
-    /// What holds without it.
+    /// The default without it.
     pub default: Fallback,
-    /// What it does, for `--help`.
+    /// Its effect, for `--help`.
     pub help: &'static str,
-    /// Reads a value into the settings. The error says what was expected; a switch is handed "".
+    /// Reads a value into the settings. The error says what was expected; a switch gets "".
     pub apply: fn(&mut S, &str) -> Result<(), String>,
 }
 
-/// What a flag takes. A name such as `none|poll` lists the only values there are; the
-/// values of one that ends with `SECRET` are shown in no error.
+/// The value that a flag takes. A name such as `none|poll` lists all valid values; the values of
+/// one that ends with `SECRET` are shown in no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// A value, and one that comes later replaces it.
+    /// One value; a later one replaces it.
     One(&'static str),
-    /// A value each time it is given, and all count.
+    /// A value each time it is given; all count.
     Many(&'static str),
-    /// Nothing: it switches something on. As with tritonserver's, `=true` and `=false` may follow.
+    /// No value: it switches something on. As with tritonserver's, `=true` and `=false` may follow.
     Switch,
 }
 
-/// What holds where a flag is not given.
+/// The default of a flag that is not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// The same as with this value.
     Value(&'static str),
-    /// What no value says.
+    /// A text, for a default that no value expresses.
     Text(&'static str),
-    /// Nothing: the flag adds something that there is none of, or switches it on.
+    /// No default: the flag adds something or switches it on.
     Absent,
 }
 
@@ -68,7 +69,7 @@ impl<S> Flag<S> {
         self.names.iter().copied().find(|name| name.len() > 1).unwrap_or_default()
     }
 
-    /// The variable that stands in for it: `DEUTERON_HTTP_PORT` for `--http-port`.
+    /// The environment variable that replaces it: `DEUTERON_HTTP_PORT` for `--http-port`.
     pub fn variable(&self) -> String {
         format!("DEUTERON_{}", self.name().replace('-', "_").to_ascii_uppercase())
     }
@@ -117,7 +118,8 @@ impl<S> Flag<S> {
         }
     }
 
-    /// Reads what its variable holds. An empty one is none: that is how a compose file leaves one out.
+    /// Reads the value of its variable. An empty one counts as unset: that is how a compose file
+    /// leaves one out.
     fn read_variable(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
         let name = self.variable();
         let outcome = value.to_str().ok_or_else(not_utf8).and_then(|text| match self.takes {
@@ -130,7 +132,7 @@ impl<S> Flag<S> {
         outcome.map_err(|why| format!("{name}{}: {why}", self.shown(value)))
     }
 
-    /// A value as an error shows it: not at all where it has a secret in it.
+    /// A value as an error shows it; empty if it contains a secret.
     fn shown(&self, value: &OsStr) -> String {
         match self.takes {
             Takes::One(kind) | Takes::Many(kind) if kind.ends_with("SECRET") => String::new(),
@@ -143,7 +145,7 @@ fn not_utf8() -> String {
     "expected UTF-8".to_owned()
 }
 
-/// What a switch may be followed by, and what it is without.
+/// The values that may follow a switch, and its value without one.
 const BOOL: &str = "true|false";
 const TRUE: &str = "true";
 
@@ -157,7 +159,8 @@ pub fn flags<S>(sections: &'static [Section<S>]) -> impl Iterator<Item = &'stati
     sections.iter().flat_map(|section| section.flags)
 }
 
-/// Reads what a command line gives into the settings, in its order: where flags say the same thing, the last one holds.
+/// Reads the flags of a command line into the settings, in its order: of flags with the same
+/// meaning, the last one holds.
 pub fn apply<S>(sections: &'static [Section<S>], matches: &ArgMatches, settings: &mut S) -> Result<(), String> {
     let mut given = Vec::new();
     for flag in flags(sections).filter(|flag| is_given(matches, flag.name())) {
@@ -169,7 +172,7 @@ pub fn apply<S>(sections: &'static [Section<S>], matches: &ArgMatches, settings:
     given.into_iter().try_for_each(|(_, flag, value)| flag.read(settings, value))
 }
 
-/// Reads the variables of those flags that the command line leaves out. Hands back what to warn of.
+/// Reads the variables of the flags that are not on the command line. Returns warnings.
 pub fn apply_variables<S>(
     sections: &'static [Section<S>],
     matches: &ArgMatches,
@@ -193,19 +196,19 @@ pub fn apply_variables<S>(
     Ok(warnings)
 }
 
-/// Whether a flag is read from its variable.
+/// Returns true if a flag is read from its variable.
 pub fn has_variable<S>(flag: &Flag<S>, variables: Variables) -> bool {
     let variable = flag.variable();
     variables(&variable).is_some_and(|value| !value.is_empty() && !is_service_link(&variable, &value))
 }
 
-/// Whether a command line has an argument, by itself and not by a default.
+/// Returns true if an argument is on the command line, and not only a default.
 pub fn is_given(matches: &ArgMatches, name: &str) -> bool {
     matches.value_source(name) == Some(ValueSource::CommandLine)
 }
 
-/// Whether Kubernetes made a variable: a service named `deuteron-http` brings every pod of its namespace
-/// `DEUTERON_HTTP_PORT=tcp://10.0.0.1:80`.
+/// Returns true if Kubernetes made a variable: a service named `deuteron-http` brings every pod of
+/// its namespace `DEUTERON_HTTP_PORT=tcp://10.0.0.1:80`.
 fn is_service_link(variable: &str, value: &OsStr) -> bool {
     let value = value.as_encoded_bytes();
     variable.ends_with("_PORT") && ["tcp://", "udp://", "sctp://"].iter().any(|kind| value.starts_with(kind.as_bytes()))
@@ -225,21 +228,21 @@ pub fn parse_bool(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Keeps what was read.
+/// Stores a value that was read.
 pub fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())
 }
 
-/// Keeps what a name stands for, in any case of its letters, as tritonserver does.
+/// Stores the choice that a name stands for. Case is ignored, as in tritonserver.
 pub fn set_one_of<T: Copy>(place: &mut T, value: &str, choices: &[(&str, T)]) -> Result<(), String> {
     let found = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
     let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     set(place, found.map(|(_, choice)| *choice).ok_or_else(|| format!("expected {}", refusal::either(&names()))))
 }
 
-/// Takes any value, and tells completions which there are. [`Flag::apply`] refuses the others, since it also reads
-/// variables.
+/// Accepts any value, and lists the valid ones for completions. [`Flag::apply`] refuses the others,
+/// since it also reads variables.
 #[derive(Clone)]
 struct AnyOf(&'static str);
 

@@ -1,4 +1,5 @@
-//! What is said of a command line that clap refuses: one line that names the argument, what was expected and what came.
+//! The error for a command line that clap refuses: one line with the argument, the expected and the
+//! actual value.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -37,9 +38,9 @@ pub fn explain(error: &clap::Error) -> String {
     }
 }
 
-/// The command that a mistyped one is most like.
+/// The command most similar to a mistyped one.
 pub fn nearest_command(error: &clap::Error) -> Option<&str> {
-    // clap sorts them by likeness, the best last.
+    // clap sorts them by similarity, the best last.
     all(error, ContextKind::SuggestedSubcommand).last().copied()
 }
 
