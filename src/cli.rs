@@ -1,6 +1,7 @@
-//! The command line: the commands, and what a line of arguments and the environment ask for. Pure, except for what
-//! [`init`] writes and [`read_file`]: `main` hands both in and does what comes out. The server's flags are in [`crate::settings`], those
-//! of the load generator in [`crate::loadgen::flags`].
+//! The command line: the commands, and the request that arguments and environment make. Pure,
+//! except for [`init`]'s writes and [`read_file`]: `main` passes both in and acts on the result.
+//! The server's flags are in [`crate::settings`], those of the load generator in
+//! [`crate::loadgen::flags`].
 
 mod document;
 pub mod init;
@@ -17,14 +18,14 @@ use crate::flags::{self, Variables};
 use crate::loadgen;
 use crate::settings::{self, ConfigForm, ReadFile};
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Measure a server.
     Bench(Box<loadgen::BenchSettings>),
-    /// Say what is wrong with files of flags: a line for each fault.
+    /// Report the faults of files of flags, a line each.
     Complain(Vec<String>),
-    /// Print what this machine has for a server with these settings.
+    /// Print what this machine offers a server with these settings.
     Doctor(Box<settings::Settings>),
     /// Ask a server whether it is ready.
     Health(settings::HealthQuestion),
@@ -32,9 +33,10 @@ pub enum Command {
     InitPython(NewModel),
     /// Make an API key and print it.
     MakeKey(settings::NewKey),
-    /// Print this.
+    /// Print this text.
     Print(String),
-    /// Run the engine of one model, for a server that started this: no command for people, and not in the help.
+    /// Run the engine of one model, for the server that started this process. Not for people, and
+    /// not in the help.
     RunEngine,
     /// Run a backend of Triton's, for a server.
     RunBackend,
@@ -42,23 +44,23 @@ pub enum Command {
     Serve(Box<settings::Settings>),
     /// Print the effective configuration of the model in the only path, in this form.
     ShowConfig(Box<settings::Settings>, ConfigForm),
-    /// Try a load, for a server that waits for it: no command for people, and not in the help.
+    /// Try a load, for a server that waits for it. Not for people, and not in the help.
     TryLoad(Box<settings::Settings>),
 }
 
-/// What a command line is read with.
+/// The environment in which a command line is read.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// The variables.
     pub variables: Variables<'a>,
-    /// Whether there is something at a path.
+    /// True if a path exists.
     pub has_path: &'a dyn Fn(&OsStr) -> bool,
     /// Reads a file of flags.
     pub read_file: ReadFile<'a>,
 }
 
 const PROGRAM: &str = "deuteron";
-/// As `build.rs` knows it: with the commit and its day, where there is one.
+/// The version from `build.rs`, with the commit and its day if there is one.
 const VERSION: &str = concat!("deuteron ", env!("DEUTERON_VERSION"), "\n");
 
 /// Reads a command line, the program's name left out. The error is one line for a person.
@@ -137,15 +139,16 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
     }
 }
 
-/// A first word may be a path. Where there is nothing at it and it is like a command, the command was meant.
+/// A first word may be a path. If no such path exists and it resembles a command, the command was
+/// meant.
 fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
     let is_word = word.as_encoded_bytes().iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
-    // A letter or two are like too much.
+    // Words of a letter or two resemble too much.
     let is_short = word.len() < 3;
     if !is_word || is_short || word.as_encoded_bytes().starts_with(b"-") || (environment.has_path)(word) {
         return Ok(());
     }
-    // Without paths to take it for, clap says what it is like.
+    // Without positional paths, clap reports the similar command.
     let commands = clap::Command::new(PROGRAM).subcommands(commands());
     let refused = commands.try_get_matches_from([OsStr::new(PROGRAM), word]).err();
     match refused.as_ref().and_then(flags::nearest_command) {
@@ -193,7 +196,7 @@ const EXIT_CODES: &str = "Exit codes:\n  0: it did what was asked; a server has 
      `deuteron health`: the server is not ready; `deuteron bench`: no request succeeded. 128 and the \
      signal's number: a signal ended a server before its models were loaded, or a second one ended its drain.";
 
-/// What to type next, for who types the name of the program alone.
+/// The next commands to type, for a user who types only the program's name.
 const NEXT_STEPS: &str = "  deuteron serve DIRECTORY     serve a directory of models, or one model.onnx\n  \
      deuteron init python NAME    write a Python model to begin with\n  \
      deuteron doctor              what this machine has: engines, Python, GPUs\n  \

@@ -1,4 +1,5 @@
-//! What is made of the declarations of commands and flags besides their help: completions and pages of the manual.
+//! Documents made from the declarations of commands and flags, besides their help: completions and
+//! pages of the manual.
 
 use clap::{Arg, ArgMatches};
 use clap_complete::generate;
@@ -6,7 +7,8 @@ use clap_complete::shells::{Bash, Fish, Zsh};
 
 use crate::cli::{PROGRAM, program_command};
 
-/// The shell of `deuteron completions`: bash has tried it; for zsh and fish a test looks at the text.
+/// The shell of `deuteron completions`. The script was run in bash; for zsh and fish a test checks
+/// only the text.
 pub(super) fn shell_argument() -> Arg {
     let arg = Arg::new("shell").value_name("SHELL").required(true).value_parser(["bash", "fish", "zsh"]);
     arg.help("Whose completions")

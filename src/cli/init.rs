@@ -1,5 +1,5 @@
-//! `deuteron init python NAME`: writes a Python model to begin with. It never overwrites anything, and nothing of it is
-//! the server's: the files are as a user would write them, and run on Triton too.
+//! `deuteron init python NAME`: writes a Python model to begin with. It never overwrites anything.
+//! The files are as a user would write them, and run on Triton too.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, ValueHint, value_parser};
 
 use crate::model::name::check_model_name;
 
-/// What is written, and where.
+/// The model to write and its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewModel {
     /// The name of the model and of its directory.
@@ -32,7 +32,7 @@ pub(super) fn arguments() -> [Arg; 2] {
     [name, path]
 }
 
-/// What the arguments ask for. The error is one line for a person.
+/// Returns the model that the arguments ask for. The error is one line for a person.
 pub(super) fn read(matches: &ArgMatches) -> Result<NewModel, String> {
     let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
     check_model_name(&name).map_err(|error| error.text().to_owned())?;
@@ -40,11 +40,11 @@ pub(super) fn read(matches: &ArgMatches) -> Result<NewModel, String> {
 }
 
 impl NewModel {
-    /// Writes the files and returns what to do next, for a person. Makes the directories that are missing.
+    /// Writes the files and returns the next steps, for a person. Makes missing directories.
     ///
     /// # Errors
-    /// One line for a person: when the model's directory is there already, or cannot be written. Then nothing is
-    /// overwritten, and files that were written stay.
+    /// One line for a person: the model's directory exists already, or cannot be written. Nothing
+    /// is overwritten then, and files that were written stay.
     pub fn write(&self) -> Result<String, String> {
         let directory = self.path.join(&self.name);
         let shown = directory.display().to_string();

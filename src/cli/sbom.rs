@@ -1,10 +1,10 @@
-//! `deuteron sbom`: what the program is made of, as a CycloneDX document.
+//! `deuteron sbom`: the packages of the program, as a CycloneDX document.
 
 /// The packages linked into the program, a line each: name, version, licence, between tabs (`build/dependencies.rs`).
 const PACKAGES: &str = include_str!(concat!(env!("OUT_DIR"), "/dependencies.tsv"));
 
-/// The bill of materials of this program (CycloneDX 1.5, JSON). The same build prints the same: it has no time and no
-/// serial number.
+/// The bill of materials of this program (CycloneDX 1.5, JSON). The same build prints the same
+/// text, since it has no time and no serial number.
 pub(super) fn document() -> String {
     let components: Vec<_> = PACKAGES.lines().filter_map(component).collect();
     let name = env!("CARGO_PKG_NAME");
@@ -21,7 +21,7 @@ pub(super) fn document() -> String {
 /// One package. Neither names nor SPDX expressions need escapes.
 fn component(line: &str) -> Option<String> {
     let [name, version, licence] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
-    // As crates wrote it before SPDX.
+    // The syntax of crates before SPDX.
     let licence = licence.replace('/', " OR ");
     Some(format!(
         "{{\"type\":\"library\",\"bom-ref\":\"{name}@{version}\",\"name\":\"{name}\",\"version\":\"{version}\",\
@@ -61,8 +61,8 @@ mod tests {
         assert!(of("purl").iter().all(|package| locked.contains(package)));
     }
 
-    /// What every package of a release holds beside the program: a release has stores, a plain build less of it.
-    /// `UPDATE_EXPECT=1` with `--features stores` writes it anew.
+    /// The notice in every package of a release: a release has stores, a plain build has fewer
+    /// packages. `UPDATE_EXPECT=1` with `--features stores` writes it anew.
     #[test]
     fn the_notice_names_what_is_linked() {
         let notice = include_str!("../../NOTICE");

@@ -2,7 +2,7 @@ use expect_test::expect_file;
 
 use super::*;
 
-/// Without variables, where every path leads to something.
+/// An environment without variables, in which every path exists.
 const PLAIN: Environment =
     Environment { variables: &|_| None, has_path: &|_| true, read_file: &|_| Ok("htp-port = 1".to_owned()) };
 
@@ -19,7 +19,7 @@ fn printed(line: &str) -> String {
 
 #[test]
 fn the_declarations_hold_together() {
-    // Names twice, letters twice and the like: what clap asserts of all that it is told.
+    // clap's own checks of the declarations, such as duplicate names and letters.
     program_command().debug_assert();
 }
 
@@ -35,7 +35,7 @@ fn models_are_served_with_the_command_and_without() {
     for words in [&[][..], &["serve"]] {
         assert_eq!(parse(words, Environment { variables: &repository, ..PLAIN }).as_ref(), Ok(&want));
     }
-    // The first word only is a command.
+    // Only the first word is a command.
     let Ok(Command::Serve(settings)) = read("--id=x m serve bench") else { panic!("not served") };
     assert_eq!(settings.repositories.len(), 3);
 }
@@ -85,7 +85,7 @@ fn the_program_alone_says_what_to_do_next() {
     for word in ["deuteron serve", "deuteron init python", "deuteron doctor", "deuteron --help"] {
         assert!(text.contains(word), "{text}");
     }
-    // `serve` asks for what it lacks, and nothing else.
+    // `serve` asks only for what is missing.
     let text = read("serve").unwrap_err();
     assert!(text.starts_with("no model repository") && !text.contains('\n'), "{text}");
     let Ok(Command::Print(page)) = read("man") else { panic!("no page") };
