@@ -1,6 +1,7 @@
-//! Which fields of `inference.ModelConfig` this server supports. Every field that a configuration sets is looked up
-//! here by its path, so that a field that is not listed, such as one that a later Triton adds, is refused by name and
-//! never silently ignored. The values of listed fields are checked in `model::config::validate`.
+//! The fields of `inference.ModelConfig` that this server supports. Every field that a
+//! configuration sets is looked up here by its path. So a field that is not listed, such as one
+//! that a later Triton adds, is refused by name and never silently ignored. The values of listed
+//! fields are checked in `model::config::validate`.
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Value};
 
@@ -192,7 +193,7 @@ const INERT: &[(&str, &str)] = &[
     ("sequence_batching.state.use_growable_memory", "every state may grow, up to --sequence-state-bytes-max"),
 ];
 
-/// Fields that are refused, with everything beneath them and what to do instead.
+/// Fields that are refused, with everything beneath them and the alternative.
 const REFUSED: &[(&str, &str)] = &[(
     "model_operations.op_library_filename",
     "operators of one's own are a library that would run inside the server; run the model in a model.py with \
@@ -221,7 +222,7 @@ struct SupportWalk<'a> {
 struct FieldPath {
     /// Without indices, as in [`SUPPORTED`].
     schema_path: String,
-    /// With indices, as [`ConfigText::position`] wants it.
+    /// With indices, as [`ConfigText::position`] expects it.
     path: String,
     /// From the innermost list element to the field, for error texts.
     relative: String,
@@ -262,7 +263,7 @@ impl SupportWalk<'_> {
         Ok(())
     }
 
-    /// Whether what is beneath the field has to be checked too.
+    /// Returns true if the fields beneath must be checked too.
     fn check(&mut self, place: &FieldPath) -> Result<bool, Error> {
         let path = place.schema_path.as_str();
         if SUPPORTED.contains(&path) {

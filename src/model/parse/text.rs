@@ -53,7 +53,7 @@ pub struct TextPosition {
     pub column: usize,
 }
 
-/// Why a text is not a valid configuration.
+/// The reason why a text is not a valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     /// The position of the mistake.

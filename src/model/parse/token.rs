@@ -6,7 +6,7 @@
 pub struct Token<'a> {
     /// Its kind.
     pub kind: TokenKind,
-    /// Its text: for a string with its quotes, for the end of the text empty.
+    /// Its text: with its quotes for a string, empty for the end of the text.
     pub text: &'a str,
     /// The byte at which it begins.
     pub offset: usize,
@@ -27,12 +27,12 @@ pub enum TokenKind {
     Symbol,
 }
 
-/// Why the text at an offset is not a token.
+/// The reason why the text at an offset is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenError {
     /// The byte.
     pub offset: usize,
-    /// What is wrong.
+    /// The fault.
     pub text: &'static str,
 }
 

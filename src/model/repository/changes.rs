@@ -23,7 +23,7 @@ pub struct ModelSighting {
     pub name: String,
     /// The index of its repository.
     pub origin: usize,
-    /// The hashes of its directory now, or why they are unknown.
+    /// The hashes of its directory now, or the reason why they are unknown.
     pub mark: Result<ChangeMark, String>,
 }
 
@@ -36,7 +36,7 @@ pub struct Sightings {
     pub unreadable: Vec<usize>,
 }
 
-/// What to do about one model after a poll.
+/// The action on one model after a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelAction {
     /// Load it: it is new or has changed.
@@ -46,18 +46,18 @@ pub enum ModelAction {
         /// The index of its repository.
         origin: usize,
     },
-    /// Report that it cannot be loaded; versions that serve go on.
+    /// Report that it cannot be loaded; serving versions go on.
     Refuse {
         /// The model.
         name: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Unload it: it was removed, or a second repository has the same name.
     Unload {
         /// The model.
         name: String,
-        /// Why, if it was not removed.
+        /// The reason, if it was not removed.
         why: Option<String>,
     },
 }
@@ -65,8 +65,8 @@ pub enum ModelAction {
 /// Triton's text for a model that two repositories have.
 pub const NOT_UNIQUE: &str = "not unique across all model repositories";
 
-/// The actions after a poll, sorted by name, at most one for each model. Models of an unreadable repository are left
-/// alone: a file system that is away for a moment must not unload anything.
+/// The actions after a poll, sorted by name, at most one for each model. Models of an unreadable
+/// repository are left alone: a file system that is briefly unavailable must not unload anything.
 pub fn actions(known: &[KnownModel], found: &Sightings) -> Vec<ModelAction> {
     let mut sightings: Vec<&ModelSighting> = found.models.iter().collect();
     sightings.sort_by(|one, other| (&one.name, one.origin).cmp(&(&other.name, other.origin)));
@@ -115,7 +115,7 @@ impl ModelAction {
 pub struct Dependence {
     /// The composing models, if it is an ensemble that is loaded or to be loaded.
     pub composing: Vec<String>,
-    /// Whether it was requested itself, and not only as a composing model.
+    /// True if it was requested itself, and not only as a composing model.
     pub is_asked: bool,
 }
 
@@ -137,7 +137,7 @@ pub fn only_for(name: &str, models: &BTreeMap<String, Dependence>) -> Vec<String
     unloaded.split_off(1)
 }
 
-/// What to do with each version of a model.
+/// The action on each version of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionChanges {
     /// Versions that go on serving.

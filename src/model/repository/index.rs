@@ -1,7 +1,7 @@
-//! The state of all models, including those that do not serve: which are loading, which failed and why, which were
-//! unloaded. The control thread builds a [`RepositoryOverview`] after every change and sends it to every shard, which
-//! answers readiness, the repository index, and requests for missing versions from it. Bounded by the models that were
-//! ever requested or found.
+//! The state of all models, including those that are loading, failed or unloaded. The control
+//! thread builds a [`RepositoryOverview`] after every change and sends it to every shard, which
+//! answers readiness, the repository index, and requests for missing versions from it. Bounded by
+//! the models that were ever requested or found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct IndexEntry {
     pub version: Option<u64>,
     /// Its state; `None` if it was never loaded.
     pub state: Option<VersionState>,
-    /// Why it is in this state; may be empty.
+    /// The reason for this state; may be empty.
     pub reason: String,
 }
 
@@ -59,12 +59,13 @@ pub struct IndexEntry {
 pub struct RepositoryOverview {
     /// The models, sorted by name.
     pub models: Vec<ModelOverview>,
-    /// How far the server's start is, while it answers for models that it has still to load (`--listen-first`).
+    /// The progress of the server's start, while it answers for models that are still to be loaded
+    /// (`--listen-first`).
     pub start: Option<Arc<StartProgress>>,
 }
 
-/// How many of the models that are loaded at start have ended their loads. Written by the thread that loads them, read
-/// by shards, which show it to people.
+/// The number of loads at start, and of those that have ended. Written by the thread that loads the
+/// models, read by shards, which show it to people.
 #[derive(Debug, Default)]
 pub struct StartProgress {
     done: AtomicUsize,
@@ -72,12 +73,12 @@ pub struct StartProgress {
 }
 
 impl StartProgress {
-    /// So many models are to be loaded.
+    /// Sets the number of models to load.
     pub fn set_all(&self, all: usize) {
         self.all.store(all, Ordering::Relaxed);
     }
 
-    /// One more load has ended, in whatever way.
+    /// One more load has ended, with any outcome.
     pub fn handle_loaded(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -87,7 +88,7 @@ impl StartProgress {
         (self.done.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
     }
 
-    /// Why a request is refused until the server has started.
+    /// Returns the refusal of a request until the server has started.
     pub fn refusal(&self) -> Error {
         let (done, all) = self.counts();
         let so_far = if all == 0 { "none is found yet".to_owned() } else { format!("{done} of {all} are loaded") };
@@ -106,29 +107,31 @@ pub struct ModelOverview {
     pub namespace: String,
     /// Its versions, in ascending order.
     pub versions: Vec<VersionOverview>,
-    /// Why its last load failed, if it failed before any version was loaded.
+    /// The reason why its last load failed, if it failed before any version was loaded.
     pub failure: Option<String>,
     /// The version that the failure is about; `None` where it is the whole model.
     pub failed_version: Option<u64>,
     /// The progress of its load, if one is running.
     pub loading: Option<Arc<LoadProgress>>,
-    /// Whether what was found is no model: a directory without a configuration and without versions, or a name that
-    /// several repositories have. The server is ready without it, as Triton's is without what it could not poll.
+    /// True if the entry found is not a model: a directory without a configuration and without
+    /// versions, or a name that several repositories have. The server is ready without it, as
+    /// Triton's is without what it could not poll.
     pub is_no_model: bool,
-    /// Whether it is loaded when it is asked for, and leaves when others need its room: the server is ready without it.
+    /// True if it is loaded on demand, and unloaded when others need its room: the server is ready
+    /// without it.
     pub is_on_demand: bool,
     /// Counts of its loads.
     pub loads: LoadCounts,
-    /// What the host of the server knows it as, where it was loaded from the host's path.
+    /// The name that the server's host gave it, if it was loaded from the host's path.
     pub hosted: Option<Arc<HostedModel>>,
 }
 
 /// A model that was loaded from a path of the host of the server (`POST /models` of SageMaker).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostedModel {
-    /// The host's name of it.
+    /// The host's name for it.
     pub name: String,
-    /// The directory that it was found in, as the host sees it.
+    /// Its directory, as the host sees it.
     pub url: String,
 }
 
@@ -139,14 +142,14 @@ pub struct VersionOverview {
     pub version: u64,
     /// Its state.
     pub state: VersionState,
-    /// Why it is in this state; may be empty.
+    /// The reason for this state; may be empty.
     pub reason: String,
     /// The duration of its last successful load.
     pub load_time: Option<Duration>,
 }
 
 impl VersionOverview {
-    /// Whether it was unloaded on request.
+    /// Returns true if it was unloaded on request.
     pub fn is_unloaded(&self) -> bool {
         self.state == VersionState::Unavailable && self.reason == UNLOADED
     }
@@ -164,7 +167,7 @@ pub struct LoadCounts {
 }
 
 impl RepositoryOverview {
-    /// Of a server that has started.
+    /// The overview of a server that has started.
     pub fn new(mut models: Vec<ModelOverview>) -> Self {
         models.sort_by(|one, other| (&one.name, &one.namespace).cmp(&(&other.name, &other.namespace)));
         Self { models, start: None }
@@ -199,15 +202,16 @@ impl RepositoryOverview {
         ))
     }
 
-    /// Whether a model is known, in this version if one is given, whether it serves or not.
+    /// Returns true if a model is known, in this version if one is given, whether it serves or not.
     pub fn has(&self, name: &str, version: Option<u64>) -> bool {
         let is_it = |have: &VersionOverview| version.is_none_or(|version| have.version == version);
         self.find(name).is_some_and(|model| version.is_none() || model.versions.iter().any(is_it))
     }
 
-    /// Whether every requested model serves in some version, or was unloaded on request. Triton's strict readiness also
-    /// requires that no other version failed or is unloading; but a server whose old version goes on serving must not be
-    /// taken out of service because a new one is broken.
+    /// Returns true if every requested model serves in some version, or was unloaded on request.
+    /// Triton's strict readiness also requires that no other version failed or is unloading; but a
+    /// server whose old version goes on serving must not be taken out of service because a new one
+    /// is broken.
     pub fn is_ready(&self) -> bool {
         self.models.iter().all(ModelOverview::is_ready)
     }
@@ -227,7 +231,7 @@ impl RepositoryOverview {
         let unknown = |rest: &str| format!("Request for unknown model: '{name}' {rest}");
         let Some(model) = self.find(name) else { return Error::not_found(unknown("is not found")) };
         if model.is_on_demand && !model.is_serving() {
-            // It left between the load that this request has waited for and now.
+            // It was unloaded after the load that this request has waited for.
             return Error::unavailable(format!("model '{name}' is not loaded at the moment; try again"));
         }
         match version {
@@ -239,8 +243,9 @@ impl RepositoryOverview {
         }
     }
 
-    /// The repository index: all models in `names` and all known models. `names` are the models in the repositories,
-    /// qualified by their namespaces if they have such, each with whether several repositories have it.
+    /// The repository index: all models in `names` and all known models. `names` are the models in
+    /// the repositories, qualified by their namespaces if they have any, each with true if several
+    /// repositories have it.
     pub fn index(&self, names: &[(String, bool)], only_ready: bool) -> Vec<IndexEntry> {
         let mut entries = Vec::new();
         let known = self.models.iter().map(|model| ((model.name.as_str(), model.namespace.as_str()), false));
@@ -248,7 +253,7 @@ impl RepositoryOverview {
             let (namespace, name) = split_qualified(name);
             ((name, namespace), *is_duplicate)
         });
-        // What was listed replaces what is known.
+        // Listed models replace known ones.
         let all: BTreeMap<(&str, &str), bool> = known.chain(listed).collect();
         for ((name, namespace), is_duplicate) in all {
             match self.find_all(name).iter().find(|model| model.namespace == namespace) {
@@ -268,7 +273,7 @@ impl RepositoryOverview {
 }
 
 impl ModelOverview {
-    /// Whether a version of it serves.
+    /// Returns true if a version of it serves.
     pub fn is_serving(&self) -> bool {
         self.versions.iter().any(|version| version.state == VersionState::Ready)
     }
@@ -283,13 +288,13 @@ impl ModelOverview {
         self.is_unloaded()
     }
 
-    /// Whether all its versions were unloaded, and it is not loaded again.
+    /// Returns true if all its versions were unloaded, and it is not loaded again.
     pub fn is_unloaded(&self) -> bool {
         let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
         !is_wanted && self.versions.iter().all(VersionOverview::is_unloaded)
     }
 
-    /// Whether it is not there for requests by its name: it was unloaded, or is being unloaded.
+    /// Returns true if requests by its name do not find it: it was unloaded, or is being unloaded.
     fn is_leaving(&self) -> bool {
         let is_leaving = |version: &VersionOverview| version.state == VersionState::Unloading || version.is_unloaded();
         let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
@@ -322,7 +327,7 @@ impl ModelOverview {
 /// inconsistent with each other for a moment: they are only shown to people.
 #[derive(Debug, Default)]
 pub struct LoadProgress {
-    /// When it began, in milliseconds since the server started.
+    /// The start of the load, in milliseconds since the server started.
     pub began_millis: u64,
     stage: AtomicU32,
     versions_done: AtomicU32,

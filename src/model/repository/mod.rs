@@ -1,5 +1,6 @@
-//! The contents of a model repository, from a listing that the server made: which directories are models, which of
-//! their subdirectories are versions, and which versions a policy serves. Opens no files.
+//! The contents of a model repository, from a listing that the server made: the directories that
+//! are models, their subdirectories that are versions, and the versions that a policy serves. Opens
+//! no files.
 
 pub mod changes;
 pub mod index;
@@ -43,13 +44,13 @@ pub struct Listing {
 pub struct ListingEntry {
     /// The name.
     pub name: String,
-    /// Whether it is a directory.
+    /// True if it is a directory.
     pub is_directory: bool,
     /// Its entries, as deep as the server listed.
     pub children: Vec<ListingEntry>,
     /// A hash of the file's inode, size and modification time, to detect changes; 0 for a directory.
     pub stamp: u64,
-    /// Why the listing is incomplete; `None` if it is complete.
+    /// The reason why the listing is incomplete; `None` if it is complete.
     pub fault: Option<String>,
 }
 
@@ -78,13 +79,14 @@ pub struct FoundModels {
 pub struct ModelDirectory {
     /// The model's name.
     pub name: String,
-    /// Whether that is another name than its directory and its configuration have.
+    /// True if its name differs from that of its directory and its configuration.
     pub is_renamed: bool,
     /// The namespace of its repository; empty without `--model-namespacing`.
     pub namespace: String,
     /// The path of the directory, relative to the repository.
     pub path: String,
-    /// Whether the files of its only version are in the directory itself, as for a model that is one ONNX file.
+    /// True if the files of its only version are in the directory itself, as for a model that is
+    /// one ONNX file.
     pub is_flat: bool,
     /// The configuration files in the directory; more than one is an error.
     pub configs: Vec<Notation>,
@@ -97,8 +99,8 @@ pub struct ModelDirectory {
     /// The file names in the first version directory, in the order of names. The backend is derived from them if the
     /// configuration does not name it.
     pub files: Vec<String>,
-    /// The names beside the version directories, each directory's with a slash behind it: where a version is missing,
-    /// they may tell why.
+    /// The names beside the version directories, a directory's with a slash behind it: they may
+    /// explain why a version is missing.
     pub beside: Vec<String>,
     /// Hashes to detect changes.
     pub mark: ChangeMark,
@@ -135,11 +137,12 @@ impl Listing {
 }
 
 impl Listing {
-    /// Whether this is the directory of a single model and not a repository: it has `model.onnx`, `model.xml`, `model.savedmodel` or the file of a tree
-    /// model, a version directory with such a file or `model.py`, or a version directory and a configuration.
+    /// Returns true if this is the directory of a single model and not a repository: it has
+    /// `model.onnx`, `model.xml`, `model.savedmodel` or the file of a tree model, a version
+    /// directory with such a file or `model.py`, or a version directory and a configuration.
     pub fn is_model(&self) -> bool {
         let is_trees = |name: &str| TREE_FILES.iter().any(|(file, _)| name == *file);
-        // In a repository, a file with a name as usual as model.json says nothing.
+        // In a repository, a file with a common name such as model.json decides nothing.
         let tells_trees = |name: &str| is_trees(name) && !name.starts_with("model.");
         let is_usual = |name: &str| [ONNX_FILENAME, OPENVINO_FILENAME].contains(&name);
         let is_file = |entry: &ListingEntry| {
@@ -150,7 +153,7 @@ impl Listing {
         let is_version = |entry: &&ListingEntry| entry.is_directory && version(&entry.name).is_some();
         let mut versions = self.entries.iter().filter(is_version);
         let has_config = !configs(&self.entries).is_empty();
-        // Without a configuration nobody can serve it.
+        // Without a configuration it cannot be served.
         let has_module = has_config && self.entries.iter().any(|file| file.name == PYTORCH_FILENAME);
         has_module
             || self.entries.iter().any(is_file)
@@ -160,13 +163,14 @@ impl Listing {
             })
     }
 
-    /// Whether this is the directory of a SavedModel.
+    /// Returns true if this is the directory of a SavedModel.
     pub fn is_saved_model(&self) -> bool {
         self.entries.iter().any(|entry| !entry.is_directory && entry.name == SAVED_MODEL_FILE)
     }
 
-    /// The only ONNX file of a directory that is no repository either: without directories and configurations. Exporters
-    /// and stores give it any name, and other files beside it, such as weights.
+    /// The only ONNX file of a directory that is not a repository either: it has no directories and
+    /// no configuration. Exporters and stores give the file any name, and put other files beside
+    /// it, such as weights.
     pub fn lone_onnx_file(&self) -> Option<&str> {
         let is_onnx = |name: &str| name.rsplit_once('.').is_some_and(|(_, end)| end.eq_ignore_ascii_case("onnx"));
         let mut seen = self.entries.iter().filter(|entry| !is_hidden(&entry.name));
@@ -226,7 +230,7 @@ impl ModelDirectory {
     /// `InvalidArgument` if there are too many versions.
     pub fn of_listing(name: String, listing: Listing) -> Result<Self, Error> {
         let files: Vec<_> = listing.entries.iter().map(|entry| entry.name.clone()).collect();
-        // Any valid name will do: the directory's own may not be one, and is not used.
+        // Any valid name will do: the directory's own may be invalid, and is not used.
         let entry = ListingEntry {
             name: "m".to_owned(),
             is_directory: true,
@@ -257,7 +261,7 @@ impl ModelDirectory {
             .map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
         // Every byte is escaped: the file name may have quotes or any other character.
         let config = config.unwrap_or_default();
-        // One that cannot be read is refused later, with the place.
+        // An unreadable configuration is refused later, with the position.
         let read = ConfigText::decode(Notation::Text, config.as_bytes()).ok();
         let says = |field: &str| read.as_ref().is_none_or(|read| read.message.has_field_by_name(field));
         let mut generated = String::new();
@@ -297,10 +301,11 @@ impl ModelDirectory {
         name::qualified(&self.namespace, &self.name)
     }
 
-    /// Checks that there is a version's directory. `file` is what one of them must have; empty where nothing is needed.
+    /// Checks that there is a version's directory. `file` is a file that one of them must have;
+    /// empty if none is needed.
     ///
     /// # Errors
-    /// `InvalidArgument` with what was expected, what is there instead, and what to do.
+    /// `InvalidArgument` with the expected and the actual content, and the fix.
     pub fn check_has_version(&self, file: &str) -> Result<(), Error> {
         if !self.versions.is_empty() {
             return Ok(());
@@ -353,7 +358,7 @@ impl ModelDirectory {
     /// The versions that a policy selects.
     ///
     /// # Errors
-    /// `InvalidArgument` with Triton's text if it selects none.
+    /// `InvalidArgument` with Triton's text if it selects no version.
     pub fn choose_versions(&self, policy: &VersionPolicy) -> Result<VersionChoice, Error> {
         let mut missing = Vec::new();
         let versions: Vec<u64> = match policy {
@@ -391,8 +396,9 @@ impl ChangeMark {
     }
 }
 
-/// Whether a name in a repository is of no model: mounts and editors create names with a leading dot (`..data`,
-/// `.ipynb_checkpoints`), and file systems of the ext family have a `lost+found` at their root.
+/// Returns true if a name in a repository belongs to no model: mounts and editors create names with
+/// a leading dot (`..data`, `.ipynb_checkpoints`), and file systems of the ext family have a
+/// `lost+found` at their root.
 pub fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name == "lost+found"
 }
@@ -412,7 +418,7 @@ fn digest(entries: &[&ListingEntry]) -> u64 {
     hasher.finish()
 }
 
-/// The names in a model's directory that are no versions and not hidden, in order.
+/// The names in a model's directory that are neither versions nor hidden, in order.
 fn beside(entry: &ListingEntry) -> Vec<String> {
     let is_version = |child: &ListingEntry| child.is_directory && version(&child.name).is_some();
     let is_beside = |child: &&ListingEntry| !child.name.starts_with('.') && !is_version(child);
@@ -422,7 +428,7 @@ fn beside(entry: &ListingEntry) -> Vec<String> {
     names
 }
 
-/// Where Python keeps what it compiled.
+/// The directory of Python's compiled files.
 const PYTHON_CACHE: &str = "__pycache__";
 
 fn configs(children: &[ListingEntry]) -> Vec<Notation> {
@@ -431,7 +437,7 @@ fn configs(children: &[ListingEntry]) -> Vec<Notation> {
     Notation::ALL.into_iter().filter(is_there).collect()
 }
 
-/// The directory of configurations that go by a name.
+/// The directory of named configurations.
 const CONFIGS: &str = "configs";
 
 fn named_configs(children: &[ListingEntry]) -> Vec<String> {
@@ -636,7 +642,7 @@ mod tests {
         let given = model.given.as_ref().map(|(_, text)| text.as_bytes());
         let draft = crate::model::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.onnx_filename(), Some("a \"b\".onnx"));
-        // A module of PyTorch has its configuration beside it.
+        // A PyTorch module has its configuration beside it.
         let config = "max_batch_size: 4 platform: 'pytorch_libtorch'";
         let module = ModelDirectory::of_file("m".to_owned(), "pytorch", ("net.pt", 7), Some(config)).unwrap();
         let given = module.given.as_ref().map(|(_, text)| text.as_bytes());

@@ -23,8 +23,9 @@ use crate::model::spec::refused::RefusedAxes;
 use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
 
-/// The parameter in which a served configuration names the engine of an ONNX model. It is not the parameter `engine`: a
-/// served configuration that is copied must not choose an engine that nobody chose.
+/// The parameter in which a served configuration names the engine of an ONNX model. It is not the
+/// parameter `engine`: a copy of a served configuration must not choose an engine that its user did
+/// not choose.
 pub const SERVED_ENGINE_PARAMETER: &str = "served_engine";
 /// The parameter in which a served configuration names the version of that engine.
 pub const SERVED_ENGINE_VERSION_PARAMETER: &str = "served_engine_version";
@@ -48,19 +49,19 @@ pub struct ModelSpec {
     pub outputs: Vec<TensorSpec>,
     /// `batch_input`: inputs of the model that the server computes from each batch.
     pub batch_inputs: Vec<BatchInput>,
-    /// How requests are batched; `None` if they are not (no `dynamic_batching`).
+    /// The batching of requests; `None` if they are not batched (no `dynamic_batching`).
     pub batching: Option<Batching>,
     /// The steps of an ensemble; `None` for any other model.
     pub ensemble: Option<Arc<Ensemble>>,
-    /// What a Python process runs; `None` for any other model.
+    /// The model that a Python process runs; `None` for any other model.
     pub python: Option<Arc<PythonModel>>,
     /// The shared library that runs it (`libtriton_NAME.so`); `None` for any other model.
     pub library: Option<Arc<HostedLibrary>>,
-    /// How sequences are served; `None` without `sequence_batching`.
+    /// The serving of sequences; `None` without `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
     /// The instance groups; empty for an ensemble.
     pub instance_groups: Vec<InstanceGroup>,
-    /// Which versions are served.
+    /// The policy that selects the served versions.
     pub version_policy: VersionPolicy,
     /// The name of the model file inside a version's directory.
     pub default_model_filename: String,
@@ -76,13 +77,14 @@ pub struct ModelSpec {
     pub first_response_bounds: Option<Vec<f64>>,
     /// `response_cache { enable: true }`. The server clears it if it has no cache.
     pub is_cached: bool,
-    /// What it is by its contents; `None` unless the server shares a cache with others.
+    /// Its identity by contents; `None` unless the server shares a cache with others.
     pub identity: Option<ModelIdentity>,
     /// Empty requests that its engine does not survive, as its load found. Set by the server.
     pub refused_axes: Vec<RefusedAxes>,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
-    /// Whether its answers are tritonserver's where the protocol has others (`--compat=triton`). Set by the server.
+    /// True if its answers are tritonserver's even if those differ from the protocol's
+    /// (`--compat=triton`). Set by the server.
     pub follows_triton: bool,
     /// The namespace of its repository; empty without `--model-namespacing`.
     pub namespace: String,
@@ -102,8 +104,8 @@ pub struct TensorSpec {
     pub datatype: Datatype,
     /// `dims` of the configuration, without the batch axis; -1 for a dimension of variable size.
     pub dims: Shape,
-    /// The full shape in requests and responses: `dims`, with the batch axis (-1) in front if the model
-    /// batches and this is no shape tensor.
+    /// The full shape in requests and responses: `dims`, with the batch axis (-1) in front if the
+    /// model batches and this is not a shape tensor.
     pub shape: Shape,
     /// The full shape that the model sees: differs from `shape` by `reshape`, and has one value more for a shape
     /// tensor of a model that batches.
@@ -111,12 +113,12 @@ pub struct TensorSpec {
     /// `is_shape_tensor` of a model that batches: it has no batch axis, and the model sees the number of
     /// rows in the batch in front of its values.
     pub is_shape_tensor: bool,
-    /// Whether the shape of this output was read from the model file and not stated by hand. Exporters write wrong
-    /// ones, so the output goes to the client in the shape that it has.
+    /// True if the shape of this output was read from the model file and not stated by hand.
+    /// Exporters write wrong ones, so the output goes to the client in its actual shape.
     pub is_derived: bool,
     /// Labels of the classes, for outputs with `label_filename`.
     pub labels: Option<Arc<Labels>>,
-    /// Whether a request may leave the input out.
+    /// True if a request may leave the input out.
     pub is_optional: bool,
     /// `allow_ragged_batch`: requests with different shapes of this input may share a batch, and the
     /// model sees their elements concatenated in one dimension.
@@ -133,13 +135,14 @@ pub struct BatchInput {
     pub name: String,
     /// INT32 or FP32.
     pub datatype: Datatype,
-    /// What it says about the batch.
+    /// The property of the batch that it reports.
     pub kind: BatchInputKind,
     /// The index of the source input.
     pub source: usize,
 }
 
-/// What a `batch_input` says about its source input (`BatchInput.Kind` of `model_config.proto`).
+/// The property of its source input that a `batch_input` reports (`BatchInput.Kind` of
+/// `model_config.proto`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchInputKind {
     /// `BATCH_ACCUMULATED_ELEMENT_COUNT`: for each request the elements up to its end.
@@ -156,7 +159,7 @@ pub enum BatchInputKind {
     MaxElementCountAsShape,
 }
 
-/// `dynamic_batching`: how requests are queued and batched.
+/// `dynamic_batching`: the queueing and batching of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batching {
     /// `preferred_batch_size` in rows, ascending, each once; empty if the model has no batch axis.
@@ -177,11 +180,12 @@ pub struct Batching {
     pub queue_by_level: BTreeMap<u64, QueueRules>,
 }
 
-/// A `ModelQueuePolicy`: how many requests of one priority level may wait, and how long.
+/// A `ModelQueuePolicy`: the number of requests of one priority level that may wait, and their
+/// longest wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueRules {
-    /// `timeout_action`: whether a request whose queue timeout expired goes to the end of the queue (`DELAY`)
-    /// or is refused (`REJECT`).
+    /// `timeout_action`: true if a request whose queue timeout expired goes to the end of the queue
+    /// (`DELAY`), false if it is refused (`REJECT`).
     pub is_delaying: bool,
     /// `default_timeout_microseconds`; zero for none.
     pub timeout_default: Duration,
@@ -196,7 +200,7 @@ pub struct QueueRules {
 pub struct InstanceGroup {
     /// Its name.
     pub name: String,
-    /// Its kind, which Python models are told. `KIND_AUTO` is decided before.
+    /// Its kind, which Python models are told. `KIND_AUTO` was decided earlier.
     pub kind: InstanceKind,
     /// The number of instances; on GPUs, the number on each.
     pub count: u32,
@@ -208,7 +212,7 @@ pub struct InstanceGroup {
     pub profiles: Vec<String>,
     /// The host policy, which may set the cores; the default is `cpu`, `gpu_<first GPU>` or `model`, by kind.
     pub host_policy: String,
-    /// What each instance needs to run, under `--rate-limit=execution_count`.
+    /// The resources of each instance, under `--rate-limit=execution_count`.
     pub rate: RateRules,
 }
 
@@ -249,7 +253,7 @@ pub struct RateRules {
 pub struct ResourceRules {
     /// Its name.
     pub name: String,
-    /// Whether all devices share it.
+    /// True if all devices share it.
     pub is_global: bool,
     /// The units of it that an instance takes.
     pub count: u32,
@@ -325,13 +329,13 @@ impl TensorSpec {
         }
     }
 
-    /// Whether clients and the model see different shapes (`reshape`).
+    /// Returns true if clients and the model see different shapes (`reshape`).
     pub fn is_reshaped(&self) -> bool {
         !self.is_shape_tensor && self.shape != self.model_shape
     }
 
-    /// Whether the dims are `[1]`, which is also how a configuration writes a scalar of the model: `dims` cannot
-    /// be empty. The engine's own shape decides.
+    /// Returns true if the dims are `[1]`, which is also how a configuration writes a scalar of the
+    /// model: `dims` cannot be empty. The engine's own shape decides.
     pub fn may_be_scalar(&self) -> bool {
         !self.is_reshaped() && !self.is_shape_tensor && self.dims.as_slice() == [1]
     }
@@ -371,9 +375,9 @@ impl ModelSpec {
         qualified(&self.namespace, &self.name)
     }
 
-    /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in Triton, what a Python
-    /// model gave passes unchanged where it is unlike the configuration, or left out. So does what is unlike a shape
-    /// that was read from the model file.
+    /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in
+    /// Triton, a Python model's output passes unchanged if it differs from the configuration or is
+    /// missing. So does an output that differs from a shape read from the model file.
     ///
     /// # Errors
     /// `Internal` if another model gave a shape that the `reshape` of the output excludes.
@@ -396,18 +400,20 @@ impl ModelSpec {
         Ok(outputs)
     }
 
-    /// How the scores of its classes are written.
+    /// The format of the scores of its classes.
     pub const fn score_text(&self) -> ScoreText {
         if self.follows_triton { ScoreText::SixDecimals } else { ScoreText::Shortest }
     }
 
-    /// Whether a user's Python code runs it: that code sees all of a request and answers what it likes.
+    /// Returns true if a user's Python code runs it: that code sees all of a request and may answer
+    /// anything.
     pub fn is_python(&self) -> bool {
         self.python.is_some()
     }
 
-    /// Whether it looks at what a request says beside its tensors, and may leave outputs out of its answers: Python
-    /// models, those of hosted backends, and ensembles, whose steps may be such. All others are not told, which costs nothing.
+    /// Returns true if it reads the parts of a request beside its tensors, and may leave outputs
+    /// out of its answers: Python models, those of hosted backends, and ensembles, whose steps may
+    /// be such. Other models do not get them, which costs nothing.
     pub fn takes_details(&self) -> bool {
         self.is_python() || self.library.is_some() || self.ensemble.is_some()
     }
@@ -429,30 +435,30 @@ impl ModelSpec {
         self.outputs.iter().position(|output| output.name == name)
     }
 
-    /// Whether any instance is on a GPU.
+    /// Returns true if any instance is on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         self.instance_groups.iter().any(|group| !group.gpus.is_empty())
     }
 
-    /// Whether any instance is on the CPU.
+    /// Returns true if any instance is on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.instance_groups.is_empty() || self.instance_groups.iter().any(|group| group.gpus.is_empty())
     }
 
-    /// Whether tensors have a batch axis.
+    /// Returns true if tensors have a batch axis.
     pub const fn has_batch_axis(&self) -> bool {
         self.rows_max > 0
     }
 }
 
-/// One sample of `model_warmup`: a batch and how often it runs.
+/// One sample of `model_warmup`: a batch and the count of its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUp {
     /// Its name.
     pub name: String,
     /// `batch_size`: requests of one row in the batch.
     pub requests: u32,
-    /// `count`: how often the batch runs.
+    /// `count`: the runs of the batch.
     pub runs: u32,
     /// The inputs of each request, in the order of the model's inputs; `None` for an optional input left out,
     /// and for a control or state input that the server fills in.

@@ -1,5 +1,5 @@
-//! Sequences: the sequence parameters of a request (the sequence extension), and how a model serves sequences
-//! (`sequence_batching`, checked and immutable).
+//! Sequences: the sequence parameters of a request (the sequence extension), and a model's
+//! `sequence_batching`, checked and immutable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ impl CorrelationId {
         (!text.is_empty()).then(|| Self::Text(text.into()))
     }
 
-    /// Whether a text says it as its client would: a number in decimal digits, a string as it is.
+    /// Returns true if a text equals it as its client would write it: a number in decimal digits, a
+    /// string unchanged.
     pub fn is_written_as(&self, text: &[u8]) -> bool {
         match self {
             Self::Number(number) => itoa::Buffer::new().format(*number).as_bytes() == text,
@@ -53,10 +54,10 @@ impl CorrelationId {
     }
 }
 
-/// `sequence_batching`: how a model serves sequences.
+/// `sequence_batching`: the serving of a model's sequences.
 #[derive(Clone, Debug)]
 pub struct SequenceBatching {
-    /// How requests of several sequences become batches.
+    /// The strategy by which requests of several sequences become batches.
     pub strategy: SequenceStrategy,
     /// `max_sequence_idle_microseconds`.
     pub idle_max: Duration,
@@ -101,7 +102,7 @@ pub enum SequenceStrategy {
 pub struct ControlSpec {
     /// The model's input.
     pub name: String,
-    /// What it says about the row.
+    /// The property of the row that it reports.
     pub kind: ControlKind,
     /// Its datatype.
     pub datatype: Datatype,
@@ -109,16 +110,16 @@ pub struct ControlSpec {
     pub values: [Vec<u8>; 2],
 }
 
-/// What a control input says about a row.
+/// The property of a row that a control input reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlKind {
     /// `CONTROL_SEQUENCE_CORRID`: the correlation id of its sequence.
     CorrelationId,
-    /// `CONTROL_SEQUENCE_END`: whether its request is the last of the sequence.
+    /// `CONTROL_SEQUENCE_END`: true if its request is the last of the sequence.
     End,
-    /// `CONTROL_SEQUENCE_READY`: whether the row has a request.
+    /// `CONTROL_SEQUENCE_READY`: true if the row has a request.
     Ready,
-    /// `CONTROL_SEQUENCE_START`: whether its request is the first of the sequence.
+    /// `CONTROL_SEQUENCE_START`: true if its request is the first of the sequence.
     Start,
 }
 
@@ -133,7 +134,7 @@ pub struct StateSpec {
     pub initial: Tensor,
 }
 
-/// As Triton writes it in error texts.
+/// The format of Triton's error texts.
 impl fmt::Display for CorrelationId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

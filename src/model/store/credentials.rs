@@ -1,5 +1,5 @@
-//! Triton's file of credentials (`TRITON_CLOUD_CREDENTIAL_PATH`): for each kind of store the credentials by the beginning
-//! of a URL, of which the longest that fits is taken; an empty one fits all.
+//! Triton's file of credentials (`TRITON_CLOUD_CREDENTIAL_PATH`): for each kind of store the
+//! credentials by prefix of a URL. The longest matching prefix wins; an empty one matches all.
 
 use crate::error::Error;
 use crate::wire::json::{Document, JsonValue, ValueKind};
@@ -12,12 +12,12 @@ pub enum StoreCredentials {
         account: String,
         /// Its key; empty for the identity of the machine.
         key: String,
-        /// The client id of that identity, where there are several.
+        /// The client id of that identity, if there are several.
         client_id: String,
     },
     /// The path of a file of Google's.
     Gcs(String),
-    /// Of S3; empty is what the file leaves to the environment.
+    /// Of S3; an empty value is left to the environment.
     S3 {
         /// The id of the key.
         key_id: String,
@@ -32,13 +32,13 @@ pub enum StoreCredentials {
     },
 }
 
-/// Finds the credentials of a store. `kind` is its scheme; `url` what the server was asked for.
+/// Finds the credentials of a store. `kind` is its scheme, `url` the URL that the server was given.
 ///
 /// # Errors
-/// `InvalidArgument` where the file is not what Triton reads. It quotes nothing of it.
+/// `InvalidArgument` if the file is not what Triton reads. It quotes nothing of it.
 pub fn find(text: &[u8], kind: &str, url: &str) -> Result<Option<StoreCredentials>, Error> {
     let wrong = |why: &str| Error::invalid(format!("the file of TRITON_CLOUD_CREDENTIAL_PATH cannot be read: {why}"));
-    // The fault's place, but not what is there.
+    // The position of the fault, but not the content there.
     let document = Document::parse(text, &[]).map_err(|_| wrong("it is not JSON"))?;
     if !matches!(document.root().kind(), ValueKind::Object) {
         return Err(wrong("expected an object with 's3', 'gs' or 'as'"));
@@ -75,7 +75,7 @@ fn azure(found: JsonValue<'_, '_>) -> Option<StoreCredentials> {
     Some(StoreCredentials::Azure { account, key: if is_of_machine { String::new() } else { key }, client_id })
 }
 
-/// The texts of an object, each empty where it is not there.
+/// The texts of an object, each empty if it is missing.
 fn texts<const N: usize>(found: JsonValue<'_, '_>, names: [&str; N]) -> Option<[String; N]> {
     matches!(found.kind(), ValueKind::Object).then_some(())?;
     let mut texts = [const { String::new() }; N];
@@ -91,7 +91,7 @@ fn texts<const N: usize>(found: JsonValue<'_, '_>, names: [&str; N]) -> Option<[
 mod tests {
     use super::*;
 
-    /// As Triton's documentation has it.
+    /// The example of Triton's documentation.
     const FILE: &str = r#"{
         "gs": {
             "": "PATH_TO_GOOGLE_APPLICATION_CREDENTIALS",

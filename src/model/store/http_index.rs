@@ -8,10 +8,10 @@ use crate::wire::json::{Document, ValueKind};
 /// The name of the index.
 pub const INDEX_NAME: &str = "index.json";
 
-/// Reads the objects of an index. Their paths are checked where they are compared with what is there.
+/// Reads the objects of an index. Their paths are checked later, in the comparison with the mirror.
 ///
 /// # Errors
-/// `InvalidArgument` with the object that is wrong.
+/// `InvalidArgument` with the faulty object.
 pub fn decode(text: &[u8]) -> Result<Vec<StoreObject>, Error> {
     let wrong = |why: String| Error::invalid(format!("its {INDEX_NAME} cannot be read: {why}"));
     let document = Document::parse(text, &[]).map_err(|error| wrong(error.to_string()))?;

@@ -1,12 +1,12 @@
-//! The index of a mirror: which objects of the store its files are copies of. A line each, with size, tag and path between
-//! tabs; paths and tags have no control characters.
+//! The index of a mirror: the objects of the store that its files are copies of. A line each, with
+//! size, tag and path between tabs; paths and tags have no control characters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::model::store::{StoreObject, check_path, group_of};
 
-/// The first line: what else is there is read by no other release.
+/// The first line, which marks the format: an index with another one is not read.
 const HEAD: &str = "deuteron store index 1";
 
 /// The objects that a mirror has copies of, by their paths.
@@ -16,7 +16,7 @@ pub struct StoreIndex {
 }
 
 impl StoreIndex {
-    /// Reads an index. `None` where it is none, or damaged: then all is fetched again.
+    /// Reads an index. `None` if it is not one, or damaged: then everything is fetched again.
     pub fn decode(text: &str) -> Option<Self> {
         let body = text.strip_prefix(HEAD)?.strip_prefix('\n')?;
         let mut index = Self::default();
@@ -26,7 +26,7 @@ impl StoreIndex {
             check_path(path).ok()?;
             index.objects.insert(path.to_owned(), (size, tag.to_owned()));
         }
-        // A text that was cut in a line would be a shorter path.
+        // A text cut within a line would end in a shorter path.
         (body.is_empty() || body.ends_with('\n')).then_some(index)
     }
 
@@ -39,7 +39,7 @@ impl StoreIndex {
         text
     }
 
-    /// Whether nothing is there.
+    /// Returns true if it has no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -59,7 +59,7 @@ impl StoreIndex {
         all.map(|(path, (size, tag))| (path.as_str(), *size, tag.as_str()))
     }
 
-    /// Whether it has a copy of exactly this object.
+    /// Returns true if it has a copy of exactly this object.
     pub fn has(&self, object: &StoreObject) -> bool {
         self.objects.get(&object.path).is_some_and(|(size, tag)| *size == object.size && *tag == line_part(&object.tag))
     }
@@ -70,7 +70,7 @@ impl StoreIndex {
         others.fold(0, |sum: u64, (_, (size, _))| sum.saturating_add(*size))
     }
 
-    /// Puts these objects in the place of all that a group had.
+    /// Replaces all objects of a group by these.
     pub fn replace(&mut self, group: &str, objects: &[StoreObject]) {
         self.objects.retain(|path, _| group_of(path) != group);
         for object in objects {

@@ -1,5 +1,6 @@
-//! What a store has, and what a mirror of it on disk has: listings, the index of the mirror, and what is to be fetched.
-//! Parses and compares what it is given; `control::stores` reaches stores and writes files.
+//! The contents of a store and of its mirror on disk: listings, the index of the mirror, and the
+//! objects to fetch. Parses and compares its inputs; `control::stores` reaches stores and writes
+//! files.
 
 pub mod credentials;
 pub mod http_index;
@@ -13,18 +14,19 @@ use crate::limits::STORE_PATH_SIZE_MAX;
 pub struct StoreObject {
     /// Its path in the repository. One that ends in a slash is an empty directory.
     pub path: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What changes when it does: its ETag, or when it was last written.
+    /// A value that changes when it does: its ETag, or the time of its last write.
     pub tag: String,
-    /// The SHA-256 that it must have, in hexadecimal; empty where only the store's own answer tells a checksum.
+    /// The SHA-256 that it must have, in hexadecimal; empty if only the store's own answer has a
+    /// checksum.
     pub sha256: String,
 }
 
-/// Checks the path of an object: it must stay in the repository, and be one that a file can have.
+/// Checks the path of an object: it must stay in the repository, and be valid for a file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the path.
 pub fn check_path(path: &str) -> Result<(), &'static str> {
     if path.len() > STORE_PATH_SIZE_MAX {
         return Err("its path is longer than a file's may be");
@@ -47,7 +49,7 @@ pub fn group_of(path: &str) -> &str {
     path.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// An ETag without what says how it may be compared.
+/// An ETag without its quotes and without the mark of a weak comparison.
 pub fn plain_tag(tag: &str) -> &str {
     let tag = tag.strip_prefix("W/").unwrap_or(tag);
     tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)

@@ -1,35 +1,36 @@
-//! What a mirror has to do to be as the store: for each model the objects to fetch and those to keep, from the store's
-//! listing and the mirror's index.
+//! The steps that make a mirror equal to the store: for each model the objects to fetch and those
+//! to keep, from the store's listing and the mirror's index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::store::index::StoreIndex;
 use crate::model::store::{StoreObject, check_path, group_of};
 
-/// The models of a store, and what is to be done for each.
+/// The models of a store, and the plan for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MirrorPlan {
-    /// By the name of the model, empty for the files beside the models; or why it is not taken.
+    /// The plans by the name of the model, empty for the files beside the models; or the reason why
+    /// a model is not taken.
     pub groups: BTreeMap<String, Result<GroupPlan, String>>,
-    /// Groups of the mirror that the store has no more.
+    /// Groups of the mirror that the store no longer has.
     pub gone: Vec<String>,
-    /// Objects that belong to no model that there could be, each with the reason.
+    /// Objects that cannot belong to a model, each with the reason.
     pub ignored: Vec<String>,
 }
 
-/// What is to be done for one model.
+/// The plan for one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupPlan {
-    /// Objects that the mirror has not, or not as they are now.
+    /// Objects that the mirror lacks or has in an older state.
     pub fetch: Vec<StoreObject>,
     /// Objects that it has.
     pub keep: Vec<StoreObject>,
-    /// Whether the mirror has anything that the store has no more.
+    /// True if the mirror has anything that the store no longer has.
     pub has_removed: bool,
 }
 
 impl GroupPlan {
-    /// Whether the mirror is as the store.
+    /// Returns true if the mirror equals the store.
     pub const fn is_done(&self) -> bool {
         self.fetch.is_empty() && !self.has_removed
     }
@@ -58,7 +59,7 @@ pub fn plan(listing: &[StoreObject], index: &StoreIndex, bytes_max: u64) -> Mirr
     plan
 }
 
-/// The same for the objects of one model alone; `None` where the store has it no more.
+/// The same for the objects of one model alone; `None` if the store no longer has it.
 pub fn plan_model(
     name: &str,
     listing: &[StoreObject],
@@ -82,7 +83,7 @@ fn compare(name: &str, objects: Vec<StoreObject>, index: &StoreIndex, left: &mut
     Ok(plan)
 }
 
-/// The objects of each group, or why it cannot be mirrored.
+/// The objects of each group, or the reason why it cannot be mirrored.
 fn groups(listing: &[StoreObject], ignored: &mut Vec<String>) -> BTreeMap<String, Result<Vec<StoreObject>, String>> {
     let mut groups: BTreeMap<String, Result<Vec<StoreObject>, String>> = BTreeMap::new();
     let parents: BTreeSet<&str> = listing.iter().flat_map(|object| parents(&object.path)).collect();
@@ -119,7 +120,8 @@ fn groups(listing: &[StoreObject], ignored: &mut Vec<String>) -> BTreeMap<String
     groups
 }
 
-/// Whether it is the path of a version of a model, or of one of the only model. Some copies leave out the slash behind it.
+/// Returns true if it is the path of a version of a model, or of one of the only model. Some copies
+/// omit the slash behind it.
 fn is_version_path(path: &str) -> bool {
     let name = path.split_once('/').map_or(path, |(_, name)| name);
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())

@@ -3,11 +3,11 @@
 use crate::limits::RANK_MAX;
 use crate::model::tensorflow::{SavedModel, init_operations, state};
 
-/// Reads any bytes as a SavedModel, as a frozen graph and as a list of operations. What a signature that was chosen has can be
-/// served: each tensor has a place in the graph and no more dimensions than the protocol carries. A panic is a finding.
-/// Returns whether a signature was chosen.
+/// Reads any bytes as a SavedModel, as a frozen graph and as a list of operations. A chosen
+/// signature can be served: each tensor has a place in the graph and at most as many dimensions as
+/// the protocol carries. A panic is a finding. Returns true if a signature was chosen.
 pub fn exercise(file: &[u8]) -> bool {
-    // Neither depends on the other: a graph is told from a SavedModel by its file's name.
+    // Neither depends on the other: a graph and a SavedModel differ by the name of the file.
     let _ = state::changed_by_graph(file);
     let _ = init_operations(file);
     let Ok(model) = SavedModel::decode(file) else { return false };
@@ -21,7 +21,7 @@ pub fn exercise(file: &[u8]) -> bool {
         assert!(rank <= RANK_MAX, "{} has {rank} dimensions", saved.tensor.name);
     }
     let _ = model.why_not_alone(&chosen);
-    // It reads what `decode` skips.
+    // It reads the parts that `decode` skips.
     let _ = state::changed_by_signature(file, &chosen);
     true
 }

@@ -1,6 +1,7 @@
-//! Reads the signatures of a SavedModel (`saved_model.pb`): what a model calls its inputs and outputs, and the tensors of
-//! its graph that they are. The graph itself, which may be large, is skipped. Field numbers are those of
-//! `saved_model.proto`, `meta_graph.proto`, `tensor_shape.proto` and `types.proto`.
+//! Reads the signatures of a SavedModel (`saved_model.pb`): the names of a model's inputs and
+//! outputs, and the tensors of its graph behind them. The graph itself, which may be large, is
+//! skipped. Field numbers are those of `saved_model.proto`, `meta_graph.proto`,
+//! `tensor_shape.proto` and `types.proto`.
 
 pub mod fuzz;
 pub mod state;
@@ -19,13 +20,13 @@ use crate::wire::protobuf::{WireError, fields};
 /// The file in a SavedModel's directory.
 pub const SAVED_MODEL_FILE: &str = "saved_model.pb";
 
-/// The parameter that chooses a graph by its tag, and the tag of a model that names none.
+/// The parameter that chooses a graph by its tag, and the default tag.
 pub const GRAPH_TAG: (&str, &str) = ("TF_GRAPH_TAG", "serve");
 
-/// The parameter that chooses a signature, and the signature of a model that names none.
+/// The parameter that chooses a signature, and the default signature.
 pub const SIGNATURE_DEF: (&str, &str) = ("TF_SIGNATURE_DEF", "serving_default");
 
-/// The signature of the operation that initializes a graph, which is none for clients.
+/// The signature of the operation that initializes a graph, which is not for clients.
 const INIT_SIGNATURE: &str = "__saved_model_init_op";
 
 /// Graphs of a SavedModel that are read; it has one for each set of tags.
@@ -49,9 +50,9 @@ struct MetaGraph {
 /// `SignatureDef`: the inputs and outputs of a function of the model, each by the order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedSignature {
-    /// What it takes.
+    /// Its inputs.
     pub inputs: Vec<SavedTensor>,
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<SavedTensor>,
 }
 
@@ -87,14 +88,15 @@ impl SavedModel {
     /// Reads the bytes of a `saved_model.pb`.
     ///
     /// # Errors
-    /// `InvalidArgument` if they are none.
+    /// `InvalidArgument` if the bytes are not a SavedModel.
     pub fn decode(file: &[u8]) -> Result<Self, Error> {
         let refuse = |why: &str| Error::invalid(format!("not a SavedModel that can be used: {SAVED_MODEL_FILE} {why}"));
         let graphs = read_graphs(file).map_err(|_| refuse("is cut short or not protobuf"))?;
         if graphs.is_empty() { Err(refuse("has no graph")) } else { Ok(Self { graphs }) }
     }
 
-    /// Why OpenVINO, which chooses no graph and no signature, may run another than this; none where it cannot.
+    /// The reason why OpenVINO, which cannot choose a graph or a signature, may run another one;
+    /// `None` if it cannot.
     pub fn why_not_alone(&self, chosen: &ChosenSignature) -> Option<String> {
         if self.graphs.len() > 1 {
             return Some(format!("it has {} graphs", self.graphs.len()));
@@ -104,11 +106,11 @@ impl SavedModel {
         (!is_usual).then(|| format!("its signature is '{name}' with the tag '{tag}'"))
     }
 
-    /// The signature to serve, by the parameters [`GRAPH_TAG`] and [`SIGNATURE_DEF`] as far as they are set. Where none
-    /// is named and the usual one is missing, any other, as in Triton.
+    /// The signature to serve, by the parameters [`GRAPH_TAG`] and [`SIGNATURE_DEF`] as far as they
+    /// are set. Without a name, and if the default is missing, it is any other, as in Triton.
     ///
     /// # Errors
-    /// `InvalidArgument` if there is none of the name, or it has a tensor that cannot be served.
+    /// `InvalidArgument` if no signature has the name, or it has a tensor that cannot be served.
     pub fn choose(&self, tag: Option<&str>, name: Option<&str>) -> Result<ChosenSignature, Error> {
         let is_set = |text: &&str| !text.is_empty();
         let tag = tag.filter(is_set).unwrap_or(GRAPH_TAG.1);
@@ -211,7 +213,7 @@ fn read_signature(bytes: &[u8]) -> Result<SavedSignature, WireError> {
             _ => continue,
         };
         let (name, tensor) = read_entry(entry.as_bytes()?)?;
-        // One more than a model may have is refused by its number.
+        // One more than the limit is kept, so that the model is refused by its number.
         if tensors.len() <= MODEL_TENSORS_MAX {
             tensors.insert(name.to_owned(), read_tensor(name, tensor)?);
         }
@@ -257,7 +259,8 @@ fn read_shape(bytes: &[u8]) -> Result<Option<Shape>, WireError> {
     Ok(Some(shape))
 }
 
-/// The operations of a file of `TF_INIT_OPS_FILE`: `{"init_ops": ["name", …]}`. None where it is something else.
+/// The operations of a file of `TF_INIT_OPS_FILE`: `{"init_ops": ["name", …]}`. `None` for any
+/// other content.
 pub fn init_operations(text: &[u8]) -> Option<Vec<String>> {
     let document = Document::parse(text, &[]).ok()?;
     let listed = document.root().get("init_ops")?;
@@ -283,7 +286,7 @@ const DATATYPES: [(u64, Datatype); 14] = [
     (23, Datatype::Uint64),
 ];
 
-/// The datatype of one of TensorFlow's numbers; none for one that the protocol lacks.
+/// The datatype of one of TensorFlow's numbers; `None` if the protocol lacks it.
 pub fn datatype_of(number: u64) -> Option<Datatype> {
     DATATYPES.into_iter().find(|(have, _)| *have == number).map(|(_, datatype)| datatype)
 }
@@ -326,7 +329,7 @@ mod tests {
 
     fn graph(tags: &[&str], signatures: &[Vec<u8>]) -> Vec<u8> {
         let tags: Vec<_> = tags.iter().map(|tag| text(4, tag)).collect();
-        // A graph is skipped, whatever it is.
+        // A graph is skipped, whatever its contents.
         message(2, &[message(1, &tags), message(2, &[b"graph".to_vec()]), signatures.concat()])
     }
 

@@ -1,6 +1,7 @@
-//! Finds out whether a graph of TensorFlow's changes its own variables or tables when it runs. OpenVINO leaves such
-//! operations out without a word, and answers as if nothing had ever been assigned. Field numbers are those of
-//! `graph.proto`, `node_def.proto`, `function.proto` and `attr_value.proto`.
+//! Finds out whether a graph of TensorFlow changes its own variables or tables when it runs.
+//! OpenVINO silently leaves such operations out, and answers as if nothing had ever been assigned.
+//! Field numbers are those of `graph.proto`, `node_def.proto`, `function.proto` and
+//! `attr_value.proto`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,9 @@ use crate::error::Error;
 use crate::model::tensorflow::{ChosenSignature, SAVED_MODEL_FILE};
 use crate::wire::protobuf::{WireError, fields};
 
-/// The operation by which the signature of a SavedModel changes a state; none where it has none. What restores variables
-/// from the checkpoint assigns them too, but is not reached from a signature.
+/// The operation by which the signature of a SavedModel changes a state; `None` if it has no such
+/// operation. Operations that restore variables from the checkpoint assign them too, but are not
+/// reached from a signature.
 ///
 /// # Errors
 /// `InvalidArgument` if the file is not a SavedModel.
@@ -17,7 +19,8 @@ pub fn changed_by_signature(file: &[u8], chosen: &ChosenSignature) -> Result<Opt
     let refuse = |_| Error::invalid(format!("{SAVED_MODEL_FILE} is cut short or not protobuf"));
     let places = chosen.signature.outputs.iter().map(|output| node_of(&output.place)).collect::<Vec<_>>();
     let mut changed = None;
-    // `SavedModel`: `meta_graphs` (2); `MetaGraphDef`: `graph_def` (2). Several graphs are looked at as one.
+    // `SavedModel`: `meta_graphs` (2); `MetaGraphDef`: `graph_def` (2). Several graphs are treated
+    // as one.
     for field in fields(file) {
         let (2, value) = field.map_err(refuse)? else { continue };
         for field in fields(value.as_bytes().map_err(refuse)?) {
@@ -29,7 +32,7 @@ pub fn changed_by_signature(file: &[u8], chosen: &ChosenSignature) -> Result<Opt
     Ok(changed)
 }
 
-/// The operation by which a frozen graph changes a state; none where it has none.
+/// The operation by which a frozen graph changes a state; `None` if it has no such operation.
 ///
 /// # Errors
 /// `InvalidArgument` if the file is not a graph.
@@ -38,7 +41,8 @@ pub fn changed_by_graph(file: &[u8]) -> Result<Option<String>, Error> {
     Ok(graph.change(graph.nodes.keys().copied().collect()))
 }
 
-/// Whether an operation writes to a variable, a table, a queue or another resource that outlives a run.
+/// Returns true if an operation writes to a variable, a table, a queue or another resource that
+/// outlives a run.
 fn writes(operation: &str) -> bool {
     let begins = ["Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "ResourceStridedSliceAssign"];
     let begins_too = ["Apply", "Scatter", "SparseApply", "LookupTableInsert", "LookupTableImport", "LookupTableRemove"];
@@ -87,7 +91,7 @@ impl<'a> GraphView<'a> {
         Ok(Self { nodes, functions })
     }
 
-    /// The first operation that changes a state of those that these nodes depend on.
+    /// The first state-changing operation among those that these nodes depend on.
     fn change(&self, nodes: Vec<&str>) -> Option<String> {
         let mut waiting: Vec<&NodeView<'_>> = nodes.iter().filter_map(|name| self.nodes.get(name)).collect();
         let mut seen: BTreeSet<&str> = nodes.into_iter().collect();
@@ -103,7 +107,8 @@ impl<'a> GraphView<'a> {
                     waiting.push(node);
                 }
             }
-            // A function may also be called by an operation of its name. All of it counts, whatever its result needs.
+            // A function may also be called by an operation of its name. All of its nodes count,
+            // even if its result does not need them.
             for name in node.functions.iter().chain([&node.operation]) {
                 if let Some((name, body)) = self.functions.get_key_value(name)
                     && called.insert(*name)
@@ -178,7 +183,7 @@ fn read_name(bytes: &[u8]) -> Result<Option<&str>, WireError> {
     Ok(None)
 }
 
-/// The node of an input or a tensor: `name`, `name:index`, or `^name`, which is only waited for.
+/// The node of an input or a tensor: `name`, `name:index`, or `^name` for a control dependency.
 fn node_of(input: &str) -> &str {
     let input = input.strip_prefix('^').unwrap_or(input);
     input.split(':').next().unwrap_or_default()
@@ -218,7 +223,7 @@ mod tests {
         [nodes.concat(), message(2, &functions)].concat()
     }
 
-    /// What a SavedModel whose output `y` is the tensor `call:0` changes.
+    /// The state change found in a SavedModel whose output `y` is the tensor `call:0`.
     fn changed(lines: &str) -> Option<String> {
         let output = message(2, &[text(1, "y"), message(2, &[text(1, "call:0")])]);
         let signature = message(5, &[text(1, "serving_default"), message(2, &[output])]);
@@ -241,7 +246,7 @@ mod tests {
         let deep = "call StatefulPartitionedCall x f\nfunction f\nb If x p,q\nfunction q\na LookupTableInsertV2 - -";
         check(deep, Some("LookupTableInsertV2"));
         check("call g x -\nfunction g\na ResourceApplyAdam - -", Some("ResourceApplyAdam"));
-        // What restores the variables, and functions that call each other.
+        // Operations that restore the variables, and functions that call each other.
         let restore = "call StatefulPartitionedCall x f\nrestore StatefulPartitionedCall x r\nfunction f\na Relu x g\nfunction g\n\
                        a Relu x f\nfunction r\na AssignVariableOp - -";
         check(restore, None);

@@ -1,5 +1,6 @@
-//! What must hold of any model before it is run: each tree is a tree, its features and values exist, and sizes are within
-//! bounds. Every reader's model passes here. Nothing recurses: a tree may be as deep as its file is long.
+//! The checks that every model must pass before it runs: each tree is a tree, its features and
+//! values exist, and sizes are within bounds. Every reader's model passes here. Nothing recurses: a
+//! tree may be as deep as its file is long.
 
 use crate::limits::{TREE_LEAF_VALUES_MAX, TREE_NODES_MAX};
 use crate::model::trees::{DecisionTree, SplitTest, TreeModel, TreeNode};
@@ -8,7 +9,7 @@ use crate::model::trees::{DecisionTree, SplitTest, TreeModel, TreeNode};
 ///
 /// # Errors
 ///
-/// The first thing that is wrong, by tree and node.
+/// The first fault, by tree and node.
 pub(super) fn check(mut model: TreeModel) -> Result<TreeModel, String> {
     let nodes: usize = model.trees.iter().map(|tree| tree.nodes.len()).sum();
     check_sizes(nodes, model.trees.iter().map(|tree| tree.values.len()).sum())?;
@@ -27,7 +28,7 @@ pub(super) fn check(mut model: TreeModel) -> Result<TreeModel, String> {
     Ok(model)
 }
 
-/// Holds the nodes and the values of leaves of all trees to their bounds.
+/// Checks the number of nodes and of leaf values of all trees against their bounds.
 pub(super) fn check_sizes(nodes: usize, values: usize) -> Result<(), String> {
     if nodes > TREE_NODES_MAX {
         return Err(format!("it has {nodes} nodes, more than the {TREE_NODES_MAX} that are served"));

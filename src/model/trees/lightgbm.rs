@@ -12,7 +12,7 @@ use crate::model::trees::{
 /// Bits of `decision_type`.
 const CATEGORICAL: u8 = 1;
 const DEFAULT_LEFT: u8 = 2;
-/// `decision_type >> 2`: what counts as missing, which is otherwise taken for zero.
+/// `decision_type >> 2`: the values that count as missing. A NaN that does not is zero.
 const MISSING_ZERO: u8 = 1;
 const MISSING_NAN: u8 = 2;
 
@@ -20,7 +20,7 @@ const MISSING_NAN: u8 = 2;
 ///
 /// # Errors
 ///
-/// Where something is missing, of another type or size, or of a kind that is not served.
+/// If something is missing, of another type or size, or of a kind that is not served.
 pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
     let text = std::str::from_utf8(file).map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to()))?;
     let mut sections = text.split("\nTree=");
@@ -30,7 +30,8 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
     let class_count = outputs("'num_class'", header.number("num_class")?.unwrap_or(1))?;
     let per_iteration = outputs("'num_tree_per_iteration'", header.number("num_tree_per_iteration")?.unwrap_or(1))?;
     let objective = header.get("objective").unwrap_or_default();
-    // A custom objective has scores of its own for each class, and makes no answers of them.
+    // A custom objective has scores of its own for each class, which are not transformed into
+    // answers.
     let class_count = if objective.is_empty() { class_count.max(per_iteration) } else { class_count };
     if per_iteration != class_count {
         return Err(format!("it has {per_iteration} trees an iteration for {class_count} classes").into());
@@ -41,7 +42,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
     }
     let mut trees = Vec::new();
     for section in sections {
-        // What is behind the last tree is for people.
+        // Text behind the last tree is for people.
         let section = TextSection(section.split("\nend of trees").next().unwrap_or_default());
         let mut tree = decode_tree(section).map_err(|fault| in_tree(fault, trees.len()))?;
         tree.output = TreeOutput::single(trees.len().checked_rem(per_iteration).unwrap_or_default());
@@ -71,7 +72,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
 
 const LINEAR: &str = "its leaves are linear models (linear_tree); train it with linear_tree=false";
 
-/// Refuses a file of which the end is missing: its last trees would be, too.
+/// Refuses a truncated file, which would lack its last trees.
 fn check_complete(header: TextSection<'_>, text: &str, found: usize) -> Result<(), String> {
     let announced = header.get("tree_sizes").map(|sizes| sizes.split_ascii_whitespace().count());
     if let Some(announced) = announced.filter(|announced| *announced != found) {
@@ -105,7 +106,7 @@ impl<'a> TextSection<'a> {
         text.parse().map(Some).map_err(|_| format!("'{key}' is '{}', not an integer in its range", excerpt(text)))
     }
 
-    /// A list of so many numbers.
+    /// A list of `count` numbers.
     fn numbers<T: std::str::FromStr>(self, key: &str, count: usize) -> Result<Vec<T>, String> {
         let text = self.get(key).ok_or_else(|| format!("it has no '{key}'"))?;
         let read = |word: &str| word.parse().map_err(|_| format!("'{key}' has '{}'", excerpt(word)));
@@ -117,7 +118,7 @@ impl<'a> TextSection<'a> {
     }
 }
 
-/// What the objective makes of sums: `GetObjectiveString` of each, `ConvertOutput`.
+/// The function that the objective applies to sums: `GetObjectiveString` of each, `ConvertOutput`.
 fn link_of(objective: &str) -> Result<ScoreLink, TreeFault> {
     let mut words = objective.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
@@ -163,7 +164,8 @@ fn decode_tree(section: TextSection<'_>) -> Result<DecisionTree, TreeFault> {
     }
     let leaves: u32 = section.number("num_leaves")?.ok_or("it has no 'num_leaves'".to_owned())?;
     let splits = leaves.checked_sub(1).ok_or("'num_leaves' is 0".to_owned())? as usize;
-    // The length of a line bounds what is read, and nothing is set aside for what is only announced.
+    // The length of a line bounds the numbers read; nothing is allocated for numbers that are only
+    // announced.
     let values = section.numbers("leaf_value", leaves as usize)?;
     let mut tree = DecisionTree { values, ..DecisionTree::default() };
     if splits == 0 {
@@ -202,7 +204,7 @@ fn decode_tree(section: TextSection<'_>) -> Result<DecisionTree, TreeFault> {
     Ok(tree)
 }
 
-/// `NumericalDecision`: where NaN does not count as missing it is zero.
+/// `NumericalDecision`: NaN is zero unless it counts as missing.
 fn numerical(threshold: f64, decision: u8) -> (SplitTest, bool) {
     let default_left = decision & DEFAULT_LEFT != 0;
     match (decision >> 2) & 3 {
@@ -212,7 +214,7 @@ fn numerical(threshold: f64, decision: u8) -> (SplitTest, bool) {
     }
 }
 
-/// The sets of a tree's categorical splits, by the numbers that stand in the places of their thresholds.
+/// The sets of a tree's categorical splits, by the numbers in place of their thresholds.
 fn decode_categories(section: TextSection<'_>) -> Result<Vec<Option<CategorySet>>, String> {
     let count = section.number::<u32>("num_cat")?.unwrap_or(0) as usize;
     if count == 0 {

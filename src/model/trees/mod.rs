@@ -1,7 +1,8 @@
-//! Tree models of XGBoost, LightGBM and Treelite: their files are read into one form, a [`TreeModel`], which
-//! `backend::trees` compiles and runs. Opens no file. Nothing here recurses over a tree, and every number of a file
-//! is checked before it is used: after [`decode`] each child is a node of its tree that is reached exactly once, each
-//! feature is one that the model has, and each leaf has its values.
+//! Tree models of XGBoost, LightGBM and Treelite: their files are read into one form, a
+//! [`TreeModel`], which `backend::trees` compiles and runs. Opens no file. Nothing here recurses
+//! over a tree, and every number of a file is checked before it is used: after [`decode`] each
+//! child is a node of its tree that is reached exactly once, each feature is one that the model
+//! has, and each leaf has its values.
 
 mod check;
 mod lightgbm;
@@ -23,7 +24,7 @@ use crate::limits::{TREE_FEATURES_MAX, TREE_OUTPUTS_MAX};
 pub enum TreeFormat {
     /// LightGBM's text (`Booster.save_model`).
     LightGbm,
-    /// Treelite's checkpoint (`Model.serialize`), as which scikit-learn's models come.
+    /// Treelite's checkpoint (`Model.serialize`), also the format of scikit-learn's models.
     Treelite,
     /// XGBoost's JSON (`Booster.save_model` with a name that ends in `.json`).
     XgboostJson,
@@ -32,7 +33,7 @@ pub enum TreeFormat {
 }
 
 impl TreeFormat {
-    /// The format that a file's first bytes tell; none for anything else.
+    /// The format that a file's first bytes show; `None` for anything else.
     pub fn of(file: &[u8]) -> Option<Self> {
         let text = file.trim_ascii_start();
         match file {
@@ -68,28 +69,28 @@ impl fmt::Display for TreeFormat {
     }
 }
 
-/// A model as its file says it, checked.
+/// A model as in its file, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeModel {
-    /// What it was read from.
+    /// The format of its file.
     pub format: TreeFormat,
     /// Features of a row.
     pub feature_count: usize,
-    /// What it predicts at a time: more than 1 for multi-output regression.
+    /// Values predicted at a time: more than 1 for multi-output regression.
     pub target_count: usize,
-    /// Classes of a target, or 1: a score is no class.
+    /// Classes of a target; 1 for a score without classes.
     pub class_count: usize,
-    /// In which sums are made.
+    /// The precision of the sums.
     pub arithmetic: Arithmetic,
     /// The trees, in the order in which their leaves are added.
     pub trees: Vec<DecisionTree>,
-    /// What the sums begin with; empty for zeros.
+    /// The initial values of the sums; empty for zeros.
     pub start: Vec<f64>,
-    /// By what each sum is divided; empty for nothing.
+    /// The divisor of each sum; empty for none.
     pub divisors: Vec<f64>,
-    /// What is added to each sum at the end; empty for nothing.
+    /// The offset added to each sum at the end; empty for none.
     pub offsets: Vec<f64>,
-    /// What makes answers of sums.
+    /// The function from sums to answers.
     pub link: ScoreLink,
 }
 
@@ -99,7 +100,7 @@ impl TreeModel {
         self.target_count.saturating_mul(self.class_count)
     }
 
-    /// Whether a leaf has the scores of all classes.
+    /// Returns true if a leaf has the scores of all classes.
     pub fn has_vector_leaves(&self) -> bool {
         self.trees.first().is_some_and(|tree| tree.output.width > 1)
     }
@@ -131,25 +132,25 @@ pub struct DecisionTree {
     pub nodes: Vec<TreeNode>,
     /// The values of its leaves, one after the other.
     pub values: Vec<f64>,
-    /// Which scores a leaf's values are added to.
+    /// The scores that a leaf's values are added to.
     pub output: TreeOutput,
-    /// The most splits on a way from the root to a leaf.
+    /// The most splits on a path from the root to a leaf.
     pub depth: usize,
 }
 
-/// Which scores the values of a leaf are added to: `width` from `first` on, `stride` apart.
+/// The scores that the values of a leaf are added to: `width` from `first` on, `stride` apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeOutput {
     /// The score of the first value.
     pub first: usize,
-    /// How far the scores of two values are apart.
+    /// The distance between the scores of two values.
     pub stride: usize,
     /// Values of a leaf.
     pub width: usize,
 }
 
 impl TreeOutput {
-    /// That of a tree with one value a leaf.
+    /// The output of a tree with one value a leaf.
     pub const fn single(score: usize) -> Self {
         Self { first: score, stride: 1, width: 1 }
     }
@@ -158,20 +159,20 @@ impl TreeOutput {
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TreeNode {
-    /// A leaf, and its place among the leaves of [`DecisionTree::values`].
+    /// A leaf, by its index in [`DecisionTree::values`].
     Leaf(u32),
     /// A test.
     Split(TreeSplit),
 }
 
-/// A test of a feature, and where it leads.
+/// A test of a feature, and its two branches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeSplit {
     /// The feature.
     pub feature: u32,
     /// The test.
     pub test: SplitTest,
-    /// Whether a missing value (NaN) goes left.
+    /// True if a missing value (NaN) goes left.
     pub default_left: bool,
     /// The node if the test holds.
     pub left: u32,
@@ -192,20 +193,22 @@ pub enum SplitTest {
     AtLeast(f64),
     /// `x == t`: only in checkpoints.
     Equal(f64),
-    /// `x <= t`, where zero counts as missing: LightGBM with `zero_as_missing`.
+    /// `x <= t`, with zero as a missing value: LightGBM with `zero_as_missing`.
     AtMostUnlessZero(f64),
-    /// Whether a category is in a set.
+    /// A category is in a set.
     In(Box<CategorySet>),
 }
 
-/// A set of categories, and which values are categories at all: none of the others is in it.
+/// A set of categories, and the range of values that are categories at all: other values are never
+/// in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CategorySet {
     /// Its members.
     pub members: CategoryMembers,
     /// The largest value that is a category.
     pub largest: f64,
-    /// Whether values between -1 and 0 are category 0: LightGBM cuts a value to an integer before it looks at its sign.
+    /// True if values between -1 and 0 are category 0: LightGBM truncates a value to an integer
+    /// before it checks its sign.
     pub cuts_first: bool,
 }
 
@@ -214,12 +217,12 @@ pub struct CategorySet {
 pub enum CategoryMembers {
     /// A bit for each category.
     Bits(Vec<u32>),
-    /// The categories in their order, where bits would be many.
+    /// The sorted categories, if they are too sparse for bits.
     Sorted(Vec<u32>),
 }
 
 impl CategorySet {
-    /// A set by its categories, with a rule that cuts only what is a category.
+    /// A set of categories, in which only values from 0 on are truncated.
     pub fn new(mut categories: Vec<u32>, largest: f64) -> Self {
         categories.sort_unstable();
         let top = categories.last().copied().unwrap_or_default() as usize;
@@ -237,7 +240,7 @@ impl CategorySet {
         Self { members, largest, cuts_first: false }
     }
 
-    /// Whether a value is in it. NaN is not.
+    /// Returns true if a value is in it. NaN is not.
     pub fn contains(&self, value: f32) -> bool {
         let lowest = if self.cuts_first { value.trunc() } else { value };
         if !(lowest >= 0.0 && f64::from(value) <= self.largest) {
@@ -258,14 +261,15 @@ impl CategorySet {
     }
 }
 
-/// What makes answers of sums. Where libraries compute the same function in different ways, each has its own.
+/// The function from sums to answers. Libraries compute some of them in different ways, each of
+/// which has its variant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ScoreLink {
-    /// As they are.
+    /// No change.
     Identity,
     /// `exp(x)`.
     Exponential,
-    /// The same, always made in FP64 and rounded: XGBoost's `survival:aft`.
+    /// The same, always computed in FP64 and rounded: XGBoost's `survival:aft`.
     ExponentialDouble,
     /// `2^(-x / c)`: isolation forests.
     ExponentialRatio(f32),
@@ -287,11 +291,11 @@ pub enum ScoreLink {
     SoftmaxDouble,
 }
 
-/// Reads a model. `format` is what the file should be; none to find out.
+/// Reads a model. `format` is the expected format of the file; `None` to detect it.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for a file that is none of the formats or is broken, with what was expected and what is there;
+/// `InvalidArgument` for a broken file or another format, with the expected and the actual content;
 /// `Unsupported` for a model of a kind that is not served.
 pub fn decode(file: &[u8], format: Option<TreeFormat>) -> Result<TreeModel, Error> {
     let found = TreeFormat::of(file);
@@ -311,12 +315,12 @@ pub fn decode(file: &[u8], format: Option<TreeFormat>) -> Result<TreeModel, Erro
     check::check(model).map_err(|why| Error::invalid(format!("{format} that cannot be read: {why}")))
 }
 
-/// Why a file is not read.
+/// The reason why a file is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TreeFault {
-    /// What was expected and what is there.
+    /// The expected and the actual content.
     Broken(String),
-    /// A kind of model that is not served, and what to do.
+    /// A kind of model that is not served, and the alternative.
     Unsupported(String),
 }
 
@@ -330,7 +334,7 @@ fn no_format(file: &[u8], wanted: Option<TreeFormat>, found: Option<TreeFormat>)
     let found = match found {
         Some(found) => found.to_string(),
         None if file.is_empty() => "an empty file".to_owned(),
-        // XGBoost's old binary format begins with `binf` or with the base score, which is no text.
+        // XGBoost's old binary format begins with `binf` or with the base score, which is not text.
         None if file.starts_with(b"binf") || wanted.is_none() => {
             "neither XGBoost JSON or UBJSON, nor LightGBM text, nor a Treelite checkpoint (XGBoost's old binary format \
              is not read: load it with XGBoost 3.0 or older and save it as xgboost.ubj)"
@@ -344,7 +348,7 @@ fn no_format(file: &[u8], wanted: Option<TreeFormat>, found: Option<TreeFormat>)
     }
 }
 
-/// A count of a file as a size within a bound.
+/// Converts a count in a file to a size within a bound.
 fn bounded(what: &str, count: i64, least: i64, max: usize) -> Result<usize, String> {
     match usize::try_from(count) {
         Ok(size) if count >= least && size <= max => Ok(size),

@@ -1,4 +1,4 @@
-//! Files that are wrong, by what is told of them. What the models answer is tested where they are run.
+//! Faulty files and their errors. The answers of models are tested with the backend.
 
 use super::*;
 use crate::limits::{TREE_LEAF_VALUES_MAX, TREE_NODES_MAX, TREE_VALUES_MAX};
@@ -30,7 +30,7 @@ fn formats_are_told_apart_by_their_first_bytes() {
     assert!(refusal(b"binf").contains("XGBoost's old binary format is not read: load it with XGBoost 3.0 or older"));
 }
 
-/// A text with something in it replaced.
+/// A text with a part of it replaced.
 fn changed(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "{from} is in it");
     text.replacen(from, to, 1)

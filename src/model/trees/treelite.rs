@@ -1,8 +1,9 @@
-//! Treelite's checkpoint, version 4 (`docs/serialization/v4.rst` of Treelite): little-endian fields, an array after its
-//! length. scikit-learn's models come as such.
+//! Treelite's checkpoint, version 4 (`docs/serialization/v4.rst` of Treelite): little-endian
+//! fields, an array after its length. scikit-learn's models have this format.
 //!
-//! Sums are FP32 or FP64, as the leaves are, from zero, in the order of the trees; then averages; then the base scores, which
-//! are FP64 and are added as such. So does GTIL, Treelite's own reference and the CPU path of Triton's FIL backend.
+//! Sums are FP32 or FP64, as the leaves are, from zero, in the order of the trees; then averages;
+//! then the base scores, which are FP64 and are added as such. GTIL, Treelite's own reference and
+//! the CPU path of Triton's FIL backend, does the same.
 
 use crate::limits::TREE_OUTPUTS_MAX;
 use crate::model::trees::value::excerpt;
@@ -15,7 +16,8 @@ use crate::model::trees::{
 ///
 /// # Errors
 ///
-/// Where the file is cut off, a field has another size or value, or the model is of a kind that is not served.
+/// If the file is cut off, a field has another size or value, or the model is of a kind that is not
+/// served.
 pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
     let mut reader = CheckpointReader { rest: file, size: file.len() };
     let [major, minor, patch] = [reader.int()?, reader.int()?, reader.int()?];
@@ -64,7 +66,7 @@ struct CheckpointHeader {
 impl CheckpointHeader {
     fn read(reader: &mut CheckpointReader<'_>, tree_count: usize) -> Result<Self, TreeFault> {
         let feature_count = features(reader.int()?.into())?;
-        // The kind of task says nothing that its outputs and their function do not.
+        // The kind of task adds nothing to the outputs and their function.
         reader.byte()?;
         let is_average = reader.byte()? != 0;
         let target_count = outputs("its number of targets", reader.int()?.into())?;
@@ -96,7 +98,7 @@ impl CheckpointHeader {
         Ok(Self { feature_count, is_average, target_count, class_count, leaf_shape, targets, classes, link, offsets })
     }
 
-    /// Which outputs the leaves of a tree are added to; -1 stands for all targets or classes.
+    /// The outputs that the leaves of a tree are added to; -1 stands for all targets or classes.
     fn output(&self, tree: usize) -> Result<TreeOutput, String> {
         let Self { target_count, class_count, leaf_shape, .. } = self;
         let owner = |list: &[i32]| list.get(tree).copied().unwrap_or(-1);
@@ -177,7 +179,7 @@ struct CheckpointTree {
     values: Vec<f64>,
     thresholds: Vec<f64>,
     operators: Vec<u8>,
-    /// Whether the right child is that of the categories in the list.
+    /// 1 for each split whose right child is that of the categories in the list.
     list_right: Vec<u8>,
     vectors: Vec<f64>,
     vector_ranges: [Vec<u64>; 2],
@@ -193,7 +195,7 @@ fn decode_tree(
     output: TreeOutput,
 ) -> Result<DecisionTree, String> {
     let count = reader.int()?;
-    // Whether it has categorical splits: its nodes say so again.
+    // The flag for categorical splits, which the nodes repeat.
     reader.byte()?;
     let arrays = CheckpointTree {
         kinds: reader.bytes()?,
@@ -214,7 +216,7 @@ fn decode_tree(
             Arithmetic::Single => CATEGORY_MAX_SINGLE,
         },
     };
-    // Counts, Hessians and gains with the flags of which of them are there.
+    // Counts, Hessians and gains, each with flags of the ones that are present.
     for size in [8, 1, 8, 1, 8, 1] {
         reader.skip_array(size)?;
     }
@@ -231,8 +233,8 @@ fn decode_tree(
 }
 
 impl CheckpointTree {
-    /// A node; none where the file does not have it whole. `taken` counts the categories of all: lists that overlap would
-    /// become much larger in memory than they are here.
+    /// A node; `None` if the file lacks a part of it. `taken` counts the categories of all nodes:
+    /// lists that overlap would become much larger in memory than in the file.
     fn node(&self, index: usize, tree: &mut DecisionTree, taken: &mut usize) -> Option<TreeNode> {
         match self.kinds.get(index)? {
             0 => self.leaf(index, tree),
@@ -280,7 +282,7 @@ impl CheckpointTree {
     }
 }
 
-/// The largest category of GTIL in FP32: beyond, there are no integers one by one.
+/// The largest category of GTIL in FP32: beyond it, FP32 skips integers.
 const CATEGORY_MAX_SINGLE: f64 = 16_777_216.0;
 
 fn range<'a, T>(all: &'a [T], [begin, end]: &[Vec<u64>; 2], index: usize) -> Option<&'a [T]> {
@@ -319,7 +321,7 @@ impl<'a> CheckpointReader<'a> {
         self.word().map(f32::from_le_bytes)
     }
 
-    /// A number of elements of so many bytes, which must all be there.
+    /// Reads a number of elements of `size` bytes each, all of which must be present.
     fn count(&mut self, what: &str, size: usize) -> Result<usize, String> {
         let count = u64::from_le_bytes(self.word()?);
         let count = usize::try_from(count)

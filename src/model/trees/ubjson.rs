@@ -1,5 +1,6 @@
-//! UBJSON (draft 12), as far as XGBoost writes it: a binary JSON, big-endian. Typed arrays stay as bytes. Nesting is bounded
-//! by `JSON_DEPTH_MAX`, the number of values by `TREE_VALUES_MAX`: each becomes much larger in memory than it is here.
+//! UBJSON (draft 12), as far as XGBoost writes it: a binary JSON, big-endian. Typed arrays stay as
+//! bytes. Nesting is bounded by `JSON_DEPTH_MAX`, the number of values by `TREE_VALUES_MAX`: each
+//! becomes much larger in memory than in the file.
 
 use std::borrow::Cow;
 
@@ -11,7 +12,7 @@ use crate::model::trees::value::{NumberArray, TreeValue};
 ///
 /// # Errors
 ///
-/// Where it is none, with the place.
+/// If it is not UBJSON, with the offset.
 pub(super) fn decode(file: &[u8]) -> Result<TreeValue<'_>, TreeFault> {
     let mut reader = UbjsonReader { rest: file, size: file.len(), values: 0 };
     let kind = reader.byte()?;
@@ -101,7 +102,7 @@ impl<'a> UbjsonReader<'a> {
         })
     }
 
-    /// The type and the number of elements that a container says it has.
+    /// The type and the number of elements that a container declares.
     fn container(&mut self) -> Result<(Option<u8>, Option<usize>), String> {
         let kind = match self.rest {
             [b'$', kind, rest @ ..] => {

@@ -1,5 +1,5 @@
-//! The values of XGBoost's files, which are JSON in text or in UBJSON. Arrays of numbers, which are nearly all of a file,
-//! stay as they are in it until they are read into typed memory.
+//! The values of XGBoost's files, which are JSON in text or in UBJSON. Arrays of numbers, which are
+//! nearly all of a file, keep the file's form until they are read into typed memory.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::wire::json::{Document, JsonValue, RawArray, ValueKind, read_booleans,
 /// A value.
 #[derive(Clone, Debug)]
 pub(super) enum TreeValue<'a> {
-    /// `null`, or an array that nobody reads.
+    /// `null`, or an array that is not needed.
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -24,11 +24,11 @@ pub(super) enum TreeValue<'a> {
     List(Vec<Self>),
     /// An object.
     Members(Vec<(Cow<'a, str>, Self)>),
-    /// An array of objects of which each is read by itself, in JSON.
+    /// An array of objects, each read by itself, in JSON.
     Objects(&'a [u8]),
 }
 
-/// An array of numbers as it is in the file.
+/// An array of numbers in the file's form.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NumberArray<'a> {
     /// JSON.
@@ -70,7 +70,7 @@ const ARRAYS: [&str; 25] = [
 ///
 /// # Errors
 ///
-/// Where it is none.
+/// If it is not valid JSON.
 pub(super) fn from_json(text: &[u8]) -> Result<TreeValue<'_>, TreeFault> {
     let document = Document::parse(text, &ARRAYS).map_err(|error| TreeFault::Broken(error.to_string()))?;
     Ok(from_document(document.root()))
@@ -96,26 +96,26 @@ fn from_document<'a>(value: JsonValue<'_, 'a>) -> TreeValue<'a> {
 }
 
 impl<'a> TreeValue<'a> {
-    /// A member of an object.
+    /// Returns a member of an object.
     ///
     /// # Errors
     ///
-    /// Where there is none.
+    /// If there is no such member.
     pub(super) fn member(&self, name: &str) -> Result<&Self, String> {
         self.find(name).ok_or_else(|| format!("it has no '{name}'"))
     }
 
-    /// A member that need not be there.
+    /// Returns an optional member.
     pub(super) fn find(&self, name: &str) -> Option<&Self> {
         let Self::Members(members) = self else { return None };
         members.iter().find(|(have, _)| have == name).map(|(_, value)| value)
     }
 
-    /// A member that is a string.
+    /// Returns a member that is a string.
     ///
     /// # Errors
     ///
-    /// Where it is missing or something else.
+    /// If it is missing or something else.
     pub(super) fn text(&self, name: &str) -> Result<&str, String> {
         match self.member(name)? {
             Self::Text(text) => Ok(text),
@@ -123,11 +123,12 @@ impl<'a> TreeValue<'a> {
         }
     }
 
-    /// A member that is an integer in a string, as XGBoost writes parameters; `None` if it is missing.
+    /// Returns a member that is an integer in a string, as XGBoost writes parameters; `None` if it
+    /// is missing.
     ///
     /// # Errors
     ///
-    /// Where it is something else.
+    /// If it is something else.
     pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, String> {
         match self.find(name) {
             None => Ok(None),
@@ -139,11 +140,11 @@ impl<'a> TreeValue<'a> {
         }
     }
 
-    /// A member that is an array of numbers; empty if it is missing.
+    /// Returns a member that is an array of numbers; empty if it is missing.
     ///
     /// # Errors
     ///
-    /// Where an element is no such number.
+    /// If an element is not such a number.
     pub(super) fn numbers<T: TreeNumber>(&self, name: &str) -> Result<Vec<T>, String> {
         let wrong = |why: &str| format!("'{name}': {why}");
         match self.find(name) {
@@ -190,7 +191,7 @@ impl<'a> TreeValue<'a> {
                 }
                 Err(TreeFault::Broken(format!("'{name}' is not an array of objects alone")))
             }
-            // No tree at all.
+            // An empty array.
             Self::Numbers(NumberArray::Json(array)) if array.element_count() == 0 => Ok(()),
             Self::Numbers(NumberArray::Binary(_, [])) | Self::Null => Ok(()),
             _ => Err(TreeFault::Broken(format!("'{name}' is not an array of objects"))),
@@ -198,7 +199,8 @@ impl<'a> TreeValue<'a> {
     }
 }
 
-/// The next object of an array's text, and what is behind it; none at the end, or where no object is.
+/// The next object of an array's text, and the rest behind it; `None` at the end, or if there is no
+/// object.
 fn next_object(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     let text = text.strip_prefix(b",").map_or(text, <[u8]>::trim_ascii_start);
@@ -231,7 +233,7 @@ pub(super) fn excerpt(text: &str) -> String {
 
 /// A type that arrays are read as.
 pub(super) trait TreeNumber: Sized {
-    /// What an element should be, for errors.
+    /// The expected kind of element, for errors.
     const EXPECTED: &'static str;
 
     fn from_json(array: &RawArray<'_>) -> Option<Vec<Self>>;

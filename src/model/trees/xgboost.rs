@@ -1,4 +1,4 @@
-//! XGBoost's models, as their JSON or UBJSON says them (`doc/model.schema` of XGBoost; versions 1.0 to 3.2).
+//! XGBoost's models in JSON or UBJSON (`doc/model.schema` of XGBoost; versions 1.0 to 3.2).
 //!
 //! Sums are FP32: the base score first, then each tree's leaf, in the order of the trees, as `CPUPredictor` adds them.
 
@@ -9,14 +9,15 @@ use crate::model::trees::{
     TreeOutput, TreeSplit, features, outputs,
 };
 
-/// The categories that XGBoost takes end before this one (`OutOfRangeCat`): FP32 has no further integers one by one.
+/// The upper bound of XGBoost's categories, exclusive (`OutOfRangeCat`): beyond it, FP32 skips
+/// integers.
 const CATEGORY_MAX: f64 = 16_777_215.0;
 
 /// Reads a model.
 ///
 /// # Errors
 ///
-/// Where something is missing, of another type or size, or of a kind that is not served.
+/// If something is missing, of another type or size, or of a kind that is not served.
 pub(super) fn decode(document: &TreeValue<'_>, format: TreeFormat) -> Result<TreeModel, TreeFault> {
     // A checkpoint of a process has the model beside its configuration.
     let document = document.find("Model").unwrap_or(document);
@@ -77,7 +78,7 @@ pub(super) fn decode(document: &TreeValue<'_>, format: TreeFormat) -> Result<Tre
     })
 }
 
-/// A leaf of a tree that DART weighs: the product is rounded to FP32.
+/// A leaf of a tree with a DART weight: the product is rounded to FP32.
 #[expect(clippy::cast_possible_truncation, reason = "the value was FP32")]
 fn weighted(value: f64, weight: f32) -> f64 {
     (value as f32 * weight).into()
@@ -86,7 +87,7 @@ fn weighted(value: f64, weight: f32) -> f64 {
 /// `kRtEps`: a model of rows that are all alike has a base score of 0 or 1.
 const PROBABILITY_MIN: f32 = 1e-6;
 
-/// How a base score, which is an answer, becomes a sum.
+/// The function from a base score, which is an answer, to a sum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BaseMargin {
     Identity,
@@ -101,7 +102,7 @@ fn objective_of(name: &str) -> Result<(ScoreLink, BaseMargin), TreeFault> {
         "multi:softmax" | "multi:softprob" => (ScoreLink::Softmax, BaseMargin::Identity),
         "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" => (ScoreLink::Exponential, BaseMargin::Log),
         "survival:aft" => (ScoreLink::ExponentialDouble, BaseMargin::Log),
-        // Its base score is no probability, either: it is added as it is.
+        // Its base score is not a probability either: it is added as it is.
         "binary:logitraw"
         | "reg:absoluteerror"
         | "reg:expectileerror"
@@ -149,7 +150,7 @@ struct XgboostTree {
     features: Vec<i32>,
     conditions: Vec<f32>,
     default_left: Vec<bool>,
-    /// 1 for a categorical split; empty if there is none.
+    /// 1 for a categorical split; empty if there are no such splits.
     kinds: Vec<i32>,
 }
 
@@ -185,7 +186,7 @@ fn decode_tree(tree: &TreeValue<'_>, output_count: usize) -> Result<DecisionTree
                 None => &[condition],
             };
             let leaf = decoded.values.len().checked_div(width).unwrap_or_default();
-            // A file that names one leaf's values again and again would become much larger in memory.
+            // A file that repeats one leaf's values would become much larger in memory.
             if vectors.as_ref().is_some_and(|vectors| decoded.values.len() >= vectors.values.len()) {
                 return Err("it has more leaves than values of leaves".to_owned());
             }
@@ -200,7 +201,8 @@ fn decode_tree(tree: &TreeValue<'_>, output_count: usize) -> Result<DecisionTree
                 u32::try_from(value).map_err(|_| format!("the {what} of node {index} is {value}"))
             };
             let feature = at("feature", feature)?;
-            // A category of the set goes right, so that what is not in it goes left, missing or not a category.
+            // A category of the set goes right. So values outside of it go left, missing or not a
+            // category.
             let (left, right) = (at("left child", left)?, at("right child", right)?);
             match test {
                 SplitTest::In(_) => {
@@ -214,8 +216,8 @@ fn decode_tree(tree: &TreeValue<'_>, output_count: usize) -> Result<DecisionTree
     Ok(decoded)
 }
 
-/// The values of leaves that have several: since XGBoost 3.1 by the number of the leaf, which is in the place of the right
-/// child, before by the node.
+/// The values of leaves that have several. Since XGBoost 3.1 they are indexed by the number of the
+/// leaf, which replaces the right child, before by the node.
 struct LeafVectors {
     by_leaf: bool,
     width: usize,
@@ -250,7 +252,8 @@ fn tree_categories(tree: &TreeValue<'_>) -> Result<Vec<(i32, Option<CategorySet>
         let lengths = format!("{}, {} and {}", nodes.len(), segments.len(), sizes.len());
         return Err(format!("the nodes, segments and sizes of its categories are {lengths}"));
     }
-    // Each category belongs to one node: sets that overlap would become much larger in memory than they are here.
+    // Each category belongs to one node: sets that overlap would become much larger in memory than
+    // in the file.
     let total = sizes.iter().try_fold(0_usize, |sum, size| sum.checked_add(usize::try_from(*size).ok()?));
     if total.is_none_or(|total| total > categories.len()) {
         return Err(format!("its nodes have more categories than the {} of the tree", categories.len()));

@@ -93,7 +93,7 @@ impl DocumentReader {
         if !field.is_list() {
             return self.single(&field.kind(), field, value, depth);
         }
-        // Protobuf's own reader takes one value for a list of it.
+        // Protobuf's own reader accepts one value for a list of it.
         let elements = match &value.value {
             PlacedValue::List(elements) => elements.as_slice(),
             _ => std::slice::from_ref(value),
