@@ -1,5 +1,5 @@
-//! Answers the requests of a batch from its downloaded outputs: each gets its rows, or its best classes
-//! where the device found those and no request of the batch needs more.
+//! Answers the requests of a batch from its downloaded outputs. Each gets its rows, or its best
+//! classes if the device found those and no request of the batch needs more.
 
 use bytes::Bytes;
 use smallvec::SmallVec;

@@ -1,6 +1,6 @@
-//! cuBLASLt, loaded by name when the driver was found: cudarc would look for releases up to its own
-//! alone, and panic where a symbol is missing. Only what a product in FP32 needs is declared; the
-//! interface is the same from CUDA 11.4 to 13.
+//! cuBLASLt, loaded by name once the driver was found: cudarc would search only the releases that
+//! it knows, and panic if a symbol is missing. Only the functions for a product in FP32 are
+//! declared; the interface is the same from CUDA 11.4 to 13.
 //!
 //! Matrices of cuBLASLt are column major. Ours are row major, which is the transposed matrix to it:
 //! `output^T = weight^T x input^T`, so that nothing is moved.
@@ -129,7 +129,7 @@ const ATTRIBUTE_EPILOGUE: c_int = 7;
 const ATTRIBUTE_BIAS: c_int = 8;
 /// `CUBLAS_OP_T`.
 const OPERATION_TRANSPOSE: c_int = 1;
-/// `CUBLASLT_EPILOGUE_DEFAULT`; what is added to a product is put together of bits otherwise.
+/// `CUBLASLT_EPILOGUE_DEFAULT`; other epilogues combine the bits below.
 const EPILOGUE_NONE: c_int = 1;
 /// The bit of a ReLU.
 const EPILOGUE_RELU: c_int = 2;
@@ -137,7 +137,7 @@ const EPILOGUE_RELU: c_int = 2;
 const EPILOGUE_BIAS: c_int = 4;
 
 impl Library {
-    /// Loads the latest release that is installed, or says why it cannot be used.
+    /// Loads the latest installed release, or returns the reason why it cannot be used.
     pub fn find() -> Result<Self, String> {
         for name in NAMES {
             // SAFETY: loading cuBLASLt runs its own initialisers, which any CUDA program runs.
@@ -149,7 +149,7 @@ impl Library {
     }
 }
 
-/// What tells one kind of product from another.
+/// The key of a kind of product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ProductKind {
     rows: usize,
@@ -160,7 +160,7 @@ struct ProductKind {
     has_bias: bool,
 }
 
-/// What cuBLASLt needs for a kind of product, found when it is first asked for.
+/// The objects of cuBLASLt for a kind of product, made at its first use.
 struct PreparedProduct {
     library: Arc<Library>,
     description: Opaque,
@@ -183,7 +183,8 @@ unsafe impl Send for CublasLt {}
 fn checked(status: CublasStatus, call: &str) -> Result<(), DriverError> {
     match status {
         0 => Ok(()),
-        // ALLOC_FAILED; EXECUTION_FAILED and INTERNAL_ERROR tell of a kernel or of the context.
+        // ALLOC_FAILED; EXECUTION_FAILED and INTERNAL_ERROR are faults of a kernel or of the
+        // context.
         3 => Err(DriverError { fault: GpuFault::Memory, text: format!("CUBLAS_STATUS {status} in {call}") }),
         13 | 14 => Err(DriverError { fault: GpuFault::Sticky, text: format!("CUBLAS_STATUS {status} in {call}") }),
         _ => Err(DriverError::transient(format!("CUBLAS_STATUS {status} in {call}"))),
@@ -251,7 +252,7 @@ impl Blas for CublasLt {
 impl Drop for CublasLt {
     fn drop(&mut self) {
         self.prepared.clear();
-        // SAFETY: it came from `cublasLtCreate`, and nothing uses it any more.
+        // SAFETY: it came from `cublasLtCreate`, and nothing uses it any longer.
         let _ = unsafe { (self.library.destroy)(self.handle) };
     }
 }
@@ -264,7 +265,7 @@ impl PreparedProduct {
         bias: Option<DevicePointer>,
     ) -> Result<Self, DriverError> {
         let library = Arc::clone(library);
-        // What is made so far is destroyed where the next fails: a null is none.
+        // The objects made so far are destroyed if the next fails; null ones are skipped.
         let mut new = Self {
             library: Arc::clone(&library),
             description: null_mut(),
@@ -281,7 +282,7 @@ impl PreparedProduct {
         }
         let bits = if kind.has_relu { EPILOGUE_RELU } else { 0 } | if kind.has_bias { EPILOGUE_BIAS } else { 0 };
         new.set(ATTRIBUTE_EPILOGUE, if bits == 0 { &EPILOGUE_NONE } else { &bits })?;
-        // One like those to come: an algorithm may go by how it lies.
+        // A bias like those to come: the choice of algorithm may depend on its alignment.
         if let Some(bias) = bias {
             new.set::<DevicePointer>(ATTRIBUTE_BIAS, &bias)?;
         }
@@ -296,19 +297,20 @@ impl PreparedProduct {
 
     fn set<T>(&self, attribute: c_int, value: &T) -> Result<(), DriverError> {
         let value: *const T = value;
-        // SAFETY: the description lives, and so many bytes are read before it returns.
+        // SAFETY: the description lives, and `size_of::<T>()` bytes are read before it returns.
         let status =
             unsafe { (self.library.set_description)(self.description, attribute, value.cast(), size_of::<T>()) };
         checked(status, "cublasLtMatmulDescSetAttribute")
     }
 
-    /// The algorithm that cuBLASLt thinks best, without a workspace: that is the default of a preference.
+    /// Returns the algorithm that cuBLASLt ranks best, without a workspace: that is the default of
+    /// a preference.
     fn find_algorithm(&self, handle: Opaque) -> Result<Algorithm, DriverError> {
         let mut preference = null_mut();
         // SAFETY: it writes one pointer.
         checked(unsafe { (self.library.create_preference)(&raw mut preference) }, "cublasLtMatmulPreferenceCreate")?;
         let (mut found, mut count) = (MaybeUninit::<Heuristic>::uninit(), 0);
-        // SAFETY: all descriptors live; it writes one result where it counts one.
+        // SAFETY: all descriptors live; it writes one result if it counts one.
         let status = unsafe {
             let Self { description, weight, input, output, .. } = *self;
             let find = self.library.find_algorithm;
@@ -340,7 +342,7 @@ impl PreparedProduct {
 
 impl Drop for PreparedProduct {
     fn drop(&mut self) {
-        // SAFETY: each came from its own call and is destroyed once; null is allowed for none, and left out.
+        // SAFETY: each came from its own call and is destroyed once; null ones are skipped.
         unsafe {
             for layout in [self.weight, self.input, self.output] {
                 if !layout.is_null() {

@@ -1,10 +1,10 @@
-//! The CUDA driver behind [`super::driver`], by cudarc, which loads `libcuda` when it is first asked.
-//! Every call of cudarc panics without the library, or where the library lacks a symbol: [`find`]
-//! looks for the library and for each of `SYMBOLS` first.
+//! The CUDA driver behind [`super::driver`], by cudarc, which loads `libcuda` at first use. Every
+//! call of cudarc panics if the library or a symbol is missing: [`find`] looks for the library and
+//! for each of `SYMBOLS` first.
 //!
-//! Contexts are our own and not the primary one, so that a broken one can be replaced while others
-//! of the process go on; the primary one is for what runs through libraries on CUDA's runtime, which
-//! know no other.
+//! Contexts are our own and not the primary one, so that a broken one can be replaced while the
+//! others of the process go on. The primary one is for libraries on CUDA's runtime, which know no
+//! other.
 
 #![expect(unsafe_code, reason = "the interface of the CUDA driver")]
 
@@ -26,11 +26,11 @@ use crate::backend::gpu::driver::{
 };
 use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
-/// The oldest driver whose symbols are all there: that of CUDA 11.4.
+/// The oldest driver that has all symbols: that of CUDA 11.4.
 const DRIVER_VERSION_MIN: i32 = 11_040;
 
-/// The functions of the driver that are called here, by the names that cudarc loads them by. `tests/it/software_gpu.rs`
-/// takes away one after another.
+/// The functions of the driver that are called here, by the names that cudarc loads them by.
+/// `tests/it/software_gpu.rs` removes one after another.
 const SYMBOLS: [&str; 38] = [
     "cuCtxCreate_v2",
     "cuCtxDestroy_v2",
@@ -72,7 +72,7 @@ const SYMBOLS: [&str; 38] = [
     "cuStreamSynchronize",
 ];
 
-/// The functions that only a primary context needs; a driver without them runs all else.
+/// The functions that only a primary context needs; a driver without them runs everything else.
 const PRIMARY_SYMBOLS: [&str; 5] = [
     "cuCtxSynchronize",
     "cuDevicePrimaryCtxRelease_v2",
@@ -84,7 +84,7 @@ const PRIMARY_SYMBOLS: [&str; 5] = [
 /// The driver of this machine, with its devices.
 pub struct Cuda {
     devices: Vec<DeviceProperties>,
-    /// cuBLASLt, or why there is none.
+    /// cuBLASLt, or the reason why it is missing.
     blas: Result<Arc<Library>, String>,
 }
 
@@ -99,7 +99,7 @@ struct CudaContext {
 }
 
 // SAFETY: a context may be used by any thread that has made it current, which every call does; the
-// driver locks for itself.
+// driver locks internally.
 unsafe impl Send for CudaContext {}
 // SAFETY: as above.
 unsafe impl Sync for CudaContext {}
@@ -108,14 +108,14 @@ unsafe impl Sync for CudaContext {}
 static CONTEXTS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// The number of the context that is current on this thread, as far as we made it so; 0 for none. A
-    /// context that is made later may lie where one was that has ended.
+    /// The number of the context that we made current on this thread; 0 for none. Not its address,
+    /// which a later context may reuse.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Finds the driver and its devices, or says why they cannot be used. Called once.
+/// Finds the driver and its devices, or returns the reason why they cannot be used. Called once.
 pub fn find() -> Result<Arc<dyn GpuDriver>, String> {
-    // SAFETY: it loads a library by its usual names; the CUDA driver may be loaded by anybody.
+    // SAFETY: it loads a library by its usual names; any program may load the CUDA driver.
     if !unsafe { sys::is_culib_present() } {
         return Err("the CUDA driver (libcuda.so.1) is not installed".to_owned());
     }
@@ -126,7 +126,7 @@ pub fn find() -> Result<Arc<dyn GpuDriver>, String> {
     if let Some(name) = SYMBOLS.iter().find(is_absent) {
         return Err(format!("the CUDA driver is too old: it lacks '{name}', which CUDA 11.4 has"));
     }
-    // For a symbol that cudarc asks for and the list does not have.
+    // For a symbol that cudarc needs and that the list lacks.
     let probed = catch_unwind(AssertUnwindSafe(probe));
     probed.unwrap_or_else(|_| Err("the CUDA driver is too old: it lacks a function that CUDA 11.4 has".to_owned()))
 }
@@ -157,7 +157,8 @@ fn reason(error: result::DriverError, call: &str) -> String {
     let code = error.0 as u32;
     match code {
         100 => "the CUDA driver has no device".to_owned(),
-        // INSUFFICIENT_DRIVER of compat libraries, SYSTEM_DRIVER_MISMATCH, COMPAT_NOT_SUPPORTED_ON_DEVICE.
+        // INSUFFICIENT_DRIVER of compat libraries, SYSTEM_DRIVER_MISMATCH,
+        // COMPAT_NOT_SUPPORTED_ON_DEVICE.
         35 | 803 | 804 => format!("libcuda does not go with the kernel's driver ({})", failed(error, call).text),
         // OPERATING_SYSTEM and NOT_PERMITTED: the device files may not be opened.
         304 | 800 => format!("no permission to use the devices ({})", failed(error, call).text),
@@ -191,7 +192,7 @@ fn properties(index: u32) -> Result<DeviceProperties, DriverError> {
     })
 }
 
-/// `GPU-` and the UUID, as `nvidia-smi -L` and Triton's metrics show it.
+/// `GPU-` and the UUID, as in `nvidia-smi -L` and Triton's metrics.
 fn uuid_text(bytes: [u8; 16]) -> String {
     let mut text = String::from("GPU");
     for (index, byte) in bytes.iter().enumerate() {
@@ -244,7 +245,7 @@ impl GpuDriver for Cuda {
             return Err(DriverError::transient(format!("the CUDA driver lacks '{name}'")));
         }
         let device = device(index)?;
-        // Who waits in it sleeps, as in ours. It is a wish: the context may be in use with other flags.
+        // A waiting thread sleeps in it, as in ours. Best effort: the context may have other flags.
         // SAFETY: the device came from the driver.
         let _ =
             unsafe { sys::cuDevicePrimaryCtxSetFlags_v2(device, sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32) };
@@ -270,13 +271,14 @@ impl CudaContext {
 }
 
 impl CudaContext {
-    /// Gives the primary context back, anew where it is broken: whoever takes it next, the runtime
-    /// among them, finds one that works.
+    /// Gives the primary context back, after a reset if it is broken, so that its next user, the
+    /// runtime among them, gets one that works.
     fn release(&self, device: sys::CUdevice) {
-        // SAFETY: it waits for what was begun; what hangs is never dropped.
+        // SAFETY: it waits for enqueued work; a context that hangs is never dropped.
         let outcome = self.enter().and_then(|()| checked(unsafe { sys::cuCtxSynchronize() }, "cuCtxSynchronize"));
         if outcome.is_err_and(|error| error.is_sticky()) {
-            // SAFETY: nobody of ours has it any more, and nobody else in this process uses CUDA.
+            // SAFETY: nothing of ours has it any longer, and nothing else in this process uses
+            // CUDA.
             let _ = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
         }
         // SAFETY: it was retained once for `self`.
@@ -290,7 +292,8 @@ impl Drop for CudaContext {
         if let Some(device) = self.primary_of {
             return self.release(device);
         }
-        // SAFETY: nobody has it any more: whoever enqueues in it holds it. What fails here was broken before.
+        // SAFETY: nothing refers to it any longer: every user that enqueues in it holds it. A call
+        // that fails here was broken before.
         let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
         CURRENT.set(0);
     }
@@ -321,7 +324,8 @@ impl GpuContext for CudaContext {
 
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {
         self.enter()?;
-        // SAFETY: what is in it is not read before it was written: programs write before they read.
+        // SAFETY: its contents are not read before they were written: programs write before they
+        // read.
         unsafe { result::malloc_sync(size) }.map_err(|error| failed(error, "cuMemAlloc"))
     }
 
@@ -339,10 +343,10 @@ impl GpuContext for CudaContext {
         NonNull::new(pointer.cast()).ok_or_else(|| DriverError::transient("cuMemHostAlloc gave no memory"))
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn free_pinned(&self, pointer: NonNull<u8>) {
         if self.enter().is_ok() {
-            // SAFETY: the caller says that it came from `alloc_pinned` and is in no use.
+            // SAFETY: the caller guarantees that it came from `alloc_pinned` and is not in use.
             let _ = unsafe { result::free_host(pointer.as_ptr().cast()) };
         }
     }
@@ -355,10 +359,10 @@ impl GpuContext for CudaContext {
         Ok(unsafe { GpuStream::from_raw(stream as usize) })
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn end_stream(&self, stream: GpuStream) {
         if self.enter().is_ok() {
-            // SAFETY: the caller says that it came from `new_stream` and is in no use.
+            // SAFETY: the caller guarantees that it came from `new_stream` and is not in use.
             let _ = unsafe { result::stream::destroy(stream_of(stream)) };
         }
     }
@@ -374,10 +378,10 @@ impl GpuContext for CudaContext {
         Ok(unsafe { GpuEvent::from_raw(event as usize) })
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn end_event(&self, event: GpuEvent) {
         if self.enter().is_ok() {
-            // SAFETY: the caller says that it came from `new_event` and is in no use.
+            // SAFETY: the caller guarantees that it came from `new_event` and is not in use.
             let _ = unsafe { result::event::destroy(event_of(event)) };
         }
     }
@@ -385,7 +389,7 @@ impl GpuContext for CudaContext {
     fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError> {
         self.enter()?;
         let text = CString::new(ptx).map_err(|_| DriverError::transient("a module holds a zero byte"))?;
-        // SAFETY: the text ends with a zero, by which the driver knows PTX from a binary.
+        // SAFETY: the text ends with a zero, by which the driver distinguishes PTX from a binary.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
         let module = module.map_err(|error| failed(error, "cuModuleLoadData"))?;
         // SAFETY: CUDA made it just now, in this context.
@@ -408,7 +412,7 @@ impl GpuContext for CudaContext {
         Ok(Box::new(CublasLt::new(library)?))
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn copy_in(
         &self,
         stream: GpuStream,
@@ -422,7 +426,7 @@ impl GpuContext for CudaContext {
         checked(outcome, "cuMemcpyHtoDAsync")
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn copy_out(
         &self,
         stream: GpuStream,
@@ -440,8 +444,8 @@ impl GpuContext for CudaContext {
         self.enter()?;
         // SAFETY: it returns when the bytes were read.
         unsafe { result::memcpy_htod_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyHtoD"))?;
-        // They may still be on their way, and our streams do not wait for the default one.
-        // SAFETY: the default stream is always there.
+        // The bytes may still be in transit, and our streams do not wait for the default one.
+        // SAFETY: the default stream always exists.
         let outcome = unsafe { result::stream::synchronize(result::stream::null()) };
         outcome.map_err(|error| failed(error, "cuStreamSynchronize"))
     }
@@ -468,10 +472,11 @@ impl GpuContext for CudaContext {
         let (source, target) = (context_of(from.0), context_of(to.0));
         // The call without a stream would wait for all work of both contexts, batches among it.
         let stream = result::stream::null();
-        // SAFETY: both contexts are borrowed, so that they are there; the device's side is checked by the device.
+        // SAFETY: both contexts are borrowed, so they live; the device's side is checked by the
+        // device.
         let outcome = unsafe { sys::cuMemcpyPeerAsync(to.1, target, from.1, source, size, stream) };
         checked(outcome, "cuMemcpyPeerAsync")?;
-        // SAFETY: the default stream is always there.
+        // SAFETY: the default stream always exists.
         unsafe { result::stream::synchronize(stream) }.map_err(|error| failed(error, "cuStreamSynchronize"))
     }
 
@@ -480,7 +485,7 @@ impl GpuContext for CudaContext {
         let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as std::ffi::c_char) };
         let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         let (mut pointer, mut base, mut size) = (0, 0, 0);
-        // SAFETY: it writes one number. Whose memory a handle names is checked by the driver.
+        // SAFETY: it writes one number. The driver checks the owner of the handle's memory.
         checked(unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut pointer, handle, flags) }, "cuIpcOpenMemHandle")?;
         // SAFETY: it writes two numbers.
         let range = unsafe { sys::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, pointer) };
@@ -488,7 +493,8 @@ impl GpuContext for CudaContext {
             self.close_shared(pointer);
             return Err(error);
         }
-        // What another process shares begins where its allocation does; what is before is not ours.
+        // The memory that another process shares begins at its pointer; the part of the allocation
+        // before it is not ours.
         Ok((pointer, size.saturating_sub(usize::try_from(pointer.saturating_sub(base)).unwrap_or(usize::MAX))))
     }
 
@@ -513,7 +519,7 @@ impl GpuContext for CudaContext {
         let mut words = [0_u64; GPU_KERNEL_ARGUMENTS_MAX];
         let mut pointers = [null_mut::<c_void>(); GPU_KERNEL_ARGUMENTS_MAX];
         for ((word, pointer), value) in words.iter_mut().zip(&mut pointers).zip(values) {
-            // Little-endian: the driver reads as many of the bytes as the parameter has.
+            // Little-endian: the driver reads only as many bytes as the parameter has.
             *word = match *value {
                 KernelValue::Pointer(number) | KernelValue::U64(number) => number,
                 KernelValue::U32(number) => number.into(),
@@ -521,8 +527,8 @@ impl GpuContext for CudaContext {
             *pointer = std::ptr::from_mut(word).cast();
         }
         let ([x, y], threads) = (shape.grid, shape.threads);
-        // SAFETY: the function is of a module of this context; the table of kernels says how many values it
-        // takes and of what size, which the driver reads before it returns. What the kernel does with
+        // SAFETY: the function is of a module of this context; the table of kernels has the number
+        // and the size of its values, which the driver reads before it returns. The kernel's use of
         // device memory is checked by the device.
         let outcome = unsafe {
             sys::cuLaunchKernel(
@@ -544,7 +550,8 @@ impl GpuContext for CudaContext {
 
     fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError> {
         self.enter()?;
-        // SAFETY: only drivers make handles, and ending one is for an owner whom nobody else asks: both live.
+        // SAFETY: only drivers make handles, and only their owner ends them, when nothing else uses
+        // them: both live.
         let outcome = unsafe { result::event::record(event_of(event), stream_of(stream)) };
         outcome.map_err(|error| failed(error, "cuEventRecord"))
     }
@@ -569,16 +576,16 @@ impl GpuContext for CudaContext {
 
     fn wake(&self, stream: GpuStream, waker: &Arc<Waker>) -> Result<(), DriverError> {
         self.enter()?;
-        // Left to the driver also where this fails: the failure may be that of what was enqueued before.
+        // Left to the driver even if this fails: the failure may be that of earlier work.
         let shared = Arc::into_raw(Arc::clone(waker));
-        // SAFETY: `call_waker` takes what it is given here, and is called once at most.
+        // SAFETY: `call_waker` takes the pointer given here, and is called once at most.
         let outcome =
             unsafe { result::stream::launch_host_function(stream_of(stream), call_waker, shared.cast_mut().cast()) };
         outcome.map_err(|error| failed(error, "cuLaunchHostFunc"))
     }
 }
 
-/// Called by a thread of the driver's, through which no panic may pass.
+/// Called by a thread of the driver, through which no panic may pass.
 unsafe extern "C" fn call_waker(waker: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: `CudaContext::wake` made it of an `Arc` for this call alone.

@@ -1,7 +1,7 @@
-//! The devices of this machine as the server uses them: found once, each opened when the first
-//! instance wants it, and opened anew when its context broke. All instances on a device share one
-//! context, since those of several would take turns on it; those that run through libraries on CUDA's
-//! runtime share the primary one, which is recreated only when all have given it back.
+//! The devices of this machine as the server uses them: found once, each opened by its first
+//! instance, and opened again after its context broke. All instances on a device share one context,
+//! since several contexts would take turns on it. Instances that run through libraries on CUDA's
+//! runtime share the primary context, which is recreated only when all have given it back.
 
 #![expect(clippy::disallowed_types, reason = "taken where an instance is created or recreated, never for a batch")]
 
@@ -22,7 +22,7 @@ use crate::backend::gpu::memory_budget::MemoryBudget;
 use crate::backend::kernel::{self, BufferRole, KernelArgument, KernelModule, LaunchPlan};
 use crate::limits::GPU_RUN_MAX;
 
-/// How much memory may be taken.
+/// The limits of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Of each device.
@@ -31,7 +31,7 @@ pub struct MemoryLimits {
     pub pinned: usize,
 }
 
-/// The devices, or why there is none.
+/// The devices, or the reason why there are none.
 #[derive(Clone)]
 pub struct Gpus {
     found: Result<Arc<[Arc<Gpu>]>, String>,
@@ -48,34 +48,34 @@ pub struct Gpu {
     primary: Arc<Mutex<PrimaryContext>>,
 }
 
-/// What became of the primary context of a device.
+/// The state of a device's primary context.
 #[derive(Default)]
 struct PrimaryContext {
     opened: Weak<OpenDevice>,
-    /// Whether somebody has it, or is giving it back.
+    /// True if an instance has it or is giving it back.
     is_taken: bool,
-    /// Something in it never ends: nothing can be done there before the process ends.
+    /// Work in it never ends: the context is unusable until the process ends.
     hangs: bool,
 }
 
 /// A device with a context in which work can be enqueued, until it breaks.
 pub struct OpenDevice {
-    /// Ended first, and not at all where it hangs: that would wait for it.
+    /// Ended first, but not if it hangs: that would wait for the work.
     context: Option<Arc<dyn GpuContext>>,
     kernels: BTreeMap<&'static str, GpuFunction>,
     leases: LeasePool,
     device_account: Arc<MemoryBudget>,
     pinned_account: Arc<MemoryBudget>,
     state: AtomicU8,
-    /// Those of its instances that are there.
+    /// The wakers of its live instances.
     wakers: Mutex<Vec<Weak<Waker>>>,
-    /// Where the end of a primary context is told.
+    /// The state to update at the end of a primary context.
     primary: Option<Arc<Mutex<PrimaryContext>>>,
 }
 
 /// The context takes work.
 const WORKS: u8 = 0;
-/// Every call fails, and nothing of the device runs any more.
+/// Every call fails, and nothing runs on the device any longer.
 const BROKEN: u8 = 1;
 /// Something on the device does not end, and may still write to memory.
 const HUNG: u8 = 2;
@@ -98,27 +98,27 @@ impl Gpus {
         Self { found: Ok(driver.devices().iter().map(gpu).collect()), run_max: GPU_RUN_MAX }
     }
 
-    /// No devices, for a reason.
+    /// No devices, with the reason.
     pub fn absent(why: impl Into<String>) -> Self {
         Self { found: Err(why.into()), run_max: GPU_RUN_MAX }
     }
 
-    /// The same, where a batch is done after so long or never.
+    /// The same with another limit on the run of a batch.
     pub fn with_run_max(self, run_max: Duration) -> Self {
         Self { run_max, ..self }
     }
 
-    /// How long a batch may take.
+    /// Returns the longest run of a batch.
     pub const fn run_max(&self) -> Duration {
         self.run_max
     }
 
-    /// All devices; none where there are none.
+    /// All devices; empty without a GPU.
     pub fn all(&self) -> &[Arc<Gpu>] {
         self.found.as_deref().unwrap_or_default()
     }
 
-    /// Why there is no device, where there is none.
+    /// Returns the reason why there is no device, or `None` if there are devices.
     pub fn why_absent(&self) -> Option<&str> {
         self.found.as_ref().err().map(String::as_str)
     }
@@ -130,32 +130,32 @@ impl Gpus {
 }
 
 impl Gpu {
-    /// What it is.
+    /// Returns its properties.
     pub const fn properties(&self) -> &DeviceProperties {
         &self.properties
     }
 
-    /// Its memory that is taken.
+    /// Returns the account of its memory.
     pub const fn account(&self) -> &Arc<MemoryBudget> {
         &self.device_account
     }
 
-    /// The pinned memory that is taken, for all devices.
+    /// Returns the account of pinned memory, for all devices.
     pub const fn pinned_account(&self) -> &Arc<MemoryBudget> {
         &self.pinned_account
     }
 
-    /// A context that its instances do not share.
+    /// Makes a context that its instances do not share.
     pub fn new_context(&self) -> Result<Arc<dyn GpuContext>, DriverError> {
         self.driver.new_context(self.properties.index)
     }
 
-    /// The context that its instances share, where there is one that works.
+    /// Returns the context that its instances share, if it works.
     pub fn opened(&self) -> Option<Arc<OpenDevice>> {
         locked(&self.opened).upgrade().filter(|opened| !opened.is_broken())
     }
 
-    /// The context that its instances share, or a new one where there is none that works.
+    /// Returns the context that its instances share, or a new one if that is missing or broken.
     pub fn open(&self) -> Result<Arc<OpenDevice>, DriverError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = opened.upgrade().filter(|opened| !opened.is_broken()) {
@@ -166,9 +166,9 @@ impl Gpu {
         Ok(new)
     }
 
-    /// The primary context, which all that runs through CUDA's runtime shares. One that broke is refused
-    /// until everybody has given it back: what is freed in the next by who had the last would be
-    /// another's.
+    /// Returns the primary context, which everything on CUDA's runtime shares. A broken one is
+    /// refused until all have given it back: an old user would free another's memory in the next
+    /// one.
     pub fn open_primary(&self) -> Result<Arc<OpenDevice>, DriverError> {
         let mut primary = locked(&self.primary);
         let (there, hangs) = (primary.opened.upgrade(), primary.hangs);
@@ -178,7 +178,7 @@ impl Gpu {
             *primary = PrimaryContext { opened: Arc::downgrade(&new), is_taken: true, hangs };
             return Ok(new);
         }
-        // The last who has it locks again.
+        // The last user to give it back locks again.
         drop(primary);
         let index = self.properties.index;
         match there {
@@ -215,7 +215,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OpenDevice {
-    /// Where work is enqueued.
+    /// The context in which work is enqueued.
     pub fn context(&self) -> &dyn GpuContext {
         self.context.as_deref().expect("it is taken when `self` is dropped")
     }
@@ -226,7 +226,7 @@ impl OpenDevice {
         found.ok_or_else(|| DriverError::transient(format!("there is no kernel '{name}'")))
     }
 
-    /// Enqueues launches, whose buffers lie where `place` says.
+    /// Enqueues launches, with the buffers at the addresses that `place` returns.
     pub fn launch(
         &self,
         stream: GpuStream,
@@ -254,50 +254,49 @@ impl OpenDevice {
         &self.leases
     }
 
-    /// Its device's memory that is taken.
+    /// Returns the account of its device's memory.
     pub fn device_account(&self) -> &MemoryBudget {
         &self.device_account
     }
 
-    /// The pinned memory that is taken.
+    /// Returns the account of pinned memory.
     pub fn pinned_account(&self) -> &MemoryBudget {
         &self.pinned_account
     }
 
-    /// Has a waker called when the context is left, for as long as its instance keeps it.
+    /// Registers a waker to call when the context is left, for as long as its instance keeps it.
     pub fn keep(&self, waker: Waker) -> Arc<Waker> {
         let waker = Arc::new(waker);
         let mut wakers = locked(&self.wakers);
-        // A context outlives its instances where models are loaded anew.
+        // A context outlives its instances if models are reloaded.
         wakers.retain(|waker| waker.strong_count() > 0);
         wakers.push(Arc::downgrade(&waker));
         waker
     }
 
-    /// A call failed so that none will succeed any more: whoever shares the context opens another.
+    /// A call failed and none will succeed again: the sharers of the context open another.
     pub fn set_broken(&self) {
         self.leave(BROKEN);
     }
 
-    /// Work does not end: the context is left, with all memory in it, and whoever shares it opens
-    /// another.
+    /// Work does not end: the context is left, with all memory in it, and its sharers open another.
     pub fn set_hung(&self) {
         self.leave(HUNG);
     }
 
-    /// Those who share it are woken: it is given back only when the idle ones do so too.
+    /// The sharers are woken: it is given back only when the idle ones do so too.
     fn leave(&self, state: u8) {
         if self.state.compare_exchange(WORKS, state, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             locked(&self.wakers).iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake_by_ref());
         }
     }
 
-    /// Whether it takes no work any more.
+    /// Returns true if it no longer takes work.
     pub fn is_broken(&self) -> bool {
         self.state.load(Ordering::SeqCst) != WORKS
     }
 
-    /// Whether the device may still use what it was given.
+    /// Returns true if the device may still use the memory it was given.
     pub fn is_hung(&self) -> bool {
         self.state.load(Ordering::SeqCst) == HUNG
     }
@@ -312,11 +311,11 @@ impl Drop for OpenDevice {
                 primary.hangs = true;
             }
         }
-        // Where it hangs the memory stays counted, as all that is left to the device.
+        // If it hangs the memory stays counted, like everything that is left to the device.
         if let Some(context) = &self.context {
             self.leases.end(&**context, &self.device_account);
         }
-        // While nobody can take it anew.
+        // Under the lock, so that it cannot be taken again meanwhile.
         drop(self.context.take());
         if let Some(primary) = &mut primary {
             primary.is_taken = false;
@@ -324,7 +323,7 @@ impl Drop for OpenDevice {
     }
 }
 
-/// Loads every kernel: a driver that does not know them is told before a model is.
+/// Loads every kernel, so that a driver that does not support them fails before a model does.
 fn load_kernels(context: &dyn GpuContext) -> Result<BTreeMap<&'static str, GpuFunction>, DriverError> {
     let mut kernels = BTreeMap::new();
     for kernel in KernelModule::ALL {

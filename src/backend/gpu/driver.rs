@@ -1,7 +1,7 @@
-//! What the GPU executor needs of CUDA and nothing more: the one trait between it and
-//! [`super::cuda`], or the fake driver of the tests. Handles are numbers that drivers alone make, since
-//! CUDA follows them; [`super::memory`] and [`super::slot`] own what they name. No call that a batch makes waits for
-//! the device.
+//! The part of CUDA that the GPU executor needs: the one trait between it and [`super::cuda`], or
+//! the fake driver of the tests. Handles are numbers that only drivers make, since CUDA follows
+//! them; [`super::memory`] and [`super::slot`] own the objects behind them. No call for a batch
+//! waits for the device.
 
 #![expect(unsafe_code, reason = "calls that are given host memory by its address")]
 
@@ -15,23 +15,23 @@ use crate::error::Error;
 
 /// CUDA on this machine, with at least one device. Shared by all threads.
 pub trait GpuDriver: Send + Sync {
-    /// The devices, by their number.
+    /// The devices, by number.
     fn devices(&self) -> &[DeviceProperties];
 
-    /// A context of its own on a device: what breaks in it breaks in no other.
+    /// Makes a separate context on a device: a fault in it breaks no other.
     fn new_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError>;
 
-    /// The context of a device that all libraries share which choose none by themselves, those on CUDA's
-    /// runtime. One that broke is recreated by whoever gives it back, who must be the last that has it.
+    /// Returns the context of a device that libraries share which choose none, those on CUDA's
+    /// runtime. A broken one is recreated when it is given back, by its last user.
     fn primary_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError>;
 }
 
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceProperties {
-    /// Its number, as `gpus` of an instance group has it.
+    /// Its number, as in `gpus` of an instance group.
     pub index: u32,
-    /// `NVIDIA H100 80GB HBM3`.
+    /// The name, such as `NVIDIA H100 80GB HBM3`.
     pub name: String,
     /// `GPU-` and a UUID.
     pub uuid: String,
@@ -43,13 +43,13 @@ pub struct DeviceProperties {
     pub multiprocessors: u32,
 }
 
-/// A place in the memory of a device.
+/// An address in the memory of a device.
 pub type DevicePointer = u64;
 
-/// By what one process lets another open its memory of a device (`cudaIpcMemHandle_t`).
+/// The handle by which another process opens memory of a device (`cudaIpcMemHandle_t`).
 pub type SharedHandle = [u8; 64];
 
-/// Declares the handles of a context: numbers that only a driver makes, and nobody computes with.
+/// Declares the handles of a context: numbers that only a driver makes, without arithmetic.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
@@ -60,7 +60,8 @@ macro_rules! handles {
             /// The handle of a number.
             ///
             /// # Safety
-            /// The driver that is handed it made the number for such a thing, in the context that it is used with.
+            /// The driver that gets it made the number for such an object, in the context that it
+            /// is used with.
             pub const unsafe fn from_raw(number: usize) -> Self {
                 Self(number)
             }
@@ -76,20 +77,20 @@ macro_rules! handles {
 handles! {
     /// A context, for calls that name two.
     GpuContextHandle;
-    /// Work in order; that of two streams goes side by side.
+    /// Work in order; two streams run side by side.
     GpuStream;
-    /// A place in a stream that was, or will be, passed.
+    /// A point in a stream that was or will be passed.
     GpuEvent;
-    /// Kernels that were loaded.
+    /// Loaded kernels.
     GpuModule;
-    /// One kernel of them.
+    /// One kernel of a module.
     GpuFunction;
 }
 
 /// The value of a kernel's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelValue {
-    /// A place in device memory.
+    /// An address in device memory.
     Pointer(DevicePointer),
     /// `.u32`.
     U32(u32),
@@ -97,7 +98,7 @@ pub enum KernelValue {
     U64(u64),
 }
 
-/// How many threads run a kernel, and what a block of them shares.
+/// The threads that run a kernel, and the shared memory of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchShape {
     /// Blocks in x and y.
@@ -108,8 +109,8 @@ pub struct LaunchShape {
     pub shared_size: u32,
 }
 
-/// `output[rows, columns] = input[rows, inner] x weight[inner, columns] (+ bias[columns])`, in FP32,
-/// row major, and what is below zero cut off where asked.
+/// `output[rows, columns] = input[rows, inner] x weight[inner, columns] (+ bias[columns])`, in
+/// FP32, row major, with a ReLU if asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixProduct {
     /// Rows of the input.
@@ -118,9 +119,9 @@ pub struct MatrixProduct {
     pub inner: usize,
     /// Columns of the output.
     pub columns: usize,
-    /// Whether the weight lies in memory as `[columns, inner]`.
+    /// True if the weight is laid out as `[columns, inner]`.
     pub is_transposed: bool,
-    /// Whether a ReLU follows.
+    /// True if a ReLU follows.
     pub has_relu: bool,
     /// The input.
     pub input: DevicePointer,
@@ -132,8 +133,8 @@ pub struct MatrixProduct {
     pub output: DevicePointer,
 }
 
-/// A context on one device. Its calls may be made by any thread. Memory of the device that a call
-/// names wrongly breaks the context and nothing else; host memory is named to `unsafe` calls alone.
+/// A context on one device. Any thread may call it. A wrong address of device memory breaks the
+/// context and nothing else; only `unsafe` calls take addresses of host memory.
 pub trait GpuContext: Send + Sync {
     /// The device.
     fn device(&self) -> &DeviceProperties;
@@ -141,7 +142,7 @@ pub trait GpuContext: Send + Sync {
     /// Bytes of device memory that are free.
     fn free_memory(&self) -> Result<usize, DriverError>;
 
-    /// Says that a library was called on this thread which may have made another context its own.
+    /// Reports a call of a library on this thread that may have made another context current.
     fn handle_foreign_call(&self);
 
     /// Takes device memory.
@@ -150,31 +151,31 @@ pub trait GpuContext: Send + Sync {
     /// Gives device memory back.
     fn free(&self, pointer: DevicePointer);
 
-    /// Takes host memory that the device reads and writes by itself.
+    /// Allocates host memory that the device accesses directly.
     fn alloc_pinned(&self, size: usize) -> Result<NonNull<u8>, DriverError>;
 
     /// Gives it back.
     ///
     /// # Safety
-    /// It came from [`Self::alloc_pinned`] of this context, and no stream will use it any more.
+    /// It came from [`Self::alloc_pinned`] of this context, and no stream will use it any longer.
     unsafe fn free_pinned(&self, pointer: NonNull<u8>);
 
     /// Makes a stream.
     fn new_stream(&self) -> Result<GpuStream, DriverError>;
 
-    /// Ends a stream; what it began goes on to its end.
+    /// Ends a stream; work that it began is completed.
     ///
     /// # Safety
-    /// It came from [`Self::new_stream`] of this context, and nobody uses it any more.
+    /// It came from [`Self::new_stream`] of this context, and is no longer used.
     unsafe fn end_stream(&self, stream: GpuStream);
 
-    /// Makes an event, which keeps the time if asked.
+    /// Makes an event, which records the time if asked.
     fn new_event(&self, is_timed: bool) -> Result<GpuEvent, DriverError>;
 
     /// Ends an event.
     ///
     /// # Safety
-    /// It came from [`Self::new_event`] of this context, and nobody uses it any more.
+    /// It came from [`Self::new_event`] of this context, and is no longer used.
     unsafe fn end_event(&self, event: GpuEvent);
 
     /// Loads kernels from the text of PTX.
@@ -183,13 +184,13 @@ pub trait GpuContext: Send + Sync {
     /// Finds a kernel by the name of its entry.
     fn function(&self, module: GpuModule, name: &str) -> Result<GpuFunction, DriverError>;
 
-    /// What multiplies matrices in this context; fails where no library does.
+    /// Returns the multiplier of matrices in this context; fails if no library provides one.
     fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError>;
 
     /// Enqueues a copy to the device.
     ///
     /// # Safety
-    /// `from` is pinned memory of `size` bytes, which nobody writes or gives back until the stream
+    /// `from` is pinned memory of `size` bytes, which is neither written nor freed until the stream
     /// has passed the copy.
     unsafe fn copy_in(
         &self,
@@ -202,7 +203,7 @@ pub trait GpuContext: Send + Sync {
     /// Enqueues a copy from the device.
     ///
     /// # Safety
-    /// `to` is pinned memory of `size` bytes, which nobody reads, writes or gives back until the
+    /// `to` is pinned memory of `size` bytes, which is neither read, written nor freed until the
     /// stream has passed the copy.
     unsafe fn copy_out(
         &self,
@@ -212,17 +213,18 @@ pub trait GpuContext: Send + Sync {
         size: usize,
     ) -> Result<(), DriverError>;
 
-    /// Copies to the device and returns when the bytes are there: for weights, never for a batch.
+    /// Copies to the device and returns when the copy is complete: for weights, never for a batch.
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError>;
 
-    /// Copies from the device and returns when the bytes are here: for memory of clients, never for a batch.
+    /// Copies from the device and returns when the copy is complete: for memory of clients, never
+    /// for a batch.
     fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError>;
 
-    /// What a call in another context names it by.
+    /// Returns the handle by which a call in another context names it.
     fn handle(&self) -> GpuContextHandle;
 
-    /// Copies between memory of two contexts, and returns when the bytes are there: for memory of clients, never for a
-    /// batch. It is work of this context: a failure breaks no other.
+    /// Copies between memory of two contexts, and returns when the copy is complete: for memory of
+    /// clients, never for a batch. It is work of this context: a failure breaks no other.
     fn copy_across(
         &self,
         from: (&dyn GpuContext, DevicePointer),
@@ -230,10 +232,10 @@ pub trait GpuContext: Send + Sync {
         size: usize,
     ) -> Result<(), DriverError>;
 
-    /// Opens memory of the device that another process shares: where it begins, and how large it is.
+    /// Opens memory of the device that another process shares; returns its address and its size.
     fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError>;
 
-    /// Closes what [`Self::open_shared`] gave.
+    /// Closes memory opened by [`Self::open_shared`].
     fn close_shared(&self, pointer: DevicePointer);
 
     /// Enqueues a kernel.
@@ -245,64 +247,64 @@ pub trait GpuContext: Send + Sync {
         values: &[KernelValue],
     ) -> Result<(), DriverError>;
 
-    /// Enqueues the passing of an event.
+    /// Enqueues the record of an event.
     fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError>;
 
-    /// Whether an event that was recorded was passed.
+    /// Returns true if a recorded event was passed.
     fn is_passed(&self, event: GpuEvent) -> Result<bool, DriverError>;
 
-    /// The time between two events that were passed and keep the time.
+    /// Returns the time between two passed events that record the time.
     fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError>;
 
-    /// Enqueues a call of a waker, on a thread of the driver's, which shares it until then. It is never
-    /// made where the context breaks before: then its share is lost.
+    /// Enqueues a call of a waker on a thread of the driver, which holds a reference until then. If
+    /// the context breaks before, the call is never made and the reference is lost.
     fn wake(&self, stream: GpuStream, waker: &Arc<Waker>) -> Result<(), DriverError>;
 }
 
-/// Multiplies matrices. Used by one thread; knows by itself what it needs for which shape.
+/// Multiplies matrices. Used by one thread; keeps its own state for each shape.
 pub trait Blas: Send {
     /// Enqueues a product.
     fn enqueue(&mut self, stream: GpuStream, matmul: &MatrixProduct) -> Result<(), DriverError>;
 }
 
-/// What a failure of CUDA leaves behind.
+/// The state after a failure of CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuFault {
-    /// There was no memory for this; all is as before.
+    /// There was no memory for this; the state is unchanged.
     Memory,
-    /// The call failed; all is as before.
+    /// The call failed; the state is unchanged.
     Transient,
-    /// The context is broken: every later call in it fails, and what it had begun never ends.
+    /// The context is broken: every later call in it fails, and work that it had begun never ends.
     Sticky,
 }
 
 /// A failure of CUDA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverError {
-    /// What it leaves behind.
+    /// The state that it leaves.
     pub fault: GpuFault,
-    /// CUDA's name of it, and what was tried.
+    /// CUDA's name of it, and the call.
     pub text: String,
 }
 
 impl DriverError {
-    /// A failure that leaves all as it was.
+    /// A failure that leaves the state unchanged.
     pub fn transient(text: impl Into<String>) -> Self {
         Self { fault: GpuFault::Transient, text: text.into() }
     }
 
-    /// A failure by its number (`CUresult`) and name, of a call by its.
+    /// A failure by its number (`CUresult`) and name, and the name of the call.
     pub fn from_code(code: u32, name: &str, call: &str) -> Self {
         Self { fault: fault(code), text: format!("{name} ({code}) in {call}") }
     }
 
-    /// A failure that a library tells by a number of CUDA's runtime, which are those of the driver, and
-    /// in its own words.
+    /// A failure that a library reports by a number of CUDA's runtime, which equals the driver's,
+    /// and in its own words.
     pub fn told(code: u32, text: impl Into<String>) -> Self {
         Self { fault: fault(code), text: text.into() }
     }
 
-    /// Whether the context is broken.
+    /// Returns true if the context is broken.
     pub fn is_sticky(&self) -> bool {
         self.fault == GpuFault::Sticky
     }
@@ -314,7 +316,7 @@ impl fmt::Display for DriverError {
     }
 }
 
-/// What a client is told: it may try again where nothing but the moment was wrong.
+/// The error for a client, which may try again if only the moment was wrong.
 impl From<DriverError> for Error {
     fn from(error: DriverError) -> Self {
         match error.fault {
@@ -324,9 +326,9 @@ impl From<DriverError> for Error {
     }
 }
 
-/// What a `CUresult` leaves behind. `cuda.h` says of each of the sticky ones that the context cannot
-/// be used any more; what is not known is taken for one, since a broken context that is used on
-/// answers nothing, and one that is replaced for nothing costs a second.
+/// Returns the state after a `CUresult`. For each of the sticky ones `cuda.h` says that the context
+/// can no longer be used. Unknown ones count as sticky: using a broken context answers nothing,
+/// while replacing an intact one costs a second.
 const fn fault(code: u32) -> GpuFault {
     match code {
         2 => GpuFault::Memory,

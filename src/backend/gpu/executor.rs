@@ -1,13 +1,14 @@
-//! The GPU executor: one instance of a model on a device. Its worker's thread stages a batch, enqueues
-//! upload, program and download on the stream of a free slot, and goes back to the queue: the next
-//! batch is uploaded while this one computes. It is woken by the driver when a batch is done, reads
-//! the results and answers. Nothing waits for the device, and no batch takes memory of it.
-//!
-//! A failure that breaks the context costs the instance: what it has in flight is answered with 503,
-//! and the worker makes it anew, in a new context. So does a batch that never ends.
-//!
-//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one unless a flag says otherwise, and the accounts of
+//! The GPU executor: one instance of a model on a device. Its worker's thread stages a batch,
+//! enqueues upload, program and download on the stream of a free slot, and goes back to the queue:
+//! the next batch is uploaded while this one computes. The driver wakes it when a batch is done; it
+//! then reads the results and answers. Nothing waits for the device, and no batch allocates device
 //! memory.
+//!
+//! A failure that breaks the context costs the instance: its batches in flight are answered with
+//! 503, and the worker recreates it in a new context. A batch that never ends has the same effect.
+//!
+//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one unless a flag sets another
+//! limit, and the accounts of memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub struct GpuInstance {
     sizes: Arc<SlotSizes>,
     /// The slots with a batch, the oldest first.
     order: VecDeque<usize>,
-    /// Requests of a batch that failed, each of which is to run alone.
+    /// Requests of a failed batch, each of which runs alone.
     apart: VecDeque<Request>,
     refuses_inputs: bool,
     waker: Arc<Waker>,
@@ -49,7 +50,7 @@ pub struct GpuInstance {
 }
 
 impl GpuInstance {
-    /// Takes the memory of its slots.
+    /// Allocates the memory of its slots.
     pub fn new(
         spec: &Arc<ModelSpec>,
         blueprint: &dyn ProgramSource,
@@ -82,18 +83,20 @@ impl GpuInstance {
         })
     }
 
-    /// The same, where a batch is done after so long or never.
+    /// The same with another limit on the run of a batch.
     pub fn with_run_max(self, run_max: Duration) -> Self {
         Self { run_max, ..self }
     }
 
-    /// Whether a request is as configured, and its tensors on a device are in this context.
+    /// Checks that a request is as configured, and that its tensors on a device are in this
+    /// context.
     fn check(&self, request: &Request) -> Result<(), Error> {
         let Some(tensors) = request.on_device().filter(|_| !self.sizes.keeps_staged) else {
             return check_request(&self.spec, request);
         };
         if tensors.leases().any(|lease| !Arc::ptr_eq(lease.opened(), &self.opened)) {
-            // It was replaced while the request waited: an address there is another's here.
+            // The context was replaced while the request waited: its address belongs to other
+            // memory here.
             return Err(lost("tensors of the request were in its last context"));
         }
         let rows = usize::try_from(request.rows).unwrap_or(usize::MAX);
@@ -105,10 +108,10 @@ impl GpuInstance {
         check_tensors(&self.spec, request)
     }
 
-    /// Begins a batch in a free slot, if there is one for it in time.
+    /// Begins a batch in a free slot, if one becomes free in time.
     fn begin(&mut self, requests: Vec<Request>, clock: Clock) {
         while !self.is_lost && self.order.len() == self.slots.len() {
-            // Only a caller that did not ask for room comes here.
+            // Only for a caller that did not check for room.
             std::thread::park_timeout(GPU_POLL);
             self.look(clock);
         }
@@ -132,12 +135,12 @@ impl GpuInstance {
         self.figures.batches_begun.add(1);
         self.figures.flights_peak.raise(self.order.len() as u64);
         if let Err(error) = slot.begin(in_flight, &*self.program, &self.waker) {
-            // When the batch is done will never be known.
+            // The end of the batch will never be known.
             self.lose(&DriverError { fault: GpuFault::Sticky, ..error });
         }
     }
 
-    /// Answers what is done.
+    /// Answers the batches that are done.
     fn look(&mut self, clock: Clock) {
         if self.is_lost {
             return;
@@ -160,7 +163,7 @@ impl GpuInstance {
                     }
                 }
                 Err(error) if error.is_sticky() => return self.lose(&error),
-                // Where the driver could not tell, the next look may; but not for ever.
+                // If the driver could not tell, the next look may, but not without limit.
                 Ok(false) | Err(_) => {
                     let now = clock();
                     if slot.began().is_some_and(|began| now.since(began) > self.run_max) {
@@ -187,7 +190,7 @@ impl GpuInstance {
             self.figures.count_failure(error.fault);
             let is_sticky = error.is_sticky();
             if error.fault == GpuFault::Transient && self.refuses_inputs && requests.len() > 1 {
-                // One of them may be to blame alone.
+                // One of them alone may have caused it.
                 return self.apart.extend(requests);
             }
             let told = Error::from(error.clone()).with_prefix(&format!("model '{}': ", self.spec.name));
@@ -213,7 +216,7 @@ impl GpuInstance {
         answer::answer(&self.spec, outputs, requests);
     }
 
-    /// The context is broken: answers all that is in flight.
+    /// The context is broken: answers all batches in flight.
     fn lose(&mut self, error: &DriverError) {
         self.opened.set_broken();
         self.end(&error.text);
@@ -274,7 +277,7 @@ impl Instance for GpuInstance {
             has_room: self.apart.is_empty() && self.order.len() < self.slots.len(),
             look_again: (!self.order.is_empty()).then_some(GPU_POLL),
             ended_batch: self.batch_output.take(),
-            // Copies of one overlap with the program of another.
+            // Copies of one batch overlap with the program of another.
             was_alone: false,
             is_lost: self.is_lost,
             ahead: 0,
@@ -286,7 +289,7 @@ impl Instance for GpuInstance {
     }
 }
 
-/// What of an output comes back for requests: what all of them need.
+/// Returns the part of an output to download: the largest that a request needs.
 fn wanted(sizes: &SlotSizes, output: usize, requests: &[Request]) -> OutputTransfer {
     let mut most = 0;
     for request in requests {
@@ -302,7 +305,7 @@ fn wanted(sizes: &SlotSizes, output: usize, requests: &[Request]) -> OutputTrans
     }
 }
 
-/// What the requests of an instance are told that has gone: they were not at fault.
+/// Returns the error for requests of a lost instance, which did not cause the loss.
 pub(in crate::backend) fn lost(why: &str) -> Error {
     Error::unavailable(format!("its instance on the GPU was lost and is recreated: {why}; try again"))
 }

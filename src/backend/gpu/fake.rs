@@ -1,6 +1,6 @@
-//! A driver without a device, for tests: keeps the order of each stream, does nothing before it is
-//! told to, fails where it is told to, and computes by the CPU twins. Its timeline is what tests read.
-//! Memory is poisoned before it is written; a pointer that is wrong breaks the context, as on a device.
+//! A driver without a device, for tests: keeps the order of each stream, executes and fails as
+//! told, and computes by the CPU twins. Tests read its timeline. Memory is poisoned before it is
+//! written; a wrong pointer breaks the context, as on a device.
 
 #![expect(unsafe_code, reason = "it is given host memory by its address, as the driver")]
 #![expect(clippy::disallowed_types, reason = "tests of several threads share it")]
@@ -18,7 +18,7 @@ use crate::backend::gpu::driver::{
 };
 use crate::backend::gpu::fake_kernels::{self, HostMemory};
 
-/// What was enqueued.
+/// An enqueued step.
 #[derive(Debug)]
 enum EnqueuedStep {
     CopyIn { from: usize, to: DevicePointer, size: usize },
@@ -40,17 +40,17 @@ struct FakeState {
     memory: HostMemory,
     pinned: BTreeMap<usize, Box<[u8]>>,
     streams: Vec<FakeStream>,
-    /// When each event was passed; none while it is recorded and not passed.
+    /// The time at which each event was passed; `None` while it is recorded and not passed.
     events: Vec<Option<u64>>,
     functions: Vec<String>,
-    /// Memory of another process, by its handle, and what is open of it.
+    /// Memory of another process, by its handle, and the parts of it that are open.
     shared: BTreeMap<SharedHandle, (DevicePointer, usize)>,
     open: Vec<DevicePointer>,
     contexts_broken: Vec<bool>,
-    /// By device, the primary contexts that are there.
+    /// The existing primary contexts by device.
     primaries: BTreeMap<u32, usize>,
     failures: Vec<(&'static str, GpuFault)>,
-    /// Whether steps are done only by [`Fake::step`].
+    /// True if steps are done only by [`Fake::step`].
     is_held: bool,
     loses_wakes: bool,
     has_no_blas: bool,
@@ -83,11 +83,11 @@ struct FakeBlas {
     context: usize,
 }
 
-/// The driver as the executor has it.
+/// The driver in the executor's form.
 struct FakeHandle(Arc<Fake>);
 
 impl Fake {
-    /// A driver of so many devices, which does everything at once.
+    /// A driver of `devices` devices, which executes everything at once.
     pub fn new(devices: u32) -> Arc<Self> {
         let device = |index| DeviceProperties {
             index,
@@ -100,7 +100,7 @@ impl Fake {
         Arc::new(Self { state: Mutex::default(), devices: (0..devices).map(device).collect() })
     }
 
-    /// Its devices, with so many bytes of their memory, and of pinned memory.
+    /// Its devices, with `device` bytes of their memory and `pinned` bytes of pinned memory.
     pub fn gpus(self: &Arc<Self>, device: usize, pinned: usize) -> Gpus {
         let driver: Arc<dyn GpuDriver> = Arc::new(FakeHandle(Arc::clone(self)));
         Gpus::of_driver(&driver, MemoryLimits { device, pinned })
@@ -111,12 +111,12 @@ impl Fake {
         Arc::clone(self.gpus(device, pinned).find(0).unwrap())
     }
 
-    /// From now on nothing is done before [`Self::step`].
+    /// From now on nothing is executed before [`Self::step`].
     pub fn hold(&self) {
         self.lock().is_held = true;
     }
 
-    /// Does the next step of a stream, and says whether there was one.
+    /// Executes the next step of a stream; returns true if there was one.
     pub fn step(&self, stream: usize) -> bool {
         let mut state = self.lock();
         let is_broken = state.streams.get(stream).is_none_or(|stream| state.contexts_broken[stream.context]);
@@ -130,7 +130,8 @@ impl Fake {
         true
     }
 
-    /// Does all that a stream has now: what is enqueued meanwhile, by whom that wakes, is left.
+    /// Executes all steps that a stream has now. Steps that a woken thread enqueues meanwhile are
+    /// left.
     pub fn finish(&self, stream: usize) {
         let count = self.lock().streams.get(stream).map_or(0, |stream| stream.steps.len());
         for _ in 0..count {
@@ -138,12 +139,12 @@ impl Fake {
         }
     }
 
-    /// Has the next call of a name fail.
+    /// Makes the next call of a name fail.
     pub fn fail_next(&self, call: &'static str, fault: GpuFault) {
         self.lock().failures.push((call, fault));
     }
 
-    /// Breaks every context there is: what was begun never ends, and nobody is woken.
+    /// Breaks every context: work that was begun never ends, and no waker is called.
     pub fn break_contexts(&self) {
         self.lock().contexts_broken.iter_mut().for_each(|broken| *broken = true);
     }
@@ -153,12 +154,12 @@ impl Fake {
         self.lock().loses_wakes = true;
     }
 
-    /// From now on no library multiplies.
+    /// From now on no library multiplies matrices.
     pub fn remove_blas(&self) {
         self.lock().has_no_blas = true;
     }
 
-    /// Memory of another process with these bytes; what opens it.
+    /// Makes memory of another process with these bytes; returns its handle.
     pub fn share(&self, contents: &[u8]) -> SharedHandle {
         let mut state = self.lock();
         let pointer = state.memory.alloc(contents.len());
@@ -169,30 +170,30 @@ impl Fake {
         handle
     }
 
-    /// What another process finds in memory that it shares.
+    /// Returns the contents of memory that another process shares.
     pub fn shared(&self, handle: &SharedHandle) -> Vec<u8> {
         let state = self.lock();
         let (pointer, size) = state.shared[handle];
         state.memory.read(pointer, size).expect("it is there").to_vec()
     }
 
-    /// Times that memory of another process is open.
+    /// Memory of another process that is open, counted per opening.
     pub fn open_count(&self) -> usize {
         self.lock().open.len()
     }
 
-    /// Bytes that are taken of the devices and pinned.
+    /// Bytes allocated on the devices and pinned.
     pub fn held(&self) -> usize {
         let state = self.lock();
         state.memory.size() + state.pinned.values().map(|bytes| bytes.len()).sum::<usize>()
     }
 
-    /// Times that memory was taken, or a stream or an event made.
+    /// Allocations of memory, and streams and events made.
     pub fn allocations(&self) -> usize {
         self.lock().allocations
     }
 
-    /// Times that a library was called which may have left another context on its thread.
+    /// Calls of libraries that may have left another context on their thread.
     pub fn foreign_calls(&self) -> usize {
         self.lock().foreign_calls
     }
@@ -202,7 +203,7 @@ impl Fake {
         self.lock().contexts_broken.len()
     }
 
-    /// What happened since it was asked before: `+` where something was enqueued, `-` where it was done.
+    /// Returns the events since the last call: `+` for an enqueued step, `-` for an executed one.
     pub fn take_timeline(&self) -> String {
         std::mem::take(&mut self.lock().timeline)
     }
@@ -211,7 +212,7 @@ impl Fake {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a call in a context fails, as told or because it is broken.
+    /// Fails if the next call of this name is to fail, or the context is broken.
     fn check(&self, context: usize, call: &'static str) -> Result<MutexGuard<'_, FakeState>, DriverError> {
         let mut state = self.lock();
         if state.contexts_broken[context] {
@@ -265,13 +266,13 @@ impl FakeState {
         self.timeline.push_str(&format!("{sign}s{stream} {what}\n"));
     }
 
-    /// Does a step, and says whom to wake.
+    /// Executes a step; returns the waker to call.
     fn run(&mut self, stream: usize, step: EnqueuedStep) -> Option<Arc<Waker>> {
         self.now += 1;
         self.tell('-', stream, &step);
         let is_sound = match step {
             EnqueuedStep::CopyIn { from, to, size } => {
-                // SAFETY: who enqueued it keeps the pinned memory as it is until now.
+                // SAFETY: its enqueuer keeps the pinned memory unchanged until now.
                 let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, size) };
                 self.memory.write(to, bytes)
             }
@@ -352,7 +353,7 @@ impl GpuContext for FakeContext {
         Ok(pointer)
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn free_pinned(&self, pointer: NonNull<u8>) {
         assert!(self.fake.lock().pinned.remove(&(pointer.as_ptr() as usize)).is_some(), "freed twice");
     }
@@ -361,11 +362,11 @@ impl GpuContext for FakeContext {
         let mut state = self.fake.check(self.index, "new_stream")?;
         state.allocations += 1;
         state.streams.push(FakeStream { context: self.index, ..FakeStream::default() });
-        // SAFETY: it is the place of the stream here.
+        // SAFETY: it is the index of the stream here.
         Ok(unsafe { GpuStream::from_raw(state.streams.len() - 1) })
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn end_stream(&self, _: GpuStream) {}
 
     fn new_event(&self, _: bool) -> Result<GpuEvent, DriverError> {
@@ -376,13 +377,13 @@ impl GpuContext for FakeContext {
         Ok(unsafe { GpuEvent::from_raw(state.events.len() - 1) })
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn end_event(&self, _: GpuEvent) {}
 
     fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError> {
         assert!(ptx.contains(".entry"), "it is PTX");
         self.fake.check(self.index, "load_module").map(|_| {
-            // SAFETY: a module is nothing here.
+            // SAFETY: a module has no state here.
             unsafe { GpuModule::from_raw(0) }
         })
     }
@@ -390,7 +391,7 @@ impl GpuContext for FakeContext {
     fn function(&self, _: GpuModule, name: &str) -> Result<GpuFunction, DriverError> {
         let mut state = self.fake.check(self.index, "function")?;
         state.functions.push(name.to_owned());
-        // SAFETY: it is the place of its name here.
+        // SAFETY: it is the index of its name here.
         Ok(unsafe { GpuFunction::from_raw(state.functions.len() - 1) })
     }
 
@@ -401,7 +402,7 @@ impl GpuContext for FakeContext {
         Ok(Box::new(FakeBlas { fake: Arc::clone(&self.fake), context: self.index }))
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn copy_in(
         &self,
         stream: GpuStream,
@@ -412,7 +413,7 @@ impl GpuContext for FakeContext {
         self.fake.enqueue(self.index, "copy_in", stream, EnqueuedStep::CopyIn { from: from as usize, to, size })
     }
 
-    // SAFETY: callers see to what the trait says.
+    // SAFETY: the callers uphold the conditions of the trait.
     unsafe fn copy_out(
         &self,
         stream: GpuStream,
@@ -444,7 +445,7 @@ impl GpuContext for FakeContext {
     }
 
     fn handle(&self) -> GpuContextHandle {
-        // SAFETY: it is the place of the context here.
+        // SAFETY: it is the index of the context here.
         unsafe { GpuContextHandle::from_raw(self.index) }
     }
 

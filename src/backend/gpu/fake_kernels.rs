@@ -1,5 +1,5 @@
-//! The memory of the fake device, and its kernels: decoded from what they are launched with, and done
-//! by the CPU twins. A pointer out of bounds gives `None`.
+//! The memory of the fake device, and its kernels: decoded from their arguments, and run by the CPU
+//! twins. A pointer out of bounds gives `None`.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,20 +8,20 @@ use crate::backend::gpu::driver::{DevicePointer, KernelValue, MatrixProduct};
 use crate::backend::kernel::pointwise::{self, Activation, Binary, PointwiseOperation, Strides};
 use crate::backend::kernel::reshape::{self, BoxPart, CopyPart};
 
-/// Memory by where it begins, which is where it lies on the host: a library that computes there in a
-/// device's place may use it by its address.
+/// Memory by its address, which is also its address on the host: a library that computes there in
+/// place of a device may use it.
 #[derive(Default)]
 pub struct HostMemory {
     buffers: BTreeMap<DevicePointer, Vec<u8>>,
-    /// What was given back, so that no memory is where other memory was.
+    /// Freed buffers, kept so that no address is reused.
     gone: Vec<Vec<u8>>,
 }
 
-/// What device memory begins on a multiple of.
+/// The alignment of device memory.
 const ALIGNMENT: usize = 256;
 
 impl HostMemory {
-    /// Takes poisoned memory; never where other memory was.
+    /// Allocates poisoned memory, never at the address of earlier memory.
     pub fn alloc(&mut self, size: usize) -> DevicePointer {
         let bytes = vec![0xa5; size + ALIGNMENT];
         let pointer = (bytes.as_ptr() as u64).next_multiple_of(ALIGNMENT as u64);
@@ -29,7 +29,7 @@ impl HostMemory {
         pointer
     }
 
-    /// Gives it back; false where there is none.
+    /// Frees memory; returns false if there is none at the address.
     pub fn free(&mut self, pointer: DevicePointer) -> bool {
         let gone = self.buffers.remove(&pointer);
         let was_there = gone.is_some();
@@ -37,12 +37,12 @@ impl HostMemory {
         was_there
     }
 
-    /// Bytes that are taken.
+    /// Bytes that are allocated.
     pub fn size(&self) -> usize {
         self.buffers.values().map(|bytes| bytes.len() - ALIGNMENT).sum()
     }
 
-    /// Bytes at a place.
+    /// Returns bytes at an address.
     pub fn read(&self, pointer: DevicePointer, size: usize) -> Option<&[u8]> {
         let (begin, bytes) = self.buffers.range(..=pointer).next_back()?;
         let at = usize::try_from(pointer - begin).ok()?;
@@ -51,14 +51,14 @@ impl HostMemory {
         bytes.get(before + at..before + end)
     }
 
-    /// All bytes from a place on, to the end of the memory that it is in.
+    /// Returns all bytes from an address to the end of its buffer.
     fn rest(&self, pointer: DevicePointer) -> Option<&[u8]> {
         let (begin, bytes) = self.buffers.range(..=pointer).next_back()?;
         let size = (bytes.len() - ALIGNMENT).checked_sub(usize::try_from(pointer - begin).ok()?)?;
         self.read(pointer, size)
     }
 
-    /// Puts bytes at a place.
+    /// Writes bytes at an address.
     pub fn write(&mut self, pointer: DevicePointer, contents: &[u8]) -> Option<()> {
         let (begin, bytes) = self.buffers.range_mut(..=pointer).next_back()?;
         let at = usize::try_from(pointer - begin).ok()?;
@@ -73,7 +73,7 @@ impl HostMemory {
         Some(bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect())
     }
 
-    /// So many of what a stride may repeat or skip: as many as there are behind the place.
+    /// Returns the values that an operand spans, whose strides may repeat or skip some.
     fn operand(&self, pointer: DevicePointer, rows: u32, columns: u32, strides: Strides) -> Option<Vec<f32>> {
         let last = |count: u32, stride: u32| (count.max(1) - 1) as usize * stride as usize;
         self.floats(pointer, last(rows, strides.row) + last(columns, strides.column) + 1)
@@ -84,7 +84,7 @@ impl HostMemory {
     }
 }
 
-/// Does what a kernel does.
+/// Runs a kernel.
 pub fn launch(memory: &mut HostMemory, name: &str, grid: [u32; 2], values: &[KernelValue]) -> Option<()> {
     let pointer = |index: usize| match values[index] {
         KernelValue::Pointer(pointer) => pointer,
@@ -155,7 +155,7 @@ fn activation(number: u32) -> Activation {
     *Activation::ALL.iter().find(|activation| **activation as u32 == number).expect("a kernel's activation")
 }
 
-/// The best of each row of FP32: by a sort of all.
+/// Finds the best of each row of FP32 by sorting it.
 fn top(
     memory: &mut HostMemory,
     [input, values, indices]: [DevicePointer; 3],
@@ -167,7 +167,7 @@ fn top(
     let (mut best, mut places) = (Vec::new(), Vec::new());
     for row in found.chunks(classes) {
         let mut sorted: Vec<(f32, u32)> = row.iter().copied().zip(0..).collect();
-        // Stable: equal ones keep the order of their indices, and what is no number comes last.
+        // Stable: equal values keep the order of their indices, and NaN comes last.
         sorted.sort_by(|left, right| match (left.0.is_nan(), right.0.is_nan()) {
             (false, false) => right.0.partial_cmp(&left.0).unwrap_or(Ordering::Equal),
             (left, right) => left.cmp(&right),

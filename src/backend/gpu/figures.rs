@@ -82,13 +82,13 @@ impl GpuInstanceFigures {
         }
     }
 
-    /// Counts a new instance as a restart if it replaces a lost one. Without a bound a model that breaks
-    /// its device with every batch would be restarted for ever.
+    /// Counts a new instance as a restart if it replaces a lost one. Without a bound a model that
+    /// breaks its device with every batch would be restarted without end.
     ///
     /// # Errors
     ///
-    /// Unavailable, where `GPU_RESTARTS_MAX` for each instance were lost without a batch that returned outputs
-    /// in between.
+    /// Unavailable, if `GPU_RESTARTS_MAX` for each instance were lost without a batch that returned
+    /// outputs in between.
     pub fn admit_restart(&self, spec: &ModelSpec) -> Result<(), Error> {
         if self.losses() <= self.restarts.get() {
             return Ok(());

@@ -1,8 +1,10 @@
-//! Device memory for tensors of requests whose clients have them in CUDA shared memory. The server owns it, in the
-//! context of the models: bytes are copied there before a request is queued, and from there when it was answered, so
-//! that no model touches a client's memory. Batches are gathered from it and scattered to it by one launch each.
+//! Device memory for tensors of requests whose clients have them in CUDA shared memory. The server
+//! owns it, in the context of the models: bytes are copied into it before a request is queued, and
+//! out of it after the answer, so that no model touches a client's memory. Batches are gathered
+//! from it and scattered to it by one launch each.
 //!
-//! Taken of a pool that ends with the context, bounded by `GPU_LEASE_BYTES_MAX`; what finds no room goes over the host.
+//! Taken from a pool that ends with the context, bounded by `GPU_LEASE_BYTES_MAX`; tensors without
+//! room go over the host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use crate::backend::gpu::lease_pool::piece_size;
 pub struct DeviceTensors {
     /// Inputs, whose contents on the host are empty.
     pub inputs: Vec<(usize, TensorLease)>,
-    /// Where outputs are written, in place of the host.
+    /// The memory for outputs, in place of the host's.
     pub outputs: Vec<(usize, TensorLease)>,
 }
 
@@ -26,7 +28,7 @@ pub struct TensorLease {
     opened: Arc<OpenDevice>,
     pointer: DevicePointer,
     size: usize,
-    /// Whether a batch wrote it.
+    /// True if a batch wrote it.
     is_written: AtomicBool,
 }
 
@@ -41,13 +43,13 @@ impl DeviceTensors {
         self.outputs.iter().find(|(output, _)| *output == index).map(|(_, lease)| lease)
     }
 
-    /// All of it.
+    /// All leases.
     pub fn leases(&self) -> impl Iterator<Item = &TensorLease> {
         self.inputs.iter().chain(&self.outputs).map(|(_, lease)| lease)
     }
 }
 
-/// The tensors of a request are those of no other.
+/// The tensors of a request equal only themselves.
 impl PartialEq for DeviceTensors {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -55,17 +57,17 @@ impl PartialEq for DeviceTensors {
 }
 
 impl TensorLease {
-    /// Takes memory for a tensor of so many bytes; waits for the device where none that was given back fits.
+    /// Takes memory for a tensor of `size` bytes; waits for the device if no returned piece fits.
     ///
     /// # Errors
     ///
-    /// Where too much is taken, or the driver refuses.
+    /// If the bound is reached, or the driver refuses.
     pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let pointer = opened.leases().take(opened.context(), opened.device_account(), piece_size(size)?)?;
         Ok(Self { opened: Arc::clone(opened), pointer, size, is_written: AtomicBool::new(false) })
     }
 
-    /// Where it lies.
+    /// The device and context of the memory.
     pub const fn opened(&self) -> &Arc<OpenDevice> {
         &self.opened
     }
@@ -85,7 +87,7 @@ impl TensorLease {
         self.is_written.store(true, Ordering::Release);
     }
 
-    /// Whether a batch wrote all of it.
+    /// Returns true if a batch wrote all of it.
     pub fn is_written(&self) -> bool {
         self.is_written.load(Ordering::Acquire)
     }

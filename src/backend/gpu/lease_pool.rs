@@ -1,5 +1,5 @@
-//! The pieces of device memory that a context has for [`super::lease`]. What was given back is kept for the next request
-//! and freed with the context. Bounded by [`GPU_LEASE_BYTES_MAX`].
+//! The pieces of device memory that a context has for [`super::lease`]. Returned pieces are kept
+//! for the next request and freed with the context. Bounded by [`GPU_LEASE_BYTES_MAX`].
 
 #![expect(clippy::disallowed_types, reason = "taken for a request with tensors in CUDA shared memory alone")]
 
@@ -10,7 +10,7 @@ use crate::backend::gpu::driver::{DevicePointer, DriverError, GpuContext};
 use crate::backend::gpu::memory_budget::MemoryBudget;
 use crate::limits::{GPU_BUFFER_ALIGNMENT, GPU_LEASE_BYTES_MAX};
 
-/// What a context has of such memory, by the size of its pieces.
+/// The pieces of a context, by size.
 #[derive(Default)]
 pub(super) struct LeasePool(Mutex<LeasedPieces>);
 
@@ -22,11 +22,11 @@ struct LeasedPieces {
 }
 
 impl LeasePool {
-    /// Takes a piece of this size: one that was given back, or a new one.
+    /// Takes a piece of this size: a returned one, or a new one.
     ///
     /// # Errors
     ///
-    /// Where too much is taken, or the driver refuses.
+    /// If the bound is reached, or the driver refuses.
     pub(super) fn take(
         &self,
         context: &dyn GpuContext,
@@ -47,13 +47,13 @@ impl LeasePool {
         Ok(pointer)
     }
 
-    /// Keeps a piece for the next that wants its size.
+    /// Keeps a piece for the next request of its size.
     pub(super) fn give_back(&self, piece: usize, pointer: DevicePointer) {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pieces.free.entry(piece).or_default().push(pointer);
     }
 
-    /// Frees all of it: nobody has any of it when its context ends.
+    /// Frees all pieces: none is in use when its context ends.
     pub(super) fn end(&mut self, context: &dyn GpuContext, account: &MemoryBudget) {
         let pieces = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         for pointer in std::mem::take(&mut pieces.free).into_values().flatten() {
@@ -63,7 +63,7 @@ impl LeasePool {
     }
 }
 
-/// Bytes of the piece for a tensor: few sizes, so that what one request gave back fits the next.
+/// Bytes of the piece for a tensor: few sizes, so that a returned piece fits the next request.
 pub(super) fn piece_size(size: usize) -> Result<usize, DriverError> {
     let piece = size.max(GPU_BUFFER_ALIGNMENT).checked_next_power_of_two();
     piece.ok_or_else(|| DriverError::transient("a tensor has more bytes than can be counted"))

@@ -22,7 +22,7 @@ impl DeviceBuffer {
     ///
     /// # Errors
     ///
-    /// Where the budget is used up, or the driver refuses.
+    /// If the budget is used up, or the driver refuses.
     pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let account = opened.device_account();
         account.take(size)?;
@@ -38,7 +38,7 @@ impl DeviceBuffer {
     ///
     /// # Errors
     ///
-    /// As [`Self::new`], or where the upload fails.
+    /// As [`Self::new`], or if the upload fails.
     pub fn with_contents(opened: &Arc<OpenDevice>, contents: &[u8]) -> Result<Self, DriverError> {
         let buffer = Self::new(opened, contents.len())?;
         if !contents.is_empty() {
@@ -87,7 +87,7 @@ impl PinnedBuffer {
     ///
     /// # Errors
     ///
-    /// Where the budget is used up, or the driver refuses.
+    /// If the budget is used up, or the driver refuses.
     pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let account = opened.pinned_account();
         account.take(size)?;
@@ -96,8 +96,8 @@ impl PinnedBuffer {
             _ => opened.context().alloc_pinned(size),
         };
         let pointer = pointer.inspect_err(|_| account.give_back(size))?;
-        // SAFETY: the driver allocated this many bytes, and no one else has the pointer. Zeroed, because
-        // reading uninitialised memory is undefined behaviour.
+        // SAFETY: the driver allocated this many bytes, and nothing else has the pointer. Zeroed,
+        // because reading uninitialised memory is undefined behaviour.
         unsafe { pointer.write_bytes(0, size) };
         Ok(Self { opened: Arc::clone(opened), pointer, size })
     }

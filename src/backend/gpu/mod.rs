@@ -1,5 +1,6 @@
-//! Models on NVIDIA GPUs. [`cuda`] loads the CUDA driver at run time, if there is one. Without one, all of
-//! this is still compiled, and tested with a fake driver behind the same trait ([`driver`]).
+//! Models on NVIDIA GPUs. [`cuda`] loads the CUDA driver at run time, if there is one. Without a
+//! driver, all of this is still compiled, and tested with a fake driver behind the same trait
+//! ([`driver`]).
 //!
 //! ```text
 //! worker ── run ─► executor ─► slot: stage ─ upload ─ program ─ download ─ event ─ wake

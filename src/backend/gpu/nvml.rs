@@ -1,6 +1,6 @@
-//! NVML, loaded by name if the driver installed it: a device's utilisation, memory use and power, for
-//! `/metrics`. Which figures there are depends on the device and the driver; a machine without NVML has
-//! none. Called by one thread, a few times a minute.
+//! NVML, loaded by name if the driver installed it: a device's utilisation, memory use and power,
+//! for `/metrics`. The available figures depend on the device and the driver; a machine without
+//! NVML has none. Called by one thread, a few times a minute.
 
 #![expect(unsafe_code, reason = "the interface of NVML")]
 
@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 
 use libloading::Library as SharedObject;
 
-/// The figures of a device at one moment; `None` where NVML does not report one.
+/// The figures of a device at one moment; `None` for each that NVML does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvmlSample {
     /// Percent of the recent time in which a kernel ran.
@@ -76,7 +76,7 @@ impl Nvml {
     ///
     /// # Errors
     ///
-    /// Why it cannot be used, as a text.
+    /// The reason why it cannot be used, as a text.
     pub fn find() -> Result<Self, String> {
         // SAFETY: loading NVML runs its own initialisers alone.
         let object = unsafe { SharedObject::new("libnvidia-ml.so.1") };
@@ -110,7 +110,7 @@ impl Nvml {
     /// A device by its UUID.
     pub fn device(&self, uuid: &str) -> Option<NvmlDevice> {
         let (uuid, mut handle) = (CString::new(uuid).ok()?, null_mut());
-        // SAFETY: the text ends with a zero; it writes one pointer where it succeeds.
+        // SAFETY: the text ends with a zero; it writes one pointer if it succeeds.
         let status = unsafe { (self.find_device)(uuid.as_ptr(), &raw mut handle) };
         (status == 0).then_some(NvmlDevice(handle))
     }

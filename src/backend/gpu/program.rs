@@ -1,5 +1,5 @@
-//! What a model computes on a device: made of a model's file by [`super::plan`], or by an engine that
-//! is handed our streams; run by [`super::executor`], which knows nothing of models.
+//! The computation of a model on a device: made of a model's file by [`super::plan`], or by an
+//! engine that gets our streams; run by [`super::executor`], which knows nothing of models.
 
 use std::sync::Arc;
 
@@ -7,41 +7,41 @@ use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuStream};
 use crate::backend::gpu::slot_sizes::SlotSizes;
 
-/// What a model computes, before it is on any device.
+/// The computation of a model, before it is on any device.
 pub trait ProgramSource: Send + Sync {
-    /// What a batch needs.
+    /// Returns the sizes that a batch needs.
     fn sizes(&self) -> Arc<SlotSizes>;
 
-    /// Whether it multiplies matrices.
+    /// Returns true if it multiplies matrices.
     fn needs_blas(&self) -> bool;
 
-    /// Whether its programs run in the primary context of a device, through a library that knows no
-    /// other.
+    /// Returns true if its programs run in the primary context of a device, through a library that
+    /// knows no other.
     fn is_on_primary(&self) -> bool {
         false
     }
 
-    /// Whether a run may fail for what is in the inputs. A batch that did is run again request by
-    /// request.
+    /// Returns true if a run may fail because of its inputs. A batch that did is run again request
+    /// by request.
     fn refuses_inputs(&self) -> bool {
         false
     }
 
-    /// Puts its weights on a device.
+    /// Uploads its weights to a device.
     fn place(&self, opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError>;
 }
 
-/// What a model computes, with its weights on a device. The instances there share it.
+/// The computation of a model, with its weights on a device. The instances there share it.
 pub trait GpuProgram: Send + Sync {
-    /// Enqueues the work of a batch and returns. Takes no memory.
+    /// Enqueues the work of a batch and returns. Allocates no memory.
     fn enqueue(&self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError>;
 
-    /// Writes the tables that its kernels read for a batch of so many rows, [`SlotSizes::table`] bytes, which go to
-    /// the device with the inputs.
+    /// Writes the tables that its kernels read for a batch of `rows` rows, [`SlotSizes::table`]
+    /// bytes, which are uploaded with the inputs.
     fn write_table(&self, _rows: usize, _table: &mut [u8]) {}
 
-    /// What enqueues on one stream in its place, where each needs something of its own. It ends before
-    /// the stream.
+    /// Returns the program for one stream in its place, if each stream needs its own. It ends
+    /// before the stream.
     fn on_stream(
         &self,
         _opened: &Arc<OpenDevice>,
@@ -51,30 +51,30 @@ pub trait GpuProgram: Send + Sync {
     }
 }
 
-/// The same for one stream alone, by whose slot it is owned.
+/// The program of one stream alone, owned by its slot.
 pub trait StreamProgram: Send {
-    /// Enqueues the work of a batch and returns. Takes no memory.
+    /// Enqueues the work of a batch and returns. Allocates no memory.
     fn enqueue(&mut self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError>;
 }
 
 /// One batch for a program.
 pub struct ProgramBatch<'a> {
-    /// Where it runs.
+    /// The device on which it runs.
     pub opened: &'a OpenDevice,
-    /// The stream that the inputs come by, and after which the outputs leave.
+    /// The stream that brings the inputs and then takes the outputs away.
     pub stream: GpuStream,
-    /// What multiplies matrices.
+    /// The multiplier of matrices.
     pub blas: Option<&'a mut (dyn Blas + 'static)>,
     /// Rows of the batch.
     pub rows: usize,
-    /// The inputs; none where the program takes them as they are staged.
+    /// The inputs; empty if the program takes them as they are staged.
     pub inputs: &'a [DevicePointer],
-    /// The inputs in pinned memory, which stays as it is until the stream has passed the batch.
+    /// The inputs in pinned memory, which stays unchanged until the stream has passed the batch.
     pub staged: &'a [&'a [u8]],
-    /// Places for the outputs.
+    /// The addresses of the outputs.
     pub outputs: &'a [DevicePointer],
-    /// What [`GpuProgram::write_table`] wrote.
+    /// The table of [`GpuProgram::write_table`].
     pub table: DevicePointer,
-    /// Memory to work in.
+    /// The scratch memory.
     pub scratch: DevicePointer,
 }

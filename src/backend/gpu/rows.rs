@@ -1,5 +1,6 @@
-//! Rows of a batch that lie on the device: gathered into the batch, and scattered from it, by one launch of
-//! `reshape_copy` each. What lies on the host goes by the slot's one upload and its downloads, as ever.
+//! Rows of a batch that are on the device: gathered into the batch, and scattered from it, by one
+//! launch of `reshape_copy` each. Rows on the host go by the slot's one upload and its downloads,
+//! as ever.
 
 use crate::backend::Request;
 use crate::backend::gpu::device::OpenDevice;
@@ -9,17 +10,17 @@ use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::backend::kernel::BufferRole;
 use crate::backend::kernel::reshape::{CopyPart, copy_plan};
 
-/// What a batch moves on the device.
+/// The moves of a batch on the device.
 pub(super) struct DeviceMoves {
     /// Rows into the batch's inputs.
     pub(super) gathered: DeviceParts,
     /// Rows from the batch's outputs.
     pub(super) scattered: DeviceParts,
-    /// Whether inputs of any request are on the host.
+    /// True if inputs of any request are on the host.
     pub(super) has_host_inputs: bool,
 }
 
-/// Parts of one launch, on the other side of which tensors of requests lie.
+/// The parts of one launch between a batch and tensors of requests.
 #[derive(Default)]
 pub(super) struct DeviceParts {
     /// The table; offsets on the side of the requests count from `far`.
@@ -34,7 +35,7 @@ pub(super) fn leased_input(request: &Request, index: usize) -> Option<&TensorLea
 }
 
 impl DeviceMoves {
-    /// Those of a batch whose inputs and outputs begin at these offsets.
+    /// The moves of a batch whose inputs and outputs begin at these offsets.
     pub(super) fn new(requests: &[Request], [inputs, outputs]: [&[usize]; 2], sizes: &SlotSizes) -> Self {
         let is_leased = |request: &Request| request.on_device().is_some();
         if !requests.iter().any(is_leased) {

@@ -34,7 +34,7 @@ impl SharedContexts {
     ///
     /// # Errors
     ///
-    /// The driver's, where the handle is not valid on this device or no context can be made.
+    /// The driver's, if the handle is not valid on this device or no context can be made.
     pub fn open(&mut self, gpu: &Gpu, handle: &SharedHandle) -> Result<SharedMemory, DriverError> {
         let index = gpu.properties().index;
         let current = self.0.get(&index).and_then(Weak::upgrade);
@@ -68,7 +68,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// Where the range is outside, or the copy fails.
+    /// If the range is outside, or the copy fails.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), DriverError> {
         let from = self.address(offset, out.len())?;
         if out.is_empty() { Ok(()) } else { self.shared.noting_broken(self.shared.context.download(from, out)) }

@@ -1,5 +1,6 @@
-//! The place of one batch on a device: a stream, its events, and memory for the largest batch on both
-//! sides. Made with the instance and used again for every batch; it takes nothing while it works.
+//! The slot of one batch on a device: a stream, its events, and memory for the largest batch on
+//! both sides. Made with the instance and reused for every batch; it allocates nothing while it
+//! works.
 //!
 //! ```text
 //! free ── begin: stage, enqueue upload, program, download, event, wake ──► aloft
@@ -7,9 +8,9 @@
 //!  └────────────── land: read results (the event was passed) ────────────────┘
 //! ```
 //!
-//! What is pinned is touched while the slot is free or once its last event was passed: the one reason
-//! for each `unsafe` here. Who begins and lands in another order is stopped by a panic, which costs the
-//! instance, and leaves the memory to the device.
+//! Pinned memory is touched only while the slot is free or after its last event was passed: the one
+//! reason for each `unsafe` here. A caller that begins and lands in another order panics, which
+//! costs the instance, and leaves the memory to the device.
 
 #![expect(unsafe_code, reason = "pinned memory is read and written while the device does not")]
 
@@ -33,21 +34,21 @@ use crate::limits::{GPU_BUFFER_ALIGNMENT, GPU_TOPK_COUNT_MAX};
 use crate::tensor::{AlignedBuffer, Datatype};
 use crate::time::Instant;
 
-/// What of an output comes back to the host.
+/// The part of an output to download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputTransfer {
-    /// The so many best of each row.
+    /// This many best of each row.
     Best(usize),
-    /// Nothing: no request asks for it.
+    /// Nothing: no request needs it.
     Nothing,
     /// All of it.
     Whole,
 }
 
-/// What came back of an output.
+/// The downloaded part of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BatchOutput {
-    /// The so many best of each row: their values, and their indices.
+    /// This many best of each row: their values, and their indices.
     Best(usize, Bytes, Bytes),
     /// Nothing.
     Nothing,
@@ -61,15 +62,15 @@ pub struct InFlightBatch {
     pub requests: Vec<Request>,
     /// Its rows.
     pub rows: usize,
-    /// When it began.
+    /// The instant at which it began.
     pub began: Instant,
-    /// What of each output comes back.
+    /// The part of each output to download.
     pub wanted: SmallVec<[OutputTransfer; 2]>,
-    /// Why it fails, where not all of it could be enqueued.
+    /// The reason why it fails, if not all of it could be enqueued.
     pub failure: Option<DriverError>,
 }
 
-/// How long the parts of a batch took on the device.
+/// The times of the parts of a batch on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTimes {
     /// The upload.
@@ -80,19 +81,19 @@ pub struct DeviceTimes {
     pub download: Duration,
 }
 
-/// A place for one batch.
+/// A slot for one batch.
 pub struct BatchSlot {
     opened: Arc<OpenDevice>,
     stream: GpuStream,
     marks: SlotEvents,
     blas: Option<Box<dyn Blas>>,
-    /// What enqueues in place of the program that all slots share.
+    /// The program of this stream, in place of the one that all slots share.
     own: Option<Box<dyn StreamProgram>>,
-    /// Given up, not given back, where a batch never ends.
+    /// Leaked, not freed, if a batch never ends.
     memory: Option<SlotMemory>,
     sizes: Arc<SlotSizes>,
     in_flight: Option<InFlightBatch>,
-    /// Whether the last event of the batch was seen passed.
+    /// True if the last event of the batch was seen passed.
     is_passed: bool,
 }
 
@@ -110,19 +111,21 @@ struct SlotMemory {
     outputs: DeviceBuffer,
     results: PinnedBuffer,
     scratch: DeviceBuffer,
-    /// The best of each output lie where the output does in `outputs`: they are less than half of it.
+    /// The best of each output use that output's offset in `outputs`: they are less than half of
+    /// it.
     best: DeviceBuffer,
     best_scratch: DeviceBuffer,
 }
 
-/// Where the tables of a batch lie on the device.
+/// The addresses of a batch's tables on the device.
 struct TablePlaces {
     program: DevicePointer,
     scattered: DevicePointer,
 }
 
 impl BatchSlot {
-    /// Takes what the largest batch needs. `blas` is none where the program multiplies nothing.
+    /// Allocates the memory for the largest batch. `blas` is `None` if the program multiplies
+    /// nothing.
     pub fn new(
         opened: &Arc<OpenDevice>,
         sizes: &Arc<SlotSizes>,
@@ -163,28 +166,28 @@ impl BatchSlot {
         })
     }
 
-    /// Lets a program make what it needs for this slot's stream.
+    /// Lets a program prepare for this slot's stream.
     pub fn prepare(&mut self, program: &dyn GpuProgram) -> Result<(), DriverError> {
         self.own = program.on_stream(&self.opened, self.stream)?;
         Ok(())
     }
 
-    /// Whether it takes a batch.
+    /// Returns true if it takes a batch.
     pub const fn is_free(&self) -> bool {
         self.in_flight.is_none() && self.memory.is_some()
     }
 
-    /// When the batch in it began, if there is one.
+    /// Returns the instant at which its batch began, if there is one.
     pub fn began(&self) -> Option<Instant> {
         self.in_flight.as_ref().map(|in_flight| in_flight.began)
     }
 
-    /// Begins a batch: the slot is free. A failure on the way is kept for [`Self::land`], since what
-    /// was enqueued before it goes on; one of the end itself is told: it is not known when the batch is
-    /// done. `waker` is called when all is.
+    /// Begins a batch in a free slot. An earlier failure is kept for [`Self::land`], since the work
+    /// enqueued before it goes on. A failure to enqueue the end is returned, since the end of the
+    /// batch is then unknown. `waker` is called when all is done.
     ///
     /// # Panics
-    /// Where the slot is not free.
+    /// If the slot is not free.
     pub fn begin(
         &mut self,
         mut in_flight: InFlightBatch,
@@ -216,7 +219,8 @@ impl BatchSlot {
         self.enqueue_download(in_flight, &outputs)
     }
 
-    /// Stages what lies on the host, uploads it with the tables in one copy, and gathers what lies on the device.
+    /// Stages the inputs on the host, uploads them with the tables in one copy, and gathers those
+    /// on the device.
     fn enqueue_upload(
         &mut self,
         in_flight: &InFlightBatch,
@@ -249,7 +253,7 @@ impl BatchSlot {
             }
         }
         let at = |offset: usize| base + offset as u64;
-        // Behind the upload, which leaves anything in the places of these rows.
+        // Behind the upload, which leaves arbitrary bytes in the places of these rows.
         moves.gathered.launch(&self.opened, self.stream, [moves.gathered.far, base, at(gathered)])?;
         context.record(self.marks.uploaded, self.stream)?;
         Ok(TablePlaces { program: at(table), scattered: at(scattered) })
@@ -290,7 +294,7 @@ impl BatchSlot {
         }
     }
 
-    /// Enqueues the search for the best where only they come back, and the copies of what does.
+    /// Enqueues the search for the best, if only they are downloaded, and the downloads.
     fn enqueue_download(&self, in_flight: &InFlightBatch, outputs: &[usize]) -> Result<(), DriverError> {
         let context = self.opened.context();
         let (stream, rows) = (self.stream, in_flight.rows);
@@ -317,25 +321,25 @@ impl BatchSlot {
             };
             if size > 0 {
                 let from = source.pointer() + *offset as u64;
-                // SAFETY: the layout of so many rows lies within that of the most, which the memory has; the
-                // results are not touched until `done` was passed.
+                // SAFETY: the layout of `rows` rows lies within that of the most, which the memory
+                // has; the results are not touched until `done` was passed.
                 unsafe { context.copy_out(stream, from, memory.results.as_ptr().add(*offset), size)? };
             }
         }
         Ok(())
     }
 
-    /// Whether the batch in it is done; it may have failed.
+    /// Returns true if the batch in it is done; it may have failed.
     pub fn is_done(&mut self) -> Result<bool, DriverError> {
         self.is_passed = self.in_flight.is_some() && self.opened.context().is_passed(self.marks.done)?;
         Ok(self.is_passed)
     }
 
-    /// Takes the batch out, if there is one, with the bytes of the outputs that came back: after
-    /// [`Self::is_done`] has said that it is done.
+    /// Takes the batch out, if there is one, with the bytes of the downloaded outputs: after
+    /// [`Self::is_done`] has returned true.
     ///
     /// # Panics
-    /// Where it has not.
+    /// If it has not.
     pub fn land(&mut self) -> Option<(InFlightBatch, SmallVec<[BatchOutput; 2]>)> {
         assert!(self.is_passed || self.in_flight.is_none(), "a batch lands when the device is done with its memory");
         let in_flight = self.in_flight.take()?;
@@ -362,7 +366,7 @@ impl BatchSlot {
         Some((in_flight, outputs))
     }
 
-    /// How long the parts of the last batch took; nothing is known where it failed.
+    /// Returns the times of the parts of the last batch; zero if it failed.
     pub fn times(&self) -> DeviceTimes {
         let elapsed = |begin, end| self.opened.context().elapsed(begin, end).unwrap_or_default();
         let SlotEvents { begun, uploaded, computed, done } = self.marks;
@@ -373,15 +377,15 @@ impl BatchSlot {
         }
     }
 
-    /// Gives up a batch that will not end: its requests, and for good the memory that the device may
-    /// still write to, unless nothing writes in a broken context any more.
+    /// Gives up a batch that will not end. Returns its requests and leaks the memory that the
+    /// device may still write to, unless the context is broken, so that nothing writes any longer.
     pub fn abandon(&mut self) -> Vec<Request> {
         let Some(in_flight) = self.in_flight.take() else { return Vec::new() };
         if !self.opened.is_broken() {
             std::mem::forget(self.memory.take());
         }
         if !self.opened.is_broken() || self.opened.is_hung() {
-            // Its end would wait for the batch.
+            // Dropping it would wait for the batch.
             std::mem::forget(self.own.take());
         }
         in_flight.requests
@@ -399,7 +403,7 @@ impl Drop for BatchSlot {
             drop(own);
         }
         let context = self.opened.context();
-        // SAFETY: it was made in this context by `new`, and what uses it has ended before.
+        // SAFETY: it was made in this context by `new`, and its users have ended before.
         unsafe { context.end_stream(self.stream) };
         for mark in [self.marks.begun, self.marks.uploaded, self.marks.computed, self.marks.done] {
             // SAFETY: as the stream.
@@ -408,8 +412,8 @@ impl Drop for BatchSlot {
     }
 }
 
-/// Bytes of the values, and as many of the indices, of the so many best of rows; and where the indices
-/// begin behind the values.
+/// Returns the bytes of the values of the `count` best of rows, which are also those of the
+/// indices; and the offset of the indices behind the values.
 fn best_layout(rows: usize, count: usize) -> (usize, usize) {
     let size = rows * count * ELEMENT_SIZE;
     (size, size.next_multiple_of(BUFFER_ALIGNMENT))
@@ -419,7 +423,7 @@ const fn top_k(rows: usize, classes: usize, count: usize) -> TopK {
     TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: TopKIndex::U32 }
 }
 
-/// Bytes that the search for the most best of any output may work in, in a batch of any rows.
+/// Returns the scratch bytes for the search for the best of any output, in a batch of any rows.
 fn best_scratch_size(opened: &OpenDevice, sizes: &SlotSizes) -> usize {
     let multiprocessors = opened.context().device().multiprocessors;
     let of_output = |(index, row): (usize, &usize)| {
@@ -433,13 +437,13 @@ fn best_scratch_size(opened: &OpenDevice, sizes: &SlotSizes) -> usize {
     sizes.outputs.iter().enumerate().filter_map(of_output).max().unwrap_or(0)
 }
 
-/// Puts the rows of all requests behind one another, input by input, but for those that lie on the device.
+/// Copies the rows of all requests behind one another, input by input, except those on the device.
 fn stage(staged: &mut [u8], offsets: &[usize], requests: &[Request]) {
     for (index, offset) in offsets.split_last().map_or(&[][..], |(_, begins)| begins).iter().enumerate() {
         let mut at = *offset;
         for request in requests {
             if let Some(lease) = leased_input(request, index) {
-                // It is copied there on the device.
+                // The device copies it there.
                 at = at.saturating_add(lease.size());
                 continue;
             }
@@ -453,8 +457,7 @@ fn stage(staged: &mut [u8], offsets: &[usize], requests: &[Request]) {
     }
 }
 
-/// Where each tensor of so many rows begins, and where the last ends; nothing where that cannot be
-/// counted.
+/// Returns the offset of each tensor of `rows` rows, and the end of the last; empty on overflow.
 fn layout(row_sizes: &[usize], rows: usize) -> SmallVec<[usize; 4]> {
     let mut offsets = SmallVec::new();
     let mut at = 0_usize;

@@ -11,7 +11,7 @@ pub(super) const ELEMENT_SIZE: usize = size_of::<f32>();
 /// Bytes of one best class: its value and its index.
 pub(super) const BEST_SIZE: usize = ELEMENT_SIZE + size_of::<u32>();
 
-/// How much memory the slots of an instance need: bytes per row of each tensor, and rows.
+/// The memory that the slots of an instance need: bytes per row of each tensor, and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotSizes {
     /// Rows of the largest batch.
@@ -26,21 +26,22 @@ pub struct SlotSizes {
     pub scratch: usize,
     /// Bytes of the tables that the program's kernels read, behind the inputs of each batch.
     pub table: usize,
-    /// Whether inputs stay in pinned host memory and the program copies them to the device: a library may
-    /// need some of them on the host.
+    /// True if inputs stay in pinned host memory and the program copies them to the device: a
+    /// library may need some of them on the host.
     pub keeps_staged: bool,
 }
 
 impl SlotSizes {
-    /// Bytes of the tables of all parts that a batch gathers and scatters on the device: a request has a row at least.
+    /// Returns the bytes of the tables of all parts that a batch gathers and scatters on the
+    /// device: a request has at least one row.
     pub(super) fn parts_size_max(&self) -> usize {
         let tensors = if self.keeps_staged { 0 } else { self.inputs.len() + self.outputs.len() };
         self.rows_max.saturating_mul(tensors * size_of::<CopyPart>())
     }
 
-    /// How many of the best classes of an output's rows are found on the device, where `asked` are asked
-    /// for. `None` where it downloads the whole output instead: the output is not FP32, it is too large for
-    /// the top-k kernel, or the best classes are more than half as many bytes.
+    /// Returns the count of best classes of an output's rows to find on the device, if `asked` are
+    /// asked for. `None` if the whole output is downloaded instead: it is not FP32, it is too large
+    /// for the top-k kernel, or the best classes are more than half as many bytes.
     pub fn best_count(&self, output: usize, asked: u32) -> Option<usize> {
         if *self.datatypes.get(output)? != Datatype::Fp32 {
             return None;

@@ -137,7 +137,7 @@ impl KernelLaunch {
     }
 }
 
-/// Launches that run one after another on one CUDA stream. Empty where there is nothing to do.
+/// Launches that run one after another on one CUDA stream. Empty if there is nothing to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchPlan {
     /// In order; each sees what those before it wrote.

@@ -91,7 +91,7 @@ impl PointwiseOperation {
 ///
 /// # Errors
 ///
-/// Unsupported, where the datatype is not FP16, BF16 or FP32.
+/// Unsupported, if the datatype is not FP16, BF16 or FP32.
 pub fn activation_plan(count: usize, activation: Activation, datatype: Datatype) -> Result<LaunchPlan, Error> {
     let format = format(datatype)?;
     if count == 0 {
@@ -147,7 +147,7 @@ impl Binary {
     ///
     /// # Errors
     ///
-    /// Unsupported, where the datatype is not FP16, BF16 or FP32.
+    /// Unsupported, if the datatype is not FP16, BF16 or FP32.
     pub fn plan(&self, datatype: Datatype) -> Result<LaunchPlan, Error> {
         let format = format(datatype)?;
         if self.rows == 0 || self.columns == 0 {
@@ -171,7 +171,7 @@ impl Binary {
         Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[1], [blocks(count), 1], 0, &arguments)))
     }
 
-    /// The CPU twin of [`Self::plan`]; `None` where an operand or the output is too short.
+    /// The CPU twin of [`Self::plan`]; `None` if an operand or the output is too short.
     pub fn combine(&self, left: &[f32], right: &[f32], output: &mut [f32]) -> Option<()> {
         let at = |strides: Strides, row: u32, column: u32| {
             row as usize * strides.row as usize + column as usize * strides.column as usize
@@ -193,7 +193,7 @@ impl Binary {
 ///
 /// # Errors
 ///
-/// Unsupported, where the datatype is not FP16, BF16 or FP32.
+/// Unsupported, if the datatype is not FP16, BF16 or FP32.
 pub fn softmax_plan(rows: u32, columns: u32, datatype: Datatype) -> Result<LaunchPlan, Error> {
     let format = format(datatype)?;
     if rows == 0 || columns == 0 {
@@ -220,7 +220,7 @@ pub fn softmax(values: &mut [f32], columns: usize) {
     }
 }
 
-/// How a float is read and written. `Format` in `kernels/device.cuh`.
+/// The format of a float. `Format` in `kernels/device.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FloatFormat {

@@ -1,5 +1,6 @@
-//! Moves bytes on the device: rows of requests into a batch and out of it, and boxes of elements within the rows of a
-//! batch. Tables of what moves ([`CopyPart`], [`BoxPart`]), and the launches and CPU twins that move it.
+//! Moves bytes on the device: rows of requests into a batch and out of it, and boxes of elements
+//! within the rows of a batch. Tables of the moves ([`CopyPart`], [`BoxPart`]), and their launches
+//! and CPU twins.
 //!
 //! The kernels read the tables as they are, so they can be made in pinned memory and uploaded. Offsets count bytes from
 //! [`BufferRole::Input`] and [`BufferRole::Output`]; of parts in separate allocations that is the lowest address.
@@ -26,7 +27,7 @@ pub struct CopyPart {
 ///
 /// # Errors
 ///
-/// Unsupported, where there are more parts than a grid has blocks along y.
+/// Unsupported, if there are more parts than a grid has blocks along y.
 pub fn copy_plan(parts: &[CopyPart]) -> Result<LaunchPlan, Error> {
     let size_max = parts.iter().map(|part| part.size).max().unwrap_or(0);
     if size_max == 0 {
@@ -37,7 +38,8 @@ pub fn copy_plan(parts: &[CopyPart]) -> Result<LaunchPlan, Error> {
     Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[0], grid, 0, &arguments)))
 }
 
-/// The CPU twin of [`copy_plan`]; `None` where a part is out of bounds, which the kernel does not check.
+/// The CPU twin of [`copy_plan`]; `None` if a part is out of bounds, which the kernel does not
+/// check.
 pub fn copy(input: &[u8], output: &mut [u8], parts: &[CopyPart]) -> Option<()> {
     for part in parts {
         let size = usize::try_from(part.size).ok()?;
@@ -56,7 +58,7 @@ pub const RANK_MAX: usize = 6;
 pub struct BoxPart {
     /// Bytes into the input, on a multiple of an element's size.
     pub source: u64,
-    /// Bytes into the output, likewise.
+    /// Bytes into the output, with the same alignment.
     pub target: u64,
     /// The distance in elements to the next of each dimension, in the input.
     pub source_strides: [i64; RANK_MAX],
@@ -71,7 +73,7 @@ impl BoxPart {
     ///
     /// # Errors
     ///
-    /// Unsupported, where a shape has too many dimensions or elements.
+    /// Unsupported, if a shape has too many dimensions or elements.
     pub fn cropped(source: u64, whole: &[u32], target: u64, given: &[u32]) -> Result<Self, Error> {
         let (source_strides, target_strides) = (row_major(whole)?, row_major(given)?);
         Ok(Self { source, target, source_strides, target_strides, extents: sizes(given)? })
@@ -81,7 +83,7 @@ impl BoxPart {
     ///
     /// # Errors
     ///
-    /// As [`Self::cropped`], or where `axes` is not a permutation.
+    /// As [`Self::cropped`], or if `axes` is not a permutation.
     pub fn transposed(source: u64, shape: &[u32], target: u64, axes: &[usize]) -> Result<Self, Error> {
         let mut seen = [false; RANK_MAX];
         let strides = row_major(shape)?;
@@ -109,7 +111,8 @@ impl BoxPart {
         self.extents.iter().map(|extent| u64::from(*extent)).product()
     }
 
-    /// Whether the dimension and the one after it are contiguous in both tensors, so that they can be folded.
+    /// Returns true if the dimension and the one after it are contiguous in both tensors, so that
+    /// they can be folded.
     fn folds(&self, axis: usize) -> bool {
         let Some(inner) = self.extents.get(axis + 1) else { return false };
         let follows = |strides: &[i64; RANK_MAX]| match strides.get(axis..axis + 2) {
@@ -158,7 +161,7 @@ pub const ELEMENT_SIZE: usize = 4;
 ///
 /// # Errors
 ///
-/// Unsupported, where a part has too many elements or dimensions, or there are too many parts.
+/// Unsupported, if a part has too many elements or dimensions, or there are too many parts.
 pub fn box_plan(parts: &[BoxPart], rank: usize) -> Result<LaunchPlan, Error> {
     let count_max = parts.iter().map(BoxPart::element_count).max().unwrap_or(0);
     if count_max == 0 {
@@ -177,7 +180,8 @@ pub fn box_plan(parts: &[BoxPart], rank: usize) -> Result<LaunchPlan, Error> {
     Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[1], grid, BOX_SIZE, &arguments)))
 }
 
-/// The CPU twin of [`box_plan`]; `None` where an element is out of bounds, which the kernel does not check.
+/// The CPU twin of [`box_plan`]; `None` if an element is out of bounds, which the kernel does not
+/// check.
 pub fn move_boxes(input: &[u8], output: &mut [u8], parts: &[BoxPart]) -> Option<()> {
     parts.iter().try_for_each(|part| {
         let [source, target] = [i64::try_from(part.source).ok()?, i64::try_from(part.target).ok()?];
@@ -284,7 +288,7 @@ pub static ENTRIES: [KernelEntry; 2] = [
 mod tests {
     use super::*;
 
-    /// Elements that tell where they were.
+    /// Elements that show their original index.
     fn numbers(count: usize) -> Vec<u8> {
         (0..count as u32).flat_map(|number| (number + 1).to_le_bytes()).collect()
     }
@@ -342,7 +346,7 @@ mod tests {
         check(BoxPart::cropped(0, &[3, 5, 6], 0, &[2, 4, 5]).unwrap(), 3, 3);
         check(BoxPart::transposed(0, &[4, 5, 6], 0, &[2, 0, 1]).unwrap(), 3, 2);
         check(BoxPart::transposed(0, &[4, 5, 6], 0, &[2, 1, 0]).unwrap(), 3, 3);
-        // What one part cannot, none does.
+        // Dimensions fold only if all parts allow it.
         let mut parts = [&[2, 3, 4], &[2, 2, 4]].map(|given| BoxPart::cropped(0, &[2, 3, 4], 0, given).unwrap());
         assert_eq!(fold(&mut parts, 3), 2);
     }

@@ -1,9 +1,9 @@
 //! Top-k: the largest values of each row. Chooses the kernel, the number of blocks and the memory.
-//! `docs/decisions/0009-top-k-on-the-gpu.md` says how the kernels work and where the limits of the strategies come
-//! from; the CPU twin is `tensor::topk`.
+//! `docs/decisions/0009-top-k-on-the-gpu.md` describes the kernels and the reasons of the
+//! strategies' limits; the CPU twin is `tensor::topk`.
 //!
-//! `argmax` is a top-1 without `has_values`: the lowest index among equal values, and that of a NaN only where a row
-//! has nothing else.
+//! `argmax` is a top-1 without `has_values`: the lowest index among equal values, and that of a NaN
+//! only if a row has nothing else.
 
 use super::KernelArgument::{Buffer, Nowhere, U32};
 use super::{
@@ -23,9 +23,9 @@ pub struct TopK {
     pub rows: usize,
     /// Values in a row.
     pub classes: usize,
-    /// How many values of each row; `min(count, classes)` are written.
+    /// The number of values of each row; `min(count, classes)` are written.
     pub count: usize,
-    /// Whether the values are written too, unchanged, and not only the indices.
+    /// True if the values are written too, unchanged, and not only the indices.
     pub has_values: bool,
     /// The type of the indices.
     pub index: TopKIndex,
@@ -50,7 +50,7 @@ impl TopKIndex {
     }
 }
 
-/// How rows are distributed over warps and blocks.
+/// The distribution of rows over warps and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKStrategy {
     /// A warp for each row.
@@ -67,7 +67,8 @@ impl TopK {
     ///
     /// # Errors
     ///
-    /// Unsupported, where the datatype is not numeric or the sizes are beyond `GPU_TOPK_COUNT_MAX` and its like.
+    /// Unsupported, if the datatype is not numeric or the sizes are beyond `GPU_TOPK_COUNT_MAX` and
+    /// its like.
     pub fn plan(&self, multiprocessors: u32) -> Result<LaunchPlan, Error> {
         let Some(order) = order(self.datatype) else {
             return Err(refused(format!("no top-k of {} on the GPU", self.datatype.name())));
@@ -174,7 +175,7 @@ impl TopKShape {
     }
 }
 
-/// How the bits of a datatype of four bytes are ordered: 0 unsigned, 1 signed, 2 IEEE float.
+/// The order of the bits of a four-byte datatype: 0 unsigned, 1 signed, 2 IEEE float.
 const fn order(datatype: Datatype) -> Option<u32> {
     match datatype {
         Datatype::Uint32 => Some(0),
@@ -207,10 +208,10 @@ const BLOCK_CAPACITY_MIN: u32 = 512;
 
 /// A warp's first bound is the smallest of its 32 lanes' largest values, which is valid for at most 32 values.
 const WARP_COUNT_MAX: usize = 32;
-/// A warp reads 4 KiB at a time. Beyond four times that a block is as fast, even where there are rows enough to fill
-/// the GPU.
+/// A warp reads 4 KiB at a time. Beyond four times that a block is as fast, even with enough rows
+/// to fill the GPU.
 const WARP_CLASSES_MAX: usize = 4096;
-/// The limit where there are fewer rows than that, so that the latency of a row counts.
+/// The limit with fewer rows than that, when the latency of a row counts.
 const WARP_CLASSES_MAX_FEW_ROWS: usize = 1024;
 /// Rows that fill a multiprocessor.
 const WARPS_PER_MULTIPROCESSOR: usize = 16;
@@ -218,8 +219,8 @@ const WARPS_PER_MULTIPROCESSOR: usize = 16;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
 /// The 4-byte values that a block reads at a time: a smaller segment would leave threads idle.
 const SEGMENT_MIN: usize = 8192;
-/// A segment has at least this many times `count` values: it passes `count` of them on, which must be few compared with
-/// what it read, and the last segment, which is shorter, must have as many.
+/// A segment has at least this many times `count` values: it passes on `count` of them, which must
+/// be few of its values, and the last, shorter segment must have at least `count`.
 const SEGMENT_MIN_COUNTS: usize = 16;
 
 const _: () = assert!(
@@ -235,7 +236,7 @@ const fn entry(
     KernelEntry { name, module: KernelModule::Topk, threads, parameters }
 }
 
-/// By a warp, by a block, and the merge of what blocks kept.
+/// By a warp, by a block, and the merge of the blocks' results.
 pub static ENTRIES: [KernelEntry; 3] =
     [entry("topk_warp_32", 128, WARP), entry("topk_block_32", 256, BLOCK), entry("topk_merge_narrow", 256, MERGE)];
 
@@ -285,13 +286,13 @@ mod tests {
         check(16 * 132 - 1, 4096, 5, 132, TopKStrategy::Block);
         check(16 * 132, 4097, 5, 132, TopKStrategy::Block);
         check(1, 1000, 33, 132, TopKStrategy::Block);
-        // More wanted than there is are all.
+        // A count above the number of classes returns all.
         check(1, 30, 1000, 132, TopKStrategy::Warp);
         check(64, 1_000_000, 5, 132, TopKStrategy::Split(33));
         check(1, 1_000_000, 5, 132, TopKStrategy::Split(122));
         check(1, 1_000_000, 1024, 132, TopKStrategy::Split(61));
         check(4096, 1_000_000, 5, 132, TopKStrategy::Block);
-        // A GPU of which nothing is known.
+        // A GPU without known properties.
         check(1, 1_000_000, 5, 0, TopKStrategy::Split(16));
     }
 

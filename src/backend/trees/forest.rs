@@ -1,13 +1,15 @@
-//! A model's trees as they are run. All nodes are in one array, breadth-first and siblings side by side, 12 bytes each. A
-//! step is the same for every node, without a branch on its outcome: a leaf leads to itself, by a feature that is always
-//! missing. So several ways are walked at once, and the processor does not wait for each.
+//! A model's trees in their form for running. All nodes are in one array, breadth-first and
+//! siblings side by side, 12 bytes each. A step is the same for every node, without a branch on its
+//! outcome: a leaf leads to itself, by a feature that is always missing. So several paths are
+//! walked at once, and the processor does not wait for each.
 //!
-//! Each feature is in a row twice, one for tests by which a missing value goes left, and one for those by which it goes right,
-//! where it is infinite: no step looks whether a value is missing.
+//! Each feature is in a row twice: once for tests that send a missing value left, and once, with
+//! infinity for a missing value, for tests that send it right. So no step checks for missing
+//! values.
 //!
-//! Inputs are FP32, so that a test against a double is one against a single: `x <= t` holds for the same FP32 values as
-//! `x < u`, where `u` is the least FP32 above `t`. All tests become `x < u`; those that cannot are looked up in a table, in
-//! trees that have such ones.
+//! Inputs are FP32, so a test against a double equals one against a single: `x <= t` holds for the
+//! same FP32 values as `x < u`, where `u` is the least FP32 above `t`. All tests become `x < u`.
+//! Those that cannot are looked up in a table, in the trees that have them.
 
 use crate::backend::trees::real::Real;
 use crate::limits::{TREE_BLOCK_SIZE, TREE_STEPS_TOGETHER};
@@ -16,15 +18,16 @@ use crate::model::trees::{DecisionTree, SplitTest, TreeModel, TreeNode, TreeOutp
 /// A node: a test, or a leaf that leads to itself.
 #[derive(Clone, Copy, Debug)]
 struct ForestNode {
-    /// What is not below it goes right; the bits of a leaf's number; those of the number of a special test.
+    /// A value that is not below it goes right. Otherwise the bits of a leaf's number, or of a
+    /// special test's number.
     threshold: f32,
-    /// The place of the feature in a row, and the flag below.
+    /// The index of the feature in a row, and the flag below.
     feature: u32,
-    /// The node that a feature below the threshold leads to. The other is behind it.
+    /// The node for a feature below the threshold. The other one is behind it.
     left: u32,
 }
 
-/// The test is in the table. The rest is the place of the feature in a row.
+/// The test is in the table. The remaining bits are the index of the feature in a row.
 const SPECIAL: u32 = 1 << 31;
 
 /// A tree's place in the array of nodes.
@@ -37,7 +40,7 @@ struct ForestTree {
     output: TreeOutput,
 }
 
-/// A test that is no comparison with one number.
+/// A test that is not a comparison with one number.
 #[derive(Debug)]
 struct SpecialTest {
     test: SplitTest,
@@ -45,7 +48,7 @@ struct SpecialTest {
 }
 
 impl SpecialTest {
-    /// `value` is that of the feature where it is left as it is.
+    /// `value` comes from the feature's copy that keeps a missing value.
     fn goes_left(&self, value: f32) -> bool {
         let wide = f64::from(value);
         match &self.test {
@@ -65,7 +68,7 @@ impl SpecialTest {
 /// LightGBM's `kZeroThreshold`, a float.
 const ZERO_MAX: f64 = 1e-35_f32 as f64;
 
-/// The trees of a model, and the sums that their leaves make. `F` is the type of the sums.
+/// The trees of a model, and the sums of their leaves. `F` is the type of the sums.
 #[derive(Debug)]
 pub(super) struct Forest<F> {
     nodes: Vec<ForestNode>,
@@ -75,16 +78,16 @@ pub(super) struct Forest<F> {
     values: Vec<F>,
     feature_count: usize,
     output_count: usize,
-    /// What sums begin with.
+    /// The initial values of the sums.
     start: Vec<F>,
-    /// What each is divided by; empty for nothing.
+    /// The divisor of each sum; empty for none.
     divisors: Vec<F>,
-    /// What is added at the end; empty for nothing.
+    /// The offset added at the end; empty for none.
     offsets: Vec<f64>,
 }
 
 impl<F: Real> Forest<F> {
-    /// Lays out a model, which was checked when it was read.
+    /// Lays out a model that was checked by its reader.
     pub(super) fn new(model: &TreeModel) -> Self {
         let real = |list: &[f64]| list.iter().copied().map(F::from_f64).collect();
         let mut forest = Self {
@@ -102,7 +105,7 @@ impl<F: Real> Forest<F> {
         forest
     }
 
-    /// Steps of a row, at most.
+    /// Returns the most steps of a row.
     pub(super) fn steps(&self) -> usize {
         self.trees.iter().map(|tree| tree.depth as usize + 1).sum()
     }
@@ -113,7 +116,7 @@ impl<F: Real> Forest<F> {
         let (specials, mut depth) = (self.specials.len(), 0);
         self.values.extend(tree.values.iter().copied().map(F::from_f64));
         let mut level: Vec<u32> = if tree.nodes.is_empty() { Vec::new() } else { vec![0] };
-        // Children get their places when the level above is laid out.
+        // Children are placed when the level above is laid out.
         let mut next = root.saturating_add(1);
         while !level.is_empty() {
             let mut below = Vec::new();
@@ -149,7 +152,8 @@ impl<F: Real> Forest<F> {
         }
     }
 
-    /// A test whose children begin at `left`, and the children of the tree in the order in which they are laid there.
+    /// Returns a test whose children begin at `left`, and the children of the tree in the order of
+    /// their layout.
     fn split(&mut self, split: &TreeSplit, left: u32) -> (ForestNode, [u32; 2]) {
         let (children, swapped) = ([split.left, split.right], [split.right, split.left]);
         let (threshold, default_left, laid) = match split.test {
@@ -179,7 +183,7 @@ impl<F: Real> Forest<F> {
         let grouped = *count / LANES * LANES;
         let (groups, rest) = rows.split_at(grouped * width);
         let (group_sums, rest_sums) = sums.split_at_mut(grouped * outputs);
-        // A tree stays in the nearest cache while all rows pass it.
+        // A tree stays in the nearest cache while all rows pass through it.
         for tree in self.trees.iter().filter(|_| grouped > 0) {
             let groups = groups.chunks_exact(LANES * width);
             for (rows, sums) in groups.zip(group_sums.chunks_exact_mut(LANES * outputs)) {
@@ -198,7 +202,8 @@ impl<F: Real> Forest<F> {
         }
     }
 
-    /// One row, through several trees at once. Their leaves are added in the order of the trees.
+    /// Sums one row, through several trees at once. Their leaves are added in the order of the
+    /// trees.
     fn sum_row(&self, row: &[f32], sums: &mut [F]) {
         for trees in self.trees.chunks(LANES) {
             let (mut depth, mut is_special, mut roots) = (0, false, [trees.first().map_or(0, |tree| tree.root); LANES]);
@@ -225,7 +230,7 @@ impl<F: Real> Forest<F> {
         sums.zip(values).for_each(|(sum, value)| *sum = sum.plus(*value));
     }
 
-    /// Walks from nodes to leaves: several trees for one row, or one tree for as many rows.
+    /// Walks from nodes to leaves: several trees for one row, or one tree for `LANES` rows.
     fn walk<const ONE_ROW: bool>(&self, at: [u32; LANES], rows: &[f32], depth: u32, is_special: bool) -> [u32; LANES] {
         match is_special {
             true => self.walk_any::<ONE_ROW, true>(at, rows, depth),
@@ -233,7 +238,7 @@ impl<F: Real> Forest<F> {
         }
     }
 
-    /// Where trees are deep, looks now and then whether all ways have ended.
+    /// In deep trees, checks from time to time if all paths have ended.
     fn walk_any<const ONE_ROW: bool, const HAS_SPECIAL: bool>(
         &self,
         mut at: [u32; LANES],
@@ -261,7 +266,7 @@ impl<F: Real> Forest<F> {
 
     #[inline(always)]
     fn step<const HAS_SPECIAL: bool>(&self, at: u32, rows: &[f32], first: usize) -> u32 {
-        // Neither index is ever out of range; the checks are cheaper than what the processor waits for anyway.
+        // Neither index is ever out of range; the checks cost less than the processor's waits.
         let Some(node) = self.nodes.get(at as usize) else { return at };
         let feature = if HAS_SPECIAL { node.feature & !SPECIAL } else { node.feature };
         let Some(value) = rows.get(first.wrapping_add(feature as usize)) else { return at };
@@ -269,17 +274,17 @@ impl<F: Real> Forest<F> {
             let special = self.specials.get(node.threshold.to_bits() as usize);
             !special.is_some_and(|special| special.goes_left(*value))
         } else {
-            // Of a missing value this is false.
+            // False for a missing value.
             *value >= node.threshold
         };
         node.left.wrapping_add(goes_right.into())
     }
 }
 
-/// How many ways are walked at once.
+/// The paths that are walked at once.
 const LANES: usize = 8;
 
-/// Rows in the order of a batch, and what they sum up to.
+/// Rows in the order of a batch, and their sums.
 #[derive(Debug)]
 pub(super) struct RowBlock<F> {
     /// Each row: its features, each twice, and a NaN.
@@ -294,7 +299,7 @@ impl<F> RowBlock<F> {
         Self { rows: Vec::new(), sums: Vec::new(), count: 0 }
     }
 
-    /// Takes in rows of features.
+    /// Stores rows of features.
     pub(super) fn fill<'r>(&mut self, rows: impl Iterator<Item = &'r [f32]>) {
         self.rows.clear();
         self.count = 0;
@@ -312,7 +317,7 @@ const fn row_width(features: usize) -> usize {
     features * 2 + 1
 }
 
-/// Rows of a block for a model with so many features: whole groups of ways, and one at least.
+/// Rows of a block for a model with `features` features: a multiple of `LANES`, at least one.
 pub(super) const fn block_rows(features: usize) -> usize {
     let rows = TREE_BLOCK_SIZE / (size_of::<f32>() * row_width(features));
     if rows < LANES { LANES } else { rows / LANES * LANES }
@@ -322,8 +327,8 @@ fn next_index(nodes: &[ForestNode]) -> u32 {
     u32::try_from(nodes.len()).expect("nodes are bounded by TREE_NODES_MAX")
 }
 
-/// The least FP32 that is not below a double: `x < t` and `x < u` hold for the same FP32 values. None for the least of all:
-/// nothing is below it, not even a missing value that goes left.
+/// The least FP32 that is not below a double: `x < t` and `x < u` hold for the same FP32 values.
+/// `None` for the least double: nothing is below it, not even a missing value that goes left.
 #[expect(clippy::cast_possible_truncation, reason = "rounded, then corrected")]
 fn least_not_below(threshold: f64) -> Option<f32> {
     let rounded = threshold as f32;
@@ -331,8 +336,8 @@ fn least_not_below(threshold: f64) -> Option<f32> {
     (threshold > f64::NEG_INFINITY).then_some(least)
 }
 
-/// The least FP32 above a double: `x <= t` and `x < u` hold for the same FP32 values. None for infinity, above which
-/// nothing is.
+/// The least FP32 above a double: `x <= t` and `x < u` hold for the same FP32 values. `None` for
+/// infinity, which has nothing above it.
 #[expect(clippy::cast_possible_truncation, reason = "rounded, then corrected")]
 fn least_above(threshold: f64) -> Option<f32> {
     let rounded = threshold as f32;

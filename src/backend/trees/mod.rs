@@ -1,8 +1,9 @@
-//! The backend of tree models, `fil` as Triton names it: gradient-boosted trees and random forests of XGBoost, LightGBM and
-//! scikit-learn, run by this crate's own code. A row takes about a microsecond, so that small models run on the shards.
+//! The backend of tree models, Triton's `fil`: gradient-boosted trees and random forests of
+//! XGBoost, LightGBM and scikit-learn, run by this crate's own code. A row takes about a
+//! microsecond, so small models run on the shards.
 //!
-//! Answers are those of the library that trained the model, bit for bit (FP64 ones rounded once), and of Triton's FIL backend
-//! but for the order in which it adds: see `docs/trees.md`.
+//! Answers equal those of the library that trained the model, bit for bit (FP64 ones rounded once),
+//! and those of Triton's FIL backend except for its order of addition: see `docs/trees.md`.
 
 mod forest;
 mod parameters;
@@ -86,7 +87,7 @@ struct FilModel<F> {
     why_not_inline: Option<String>,
 }
 
-/// What all instances of a model version share.
+/// The state that all instances of a model version share.
 struct SharedForest<F> {
     spec: Arc<ModelSpec>,
     forest: Forest<F>,
@@ -97,7 +98,7 @@ struct SharedForest<F> {
     output_count: usize,
     /// The dims of a row's answer.
     answer_dims: Shape,
-    /// Whether the output has the rows as its first dimension.
+    /// True if the output has the rows as its first dimension.
     has_rows: bool,
     /// Rows of a block.
     block_rows: usize,
@@ -159,11 +160,11 @@ impl<F: Real> FilModel<F> {
     }
 }
 
-/// The fuzz target `trees`. Reads arbitrary bytes as a model, and asserts that what it answers to a row does not depend on the
-/// rows beside it. Returns whether they are one.
+/// The fuzz target `trees`. Reads arbitrary bytes as a model, and asserts that its answer to a row
+/// does not depend on the rows beside it. Returns true if the bytes are a model.
 pub fn exercise(file: &[u8]) -> bool {
     let Ok(model) = trees::decode(file, None) else { return false };
-    // Larger ones are no other case, and slow.
+    // Larger models add no new case, and are slow.
     if model.feature_count <= EXERCISED_MAX && model.output_count() <= EXERCISED_MAX {
         match model.arithmetic {
             Arithmetic::Single => exercise_forest::<f32>(&model),
@@ -183,7 +184,7 @@ fn exercise_forest<F: Real>(model: &TreeModel) {
     let forest = Forest::<F>::new(model);
     let sums = |rows: &[f32]| {
         let mut block = RowBlock::new();
-        // A row without features is a row, too.
+        // A row without features is also a row.
         block.fill(rows.chunks(model.feature_count.max(1)));
         forest.sum(&mut block);
         block.sums.chunks_exact_mut(model.class_count).for_each(|scores| F::link(model.link, scores));
@@ -193,7 +194,8 @@ fn exercise_forest<F: Real>(model: &TreeModel) {
     assert_eq!(sums(&rows), apart, "a row's answer depends on the rows beside it");
 }
 
-/// Whether the first dimension is that of rows: the batch axis, or one of a model without it.
+/// Returns true if the first dimension is that of rows: the batch axis, or the first of several in
+/// a model without it.
 fn has_rows(spec: &ModelSpec, tensor: &TensorSpec) -> bool {
     spec.has_batch_axis() || tensor.model_shape.len() > 1
 }
@@ -282,7 +284,7 @@ impl<F: Real> SharedForest<F> {
             RowAnswer::BothProbabilities => [1.0 - first, first].into_iter().for_each(push),
             RowAnswer::Threshold(threshold) => push(if first > threshold { 1.0 } else { 0.0 }),
             RowAnswer::BestClass => {
-                // As in Triton, which begins with class 0 and a score of 0.
+                // As in Triton, which starts with class 0 and a score of 0.
                 let better = |(class, most): (f32, f32), (index, score): (u16, f32)| {
                     if score > most { (index.into(), score) } else { (class, most) }
                 };

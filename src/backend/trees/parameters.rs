@@ -1,14 +1,16 @@
-//! The parameters of Triton's FIL backend (`docs/model_config.md` there). Those that choose between ways of computing the
-//! same (`storage_type`, `blocks_per_sm`, `chunk_size`, `layout` …) are taken and have no effect.
+//! The parameters of Triton's FIL backend (`docs/model_config.md` there). Those that choose between
+//! ways of computing the same (`storage_type`, `blocks_per_sm`, `chunk_size`, `layout` …) are
+//! accepted and have no effect.
 
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::model::trees::{ScoreLink, TreeFormat, TreeModel};
 
-/// What a model is asked to answer.
+/// The answer that is asked of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FilParameters {
-    /// `model_type`; none where it is not given, or where it leaves open in which format XGBoost has written.
+    /// `model_type`; `None` if it is missing, or leaves open which of XGBoost's formats the file
+    /// has.
     pub(super) format: Option<TreeFormat>,
     /// `is_classifier`, before 25.09 `output_class`.
     is_classifier: bool,
@@ -18,10 +20,10 @@ pub(super) struct FilParameters {
     threshold: f32,
 }
 
-/// What becomes of the scores of a row.
+/// The answer made of the scores of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RowAnswer {
-    /// The class with the highest score; of equal ones the first.
+    /// The class with the highest score; the first of equal ones.
     BestClass,
     /// `1 - p` and `p`.
     BothProbabilities,
@@ -43,11 +45,11 @@ impl RowAnswer {
 }
 
 impl FilParameters {
-    /// Reads them.
+    /// Reads the parameters.
     ///
     /// # Errors
     ///
-    /// For a value that is none of its parameter's.
+    /// If a value is not valid for its parameter.
     pub(super) fn read(spec: &ModelSpec) -> Result<Self, Error> {
         let is_classifier = flag(spec, "is_classifier")?;
         let output_class = flag(spec, "output_class")?;
@@ -57,16 +59,16 @@ impl FilParameters {
         });
         Ok(Self {
             format: format(spec)?,
-            // As in Triton the old name goes before the new one.
+            // As in Triton, the old name takes precedence.
             is_classifier: output_class.or(is_classifier).unwrap_or(false),
             predict_proba: flag(spec, "predict_proba")?.unwrap_or(false),
             threshold: threshold.transpose()?.unwrap_or(0.5),
         })
     }
 
-    /// What makes answers of the sums of this model.
+    /// Returns the function from this model's sums to answers.
     pub(super) fn link(self, model: &TreeModel) -> ScoreLink {
-        // `TreeliteModel` of the FIL backend: whatever the model was trained for.
+        // `TreeliteModel` of the FIL backend: independent of the model's training.
         match (self.predict_proba && model.class_count > 1, model.link) {
             (false, link) | (true, link @ (ScoreLink::Softmax | ScoreLink::SoftmaxDouble)) => link,
             (true, _) if model.has_vector_leaves() => ScoreLink::Identity,
@@ -74,11 +76,12 @@ impl FilParameters {
         }
     }
 
-    /// What becomes of the scores of a row, where the configuration has an output of so many values.
+    /// Returns the answer made of the scores of a row, for an output of `values` values in the
+    /// configuration.
     ///
     /// # Errors
     ///
-    /// Where classes are asked of a model that has none.
+    /// If classes are asked of a model without classes.
     pub(super) fn answer(self, spec: &ModelSpec, model: &TreeModel, values: Option<usize>) -> Result<RowAnswer, Error> {
         if !self.is_classifier {
             return Ok(RowAnswer::Scores);
@@ -101,7 +104,8 @@ impl FilParameters {
 fn format(spec: &ModelSpec) -> Result<Option<TreeFormat>, Error> {
     let Some(name) = spec.parameters.get("model_type") else { return Ok(None) };
     match name.as_str() {
-        // The old binary format, in Triton; a file of that name is UBJSON since XGBoost 2.1.
+        // Triton's name for the old binary format; a file with this type is UBJSON since XGBoost
+        // 2.1.
         "xgboost" => Ok(None),
         "xgboost_json" => Ok(Some(TreeFormat::XgboostJson)),
         "xgboost_ubj" => Ok(Some(TreeFormat::XgboostUbjson)),

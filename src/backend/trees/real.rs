@@ -1,4 +1,5 @@
-//! The two precisions of sums, and what makes answers of sums in each, operation by operation as the libraries do it.
+//! The two precisions of sums, and the functions from sums to answers in each, operation by
+//! operation as in the libraries.
 
 use crate::model::trees::ScoreLink;
 
@@ -15,7 +16,7 @@ pub(super) trait Real: Copy + PartialOrd + Send + Sync + 'static {
     /// The sum in FP64, rounded.
     fn plus_double(self, other: f64) -> Self;
     fn divided_by(self, other: Self) -> Self;
-    /// Makes answers of the sums of one target.
+    /// Turns the sums of one target into answers.
     fn link(link: ScoreLink, scores: &mut [Self]);
 }
 

@@ -1,4 +1,5 @@
-//! The backend: the kept models against the answers of the libraries that made them, and the rules of the FIL backend.
+//! Tests of the backend: the kept models against the answers of the libraries that made them, and
+//! the rules of the FIL backend.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use crate::backend::threads::enter;
 use crate::backend::trial::{TrialAnswers, spec, tensor};
 use crate::model::trees::{CategorySet, DecisionTree, SplitTest, TreeFormat, TreeNode, TreeOutput, TreeSplit};
 
-/// A repository's files beneath this one.
+/// The files of a directory of this repository.
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -27,7 +28,7 @@ fn fil_spec(file: &str, features: usize, outputs: usize, parameters: &[(&str, &s
     }
 }
 
-/// What a model answers to requests of so many rows each.
+/// Returns a model's answers to requests of `sizes` rows.
 fn answers(model: &dyn LoadedModel, rows: &[Vec<f32>], sizes: &[usize]) -> Vec<f32> {
     let sink = TrialAnswers::default();
     let mut left = rows;
@@ -109,10 +110,10 @@ fn parameters_choose_between_scores_classes_and_probabilities_as_in_triton() {
     check(classes, &[1.0, 1.0, 1.0], "is_classifier=true predict_proba=true model_type=lightgbm", &[1.0 / 3.0; 3]);
     check(classes, &[0.0, 1.0, 1.0], "is_classifier=true", &[1.0]);
     check(classes, &[0.0, 1.0, 2.0], "is_classifier=TRUE storage_type=AUTO blocks_per_sm=0 algo=ALGO_AUTO", &[2.0]);
-    // Scores that are no probabilities: nothing is above 0.
+    // Scores that are not probabilities: none is above 0.
     check("", &[-3.0, -1.0, -2.0], "is_classifier=1", &[0.0]);
     check("", &[-3.0, -1.0, -2.0], "", &[-3.0, -1.0, -2.0]);
-    // Each class by itself; but `predict_proba` of Triton's is a softmax.
+    // Each class by itself; but Triton's `predict_proba` is a softmax.
     let each = "multiclassova num_class:2 sigmoid:1";
     check(each, &[0.0, 0.0], "", &[0.5, 0.5]);
     check(each, &[0.0, 9.0], "is_classifier=true predict_proba=true", &[1.2339458e-4, 0.9998766]);
@@ -189,7 +190,7 @@ fn a_file_that_is_larger_than_the_bound_is_not_read() {
     let folder = std::env::temp_dir().join(format!("deuteron-trees-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = File::create(folder.join("model.txt")).unwrap();
-    // It takes no room on the disk.
+    // A sparse file: it takes no room on the disk.
     file.set_len(MODEL_SIZE_MAX as u64 + 1).unwrap();
     let loaded = Fil.load(&Arc::new(fil_spec("model.txt", 2, 1, &[])), &folder);
     std::fs::remove_dir_all(&folder).unwrap();

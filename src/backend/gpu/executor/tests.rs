@@ -55,7 +55,7 @@ impl Trial {
         self.instance.poll_flight(clock)
     }
 
-    /// What the requests of a batch were answered: outputs, or the code.
+    /// Returns the outcomes of the requests of a batch: outputs, or the code.
     fn outcome(&self, batch: usize, requests: u32) -> Vec<Result<Vec<Tensor>, Code>> {
         let outputs = self.answers[batch].outputs(requests);
         outputs.into_iter().map(|outputs| outputs.map_err(|error| error.code())).collect()
@@ -325,7 +325,7 @@ fn with_tensors(batch: &mut Batch, index: usize, tensors: &Arc<DeviceTensors>) {
     }
 }
 
-/// What a batch left in the memory for a request's output.
+/// Returns the contents that a batch left in the memory for a request's output.
 fn left(trial: &Trial, tensors: &DeviceTensors) -> Vec<f32> {
     let (lease, mut bytes) = (tensors.output(0).unwrap(), [0; 12]);
     trial.gpu.opened().unwrap().context().download(lease.pointer(), &mut bytes).unwrap();
@@ -358,7 +358,7 @@ fn rows_on_the_device_are_gathered_and_scattered_by_one_launch_each() {
         assert!(outputs[index].is_ok() && tensors.output(0).unwrap().is_written());
         assert_eq!(left(&trial, tensors), bytemuck::cast_slice::<u8, f32>(&product(first, second).contents));
     }
-    // Alone, nothing but the table goes up, and nothing comes back.
+    // Alone, only the table is uploaded, and nothing is downloaded.
     let alone = on_device(&trial, Some((9.0, 1.0)), true);
     let answers = TrialAnswers::default();
     let mut batch = answers.batch(vec![(vec![row(0.0, 0.0)], 1)]);
@@ -399,11 +399,11 @@ fn tensors_that_a_batch_may_not_use_are_refused_and_a_failure_leaves_none_writte
     for (input, output) in [(8, 16), (4, 12), (16, 12)] {
         assert_eq!(code(&mut trial, &sized(input, output)), Some(Code::Internal), "{input} {output}");
     }
-    // Memory of a context that was replaced: its address is another's in the next.
+    // Memory of a replaced context: in the next one its address belongs to other memory.
     let stale = on_device(&trial, Some((1.0, 1.0)), false);
     let mut other = Trial::new(4);
     assert_eq!(code(&mut other, &stale), Some(Code::Unavailable));
-    // An instance elsewhere would not see them.
+    // An instance on another device could not access them.
     let answers = TrialAnswers::default();
     let mut batch = answers.batch(vec![(vec![row(0.0, 0.0)], 1)]);
     with_tensors(&mut batch, 0, &stale);

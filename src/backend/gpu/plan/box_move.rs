@@ -9,7 +9,7 @@ use crate::error::Error;
 /// A box of FP32 elements that moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BoxMove {
-    /// Where the value has rows, its first dimension is one row.
+    /// If the value has rows, its first dimension is one row.
     part: BoxPart,
     rank: usize,
     has_rows: bool,
@@ -20,12 +20,13 @@ impl BoxMove {
     ///
     /// # Errors
     ///
-    /// As a text, where there are too many dimensions or elements.
+    /// As a text, if there are too many dimensions or elements.
     pub(super) fn transposed(source: &PlanShape, axes: &[usize]) -> Result<Self, &'static str> {
         Self::of(BoxPart::transposed(0, &sizes(source)?, 0, axes), source)
     }
 
-    /// The part of a value that begins in each dimension at the first number and goes on by the second.
+    /// The part of a value that begins in each dimension at the first number and steps by the
+    /// second.
     ///
     /// # Errors
     ///
@@ -37,7 +38,7 @@ impl BoxMove {
         for ((stride, (start, step)), count) in strides.zip(starts).zip(&part.dims) {
             let ahead = i64::try_from(*start).ok().and_then(|start| start.checked_mul(*stride));
             begin = ahead.and_then(|ahead| begin.checked_add(ahead)).ok_or(TOO_LARGE)?;
-            // One step leads nowhere, and may be as long as a number can be.
+            // The step of a single element is not used, and may be any number.
             let step = if *count > 1 { *step } else { 1 };
             *stride = stride.checked_mul(step).ok_or(TOO_LARGE)?;
         }
@@ -46,13 +47,14 @@ impl BoxMove {
         Ok(new)
     }
 
-    /// A value that is put into a larger one, behind so many elements of the axis, which does not count the rows'.
+    /// A value that is put into a larger one, behind `start` elements of the axis, which does not
+    /// count the rows'.
     ///
     /// # Errors
     ///
     /// As [`Self::transposed`].
     pub(super) fn joined(part: &PlanShape, whole: &PlanShape, axis: usize, start: usize) -> Result<Self, &'static str> {
-        // The way back of a crop.
+        // The reverse of a crop.
         let mut new = Self::of(BoxPart::cropped(0, &sizes(whole)?, 0, &sizes(part)?), part)?;
         std::mem::swap(&mut new.part.source_strides, &mut new.part.target_strides);
         let stride = new.part.target_strides.get(axis + usize::from(part.has_rows)).copied().unwrap_or_default();
@@ -65,12 +67,12 @@ impl BoxMove {
         Ok(Self { part: part.map_err(|_| TOO_LARGE)?, rank: form.rank(), has_rows: form.has_rows })
     }
 
-    /// Whether a dimension is 0, so that nothing moves and no product of the others counts.
+    /// Returns true if a dimension is 0, so that nothing moves and no product of the others counts.
     fn is_empty(&self) -> bool {
         self.part.extents.contains(&0)
     }
 
-    /// The box of so many rows, and how many of its dimensions are used.
+    /// Returns the box of `rows` rows, and the number of its dimensions in use.
     pub(super) fn of_rows(&self, rows: usize) -> Option<(BoxPart, usize)> {
         let mut part = [self.part];
         if self.is_empty() {
@@ -84,11 +86,11 @@ impl BoxMove {
         Some((part[0], rank))
     }
 
-    /// The launch for so many rows.
+    /// Returns the launch for `rows` rows.
     ///
     /// # Errors
     ///
-    /// Unsupported, where there are too many elements.
+    /// Unsupported, if there are too many elements.
     pub(super) fn launch(&self, rows: usize) -> Result<LaunchPlan, Error> {
         if self.is_empty() {
             return Ok(LaunchPlan::default());

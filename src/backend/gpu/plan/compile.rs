@@ -1,6 +1,7 @@
-//! Compiles an ONNX graph to the steps of a plan. A change of shape makes no step; what only moves elements is in
-//! `reorder`. A bias and a ReLU are fused into the product before them, other activations into the pointwise operation
-//! before them. An unknown operator is refused by name; none is skipped.
+//! Compiles an ONNX graph to the steps of a plan. A change of shape makes no step; operators that
+//! only move elements are in `reorder`. A bias and a ReLU are fused into the product before them,
+//! other activations into the pointwise operation before them. An unknown operator is refused by
+//! name; none is skipped.
 
 mod reorder;
 
@@ -41,7 +42,7 @@ struct Compiler<'a> {
     counts: Vec<usize>,
     /// The step whose output a value is, unless its shape was changed since.
     producers: BTreeMap<&'a str, usize>,
-    /// How often a value is read by a node or is an output of the model.
+    /// The count of a value's readers: nodes, and the model's outputs.
     uses: BTreeMap<&'a str, usize>,
     steps: Vec<PlanStep<ValueName>>,
     weights: Vec<u8>,
@@ -51,7 +52,7 @@ struct Compiler<'a> {
 ///
 /// # Errors
 ///
-/// Why the graph cannot be planned, as a text.
+/// The reason why the graph cannot be planned, as a text.
 pub(super) fn compile(graph: &OnnxGraph, spec: &ModelSpec) -> Result<GpuPlan, String> {
     let mut compiler = Compiler {
         graph,
@@ -272,8 +273,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Fuses a constant row into the product before it as its bias, if there is a product without one. Returns
-    /// whether it did.
+    /// Fuses a constant row into the product before it as its bias, if there is a product without
+    /// one. Returns true if it did.
     fn add_bias(&mut self, node: &'a OnnxNode, value: &KnownValue, constant: &Tensor) -> Result<bool, String> {
         let of_value = node.inputs.iter().find(|name| !self.graph.constants.contains_key(*name));
         let producer = of_value.and_then(|name| self.sole_producer(name));
@@ -397,8 +398,8 @@ fn along(columns: usize, rows: usize) -> Option<Strides> {
     Some(Strides { row, column: 1 })
 }
 
-/// How a constant broadcasts over a value: (rows per row of the batch, columns), and the strides of the value
-/// and of the constant. `None` where it does not.
+/// Returns the broadcast of a constant over a value: (rows per row of the batch, columns), and the
+/// strides of the value and of the constant. `None` if it does not broadcast.
 fn strides(form: &PlanShape, constant: &Tensor) -> Option<((usize, usize), Strides, Strides)> {
     let axes = form.repeated(&constant.shape)?;
     if axes == 0 {

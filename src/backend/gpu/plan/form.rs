@@ -1,19 +1,20 @@
-//! The shape of a value in a plan: whether its first dimension is the rows of the batch, and the other
-//! dimensions, which are known at load. A change of shape moves no bytes.
+//! The shape of a value in a plan: a flag for the rows of the batch as its first dimension, and the
+//! other dimensions, which are known at load. A change of shape moves no bytes.
 
 use smallvec::SmallVec;
 
 /// A shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PlanShape {
-    /// Whether the rows of the batch come before `dims`.
+    /// True if the rows of the batch come before `dims`.
     pub(super) has_rows: bool,
     /// The known dimensions.
     pub(super) dims: SmallVec<[usize; 6]>,
 }
 
 impl PlanShape {
-    /// From a full shape, whose first dimension is the batch's if `has_rows`. `None` where another is unknown.
+    /// From a full shape, whose first dimension is the batch's if `has_rows`. `None` if another is
+    /// unknown.
     pub(super) fn of_shape(shape: &[i64], has_rows: bool) -> Option<Self> {
         let dims = shape.get(usize::from(has_rows)..)?.iter().map(|size| usize::try_from(*size).ok());
         Some(Self { has_rows, dims: dims.collect::<Option<_>>()? })
@@ -119,8 +120,8 @@ impl PlanShape {
         usize::try_from(if axis < 0 { axis.checked_add(rank)? } else { axis }).ok().filter(|axis| *axis as i64 <= rank)
     }
 
-    /// How many of the last dimensions a constant operand of this shape has, if it broadcasts over the others;
-    /// `None` if it does not.
+    /// Returns the number of last dimensions that a constant operand of this shape has, if it
+    /// broadcasts over the others; `None` if it does not.
     pub(super) fn repeated(&self, operand: &[i64]) -> Option<usize> {
         if operand.len() > self.rank() {
             return None;

@@ -5,9 +5,9 @@ use crate::backend::gpu::plan::{PlanStep, StepWork, ValueLocation};
 use crate::backend::kernel::pointwise::Activation;
 use crate::limits::GPU_BUFFER_ALIGNMENT;
 
-/// Returns the steps with locations, and the bytes of scratch memory. `sizes` are the bytes of each buffer in
-/// the largest batch, inputs first; `outputs` are the buffers of the model's outputs, with their elements per
-/// row. `None` where a size overflows.
+/// Returns the steps with locations, and the bytes of scratch memory. `sizes` are the bytes of each
+/// buffer in the largest batch, inputs first; `outputs` are the buffers of the model's outputs,
+/// with their elements per row. `None` if a size overflows.
 pub(super) fn place(
     mut steps: Vec<PlanStep<ValueName>>,
     sizes: &[usize],
@@ -20,7 +20,7 @@ pub(super) fn place(
     for (index, (buffer, count)) in outputs.iter().enumerate() {
         match places.get_mut(*buffer)? {
             free @ None => *free = Some(ValueLocation::Output(index)),
-            // An input handed through as an output, or one value as two outputs: a copy step is needed.
+            // An input that is also an output, or one value as two outputs: a copy step is needed.
             Some(taken) => copies.push(copy(*taken, ValueLocation::Output(index), *count)),
         }
     }

@@ -33,8 +33,8 @@ use crate::tensor::Datatype;
 #[derive(Debug)]
 pub struct GpuPlan {
     steps: Vec<PlanStep<ValueLocation>>,
-    /// The constants that steps read, each aligned to `GPU_BUFFER_ALIGNMENT`. They stay on the host for
-    /// the next context, should this one break.
+    /// The constants that steps read, each aligned to `GPU_BUFFER_ALIGNMENT`. They stay on the host
+    /// for the next context, if this one breaks.
     weights: Vec<u8>,
     sizes: Arc<SlotSizes>,
 }
@@ -63,7 +63,7 @@ struct PlanStep<P> {
     output: P,
 }
 
-/// What a step does to its input.
+/// The work of a step on its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum StepWork<P> {
     /// A function of each element.
@@ -123,14 +123,16 @@ impl GpuPlan {
     ///
     /// # Errors
     ///
-    /// Unsupported, with the reason, where the plan cannot express the graph; invalid where the file is broken.
+    /// Unsupported, with the reason, if the plan cannot express the graph; invalid if the file is
+    /// broken.
     pub fn new(file: &[u8], spec: &ModelSpec) -> Result<Self, Error> {
         check(&OnnxSignature::decode(file)?, spec).map_err(Error::unsupported)?;
         compile::compile(&OnnxGraph::decode(file)?, spec).map_err(Error::unsupported)
     }
 }
 
-/// Refuses what no graph can make up for: tensors that are not FP32, or whose size depends on the request.
+/// Refuses models that no graph can run: their tensors are not FP32, or their size depends on the
+/// request.
 fn check(signature: &OnnxSignature, spec: &ModelSpec) -> Result<(), String> {
     if spec.sequence.is_some() {
         return Err("a model of sequences runs on the CPU".to_owned());

@@ -27,7 +27,7 @@ impl GpuProgram for DevicePlan {
             _ => None,
         });
         for (place, part) in table.chunks_exact_mut(size_of::<BoxPart>()).zip(boxes) {
-            // Where there are too many rows for a box, its launch is refused.
+            // If there are too many rows for a box, its launch is refused.
             if let Some((part, _)) = part.of_rows(rows) {
                 place.copy_from_slice(bytemuck::bytes_of(&part));
             }

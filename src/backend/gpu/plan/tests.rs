@@ -60,7 +60,7 @@ fn run(instance: &mut dyn Instance, requests: &[Vec<Tensor>]) -> Vec<Vec<Tensor>
     answers.outputs(requests.len() as u32).into_iter().map(|outputs| outputs.unwrap()).collect()
 }
 
-/// Runs a model on the fake device and on the embedded engine, and holds them to each other.
+/// Runs a model on the fake device and on the embedded engine, and compares the results.
 fn check_against_engine(name: &str, file: &[u8], spec: &ModelSpec, requests: &[Vec<Tensor>]) -> GpuPlan {
     let spec = Arc::new(spec.clone());
     let plan = GpuPlan::new(file, &spec).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -101,7 +101,7 @@ fn the_example_of_digits_gives_what_the_embedded_engine_gives() {
         inputs[0] = tensor(&inputs[0].shape.clone(), &values);
     }
     let plan = check_against_engine("digits", file, &spec, &requests);
-    // Scaling, two products with all that follows them, softmax.
+    // Scaling, two products with the operators behind them, softmax.
     assert_eq!(plan.steps.len(), 4);
 }
 
@@ -195,7 +195,7 @@ fn every_order_of_axes_gives_what_the_embedded_engine_gives() {
     let mut numbers = Numbers(11);
     for dims in [&[3, 4][..], &[2, 3, 4], &[2, 1, 3, 2], &[2, 3, 1, 2, 2]] {
         for order in orders(dims.len()) {
-            // The rows' axis stays; and as a model without rows, where all axes may move.
+            // The rows' axis stays; and as a model without rows, in which all axes may move.
             for rows_max in [5, 0] {
                 let lead = usize::from(rows_max > 0);
                 let axes: Vec<i64> = (0..lead as i64).chain(order.iter().map(|axis| (axis + lead) as i64)).collect();
@@ -217,7 +217,7 @@ fn every_order_of_axes_gives_what_the_embedded_engine_gives() {
     }
 }
 
-/// All orders of so many axes.
+/// All orders of `count` axes.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
@@ -392,7 +392,7 @@ fn plain_io(name: &str, size: i64) -> [crate::backend::trial::TrialTensor<'_>; 1
     [(name, Datatype::Fp32, sizes)]
 }
 
-/// A model whose 20 outputs are its inputs where they are above 0, on a device of its own.
+/// A model whose 20 outputs are its inputs if they are above 0, on a device of its own.
 struct Classifier {
     fake: Arc<Fake>,
     instance: GpuInstance,
@@ -419,8 +419,8 @@ impl Classifier {
         Self { fake, instance }
     }
 
-    /// Runs requests of so many rows, each with its wishes; a row counts down from 9, its own number added
-    /// to the second. Shows the answers and the copies from the device.
+    /// Runs requests with their rows and needs; a row counts down from 9, its own number added to
+    /// the second. Returns the answers and the copies from the device.
     fn run(&mut self, requests: &[(i64, &[OutputNeed])]) -> (Vec<String>, Vec<String>) {
         let mut row = 0.0;
         let tensors = requests.iter().map(|(rows, _)| {

@@ -1,6 +1,7 @@
-//! Operators that only move elements within each row of the batch: Transpose, Slice, Split and Concat. Each box of
-//! elements that moves is one step, a launch of `reshape_box`. Where every element keeps its place there is no step.
-//! What would move elements from one row of the batch to another is refused.
+//! Operators that only move elements within each row of the batch: Transpose, Slice, Split and
+//! Concat. Each box of elements that moves is one step, a launch of `reshape_box`. If every element
+//! keeps its place there is no step. An operator that would move elements from one row of the batch
+//! to another is refused.
 
 use smallvec::SmallVec;
 
@@ -172,7 +173,8 @@ impl<'a> Compiler<'a> {
 }
 
 impl AxisRange {
-    /// What ONNX's Slice takes of a dimension of this size; bounds outside of it are moved to its ends.
+    /// Returns the range that ONNX's Slice takes of a dimension of this size; bounds outside of it
+    /// are moved to its ends.
     fn new(size: usize, start: i64, end: i64, step: i64) -> Option<Self> {
         let size = i64::try_from(size).ok()?;
         let from_end = |place: i64| if place < 0 { place.saturating_add(size) } else { place };
@@ -190,7 +192,7 @@ impl AxisRange {
     }
 }
 
-/// The sizes of equal parts; the last is smaller where they are not (ONNX operator Split).
+/// The sizes of equal parts; the last is smaller if they are not equal (ONNX operator Split).
 fn equal_parts(size: usize, count: usize) -> Vec<i64> {
     let part = size.div_ceil(count.max(1));
     (0..count).map(|index| size.saturating_sub(index * part).min(part) as i64).collect()
