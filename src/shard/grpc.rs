@@ -43,25 +43,25 @@ use crate::time::Instant;
 use crate::wire::compression::{Coding, ContentCoding, GRPC_CODINGS};
 use crate::wire::http2::StreamId;
 
-/// How often a health watch checks whether the status has changed.
+/// The interval of a health watch's checks of the status.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The task that takes the messages of a streaming call one by one.
 pub enum MessageConsumer {
     /// [`stream_infer`].
     Infer {
-        /// When the client gives up on the stream.
+        /// The client's deadline for the stream.
         deadline: Option<Instant>,
-        /// The header fields that go on to the models.
+        /// The header fields that are forwarded to the models.
         forwarded: Option<ForwardedFields>,
-        /// Whose its requests are.
+        /// The client of its requests.
         client: StreamClient,
     },
     /// [`reflection`].
     Reflection(AdmittedRequest),
 }
 
-/// A call that was let in, by the way its messages come.
+/// An admitted call, by the delivery of its messages.
 enum BeginningCall {
     Infer(StreamClient),
     Reflection(AdmittedRequest),
@@ -92,7 +92,7 @@ pub fn begin(
     });
     let has_known_coding = link.connection.borrow().message_coding(stream) != ContentCoding::Unknown;
     let rpc = rpc.and_then(|rpc| match (deadline, rpc) {
-        // gRPC over HTTP/2, "Compression"; the head of the answer lists the encodings that are known.
+        // gRPC over HTTP/2, "Compression"; the head of the answer lists the supported encodings.
         _ if !has_known_coding => Err(Error::unsupported(format!(
             "the grpc-encoding of the call is not supported, expected one of: {GRPC_CODINGS}"
         ))),
@@ -124,7 +124,7 @@ pub fn begin(
     let keeps_fields = shard.server_context.policy.grpc.forwarded.is_some() && is_infer;
     link.with(|connection| {
         if !keeps_fields {
-            // Nobody reads them any more, and the call may last.
+            // They are not read any longer, and the call may last.
             drop(connection.take_fields(stream));
         }
         connection.accept_call(stream, plan);
@@ -132,7 +132,7 @@ pub fn begin(
     each
 }
 
-/// The header fields of a call that go on to its model.
+/// Returns the header fields of a call that are forwarded to its model.
 fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<ForwardedFields> {
     let policy = &shard.server_context.policy.grpc;
     policy.forwarded.as_ref()?;
@@ -140,7 +140,8 @@ fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<Forwar
     policy::forwarded(policy, PolicyProtocol::Grpc, shard.keys.is_on(), || fields.as_deref())
 }
 
-/// Answers the requests of a stream. Where the future is dropped before its end, `departure` holds how the client left.
+/// Answers the requests of a stream. If the future is dropped before its end, `departure` holds the
+/// client's way of leaving.
 pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
@@ -186,11 +187,11 @@ fn fault_error(fault: CallFault) -> Error {
 pub struct UnaryCall {
     /// Its stream.
     pub stream: StreamId,
-    /// What it asks for.
+    /// The call.
     pub call: AdmittedCall,
     /// The message.
     pub message: Bytes,
-    /// How it is encoded; none where it is plain.
+    /// Its encoding; `None` if it is plain.
     pub coding: Option<Coding>,
     /// The receive memory that it takes.
     pub memory: ReceiveReservation,
@@ -198,7 +199,8 @@ pub struct UnaryCall {
     pub deadline: Option<Instant>,
 }
 
-/// Answers a unary call. Where the future is dropped before its end, `departure` holds how the client left.
+/// Answers a unary call. If the future is dropped before its end, `departure` holds the client's
+/// way of leaving.
 pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
     let UnaryCall { stream, call: AdmittedCall { rpc, admission }, mut message, coding, mut memory, deadline } = call;
     let path = || link.with(|connection| connection.path(stream).to_vec());
@@ -237,7 +239,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
                 *parts = Box::pin(compression::deflate_message(&shard, Some(compression), whole)).await;
             }
             request_metrics.settle(&outcome);
-            // Ends when the answer was handed over.
+            // Ends when the answer is handed over.
             front_trace = trace.inspect(|trace| trace.handle_sending(clock::now()));
             outcome
         }
@@ -338,7 +340,8 @@ pub async fn reflection(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId,
     end(&link, stream, outcome.err().as_ref());
 }
 
-/// Sends the server's health now and whenever it changes, until the client leaves or the server drains.
+/// Sends the server's health now and after each change, until the client leaves or the server
+/// drains.
 async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
     let mut sent = None;
     loop {
@@ -360,7 +363,8 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
         let fields = match error.code() {
-            // When a client that retries by itself should do so (gRPC proposal A6, "Pushback").
+            // The time of a retry, for a client that retries by itself (gRPC proposal A6,
+            // "Pushback").
             Code::Exhausted | Code::RateLimited => error.retry_after(),
             _ => None,
         };
@@ -370,12 +374,11 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
 
-/// The response to an inference, and its trailers where they carry more than the status OK.
-/// What the metadata of a call say of its request.
+/// The metadata of a call about its request.
 struct ToldFields {
     /// The sequence that its client tells balancers.
     sequence: Option<Box<[u8]>>,
-    /// What goes on to the model.
+    /// The fields that are forwarded to the model.
     forwarded: Option<ForwardedFields>,
 }
 
@@ -388,6 +391,7 @@ impl ToldFields {
     }
 }
 
+/// Returns the response to an inference, and its trailers if they carry more than the status OK.
 async fn infer(
     shard: &Rc<Shard>,
     (message, coding, mut memory): (Bytes, Option<Coding>, ReceiveReservation),
@@ -432,7 +436,7 @@ async fn infer(
     Ok((parts, end))
 }
 
-/// Adds the load to the trailers of a successful call, where it is known.
+/// Adds the load to the trailers of a successful call, if it is known.
 fn report_load(shard: &Shard, outcome: &mut Result<(FramedParts, Option<CallStatus>), Error>) {
     if let Ok((_, end)) = outcome
         && let Some(trailer) = load_trailer(shard)
@@ -441,7 +445,7 @@ fn report_load(shard: &Shard, outcome: &mut Result<(FramedParts, Option<CallStat
     }
 }
 
-/// The load as a trailer, where it is known.
+/// The load as a trailer, if it is known.
 fn load_trailer(shard: &Shard) -> Option<(&'static str, Cow<'static, str>)> {
     shard.load_report().map(|report| (orca::TRAILER, Cow::Owned(report.base64())))
 }

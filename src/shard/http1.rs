@@ -35,17 +35,19 @@ const BUFFERS_MAX: usize = 64;
 /// Capacity up to which a free buffer is kept.
 const BUFFER_SIZE_MAX: usize = 64 * 1024;
 
-/// The first and the longest pause between two checks whether the client answered the interim response with a reset.
-/// The kernel reports no event for that on a socket whose input has ended, so it must be polled; the pause doubles each
-/// time.
+/// The first and the longest pause between two checks for a reset as the client's answer to the
+/// interim response. The kernel reports no event for that on a socket whose input has ended, so it
+/// must be polled; the pause doubles each time.
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// What finds out within an event stream whether the client has left: a chunk with a comment, which clients skip.
+/// The probe for a departed client within an event stream: a chunk with a comment, which clients
+/// skip.
 const EVENT_PROBE: &[u8] = b"3\r\n:\n\n\r\n";
 
-/// Serves the paths of a front end on a connection whose first bytes may have been read already. Returns the stream of a
-/// connection that is between two requests and has been idle for [`REST_TIMEOUT`]; none at its end.
+/// Serves the paths of a front end on a connection whose first bytes may have been read already.
+/// Returns the stream of a connection that is between two requests and has been idle for
+/// [`REST_TIMEOUT`]; `None` at its end.
 pub async fn run<S: ByteStream>(
     shard: &Rc<Shard>,
     socket: S,
@@ -62,18 +64,18 @@ pub async fn run<S: ByteStream>(
 #[derive(Clone)]
 pub struct RestAnswer {
     shard: Rc<Shard>,
-    /// The client, where the access log wants to know.
+    /// The client's address, if the access log needs it.
     peer: Option<SocketAddr>,
     rights: ConnectionRights,
     front_end: FrontEnd,
-    /// Where answers in parts go.
+    /// The destination of answers in parts.
     pub parts: Rc<Http1Parts>,
     /// The trace of the request in progress.
     pub http_trace: Rc<HttpTrace>,
 }
 
 impl RestAnswer {
-    /// For a connection.
+    /// An answerer for a connection.
     pub fn new(
         shard: &Rc<Shard>,
         peer: Option<SocketAddr>,
@@ -85,7 +87,7 @@ impl RestAnswer {
         Self { shard: Rc::clone(shard), peer, rights, front_end, parts, http_trace }
     }
 
-    /// Answers a request; none where the answer went to the parts.
+    /// Answers a request; `None` if the answer went to the parts.
     pub async fn run(self, message: Message, memory: ReceiveReservation) -> Option<Reply> {
         let Self { shard, peer, rights, front_end, parts, http_trace } = self;
         let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
@@ -99,8 +101,8 @@ impl RestAnswer {
     }
 }
 
-/// Serves requests by `answer` until the connection ends, or rests where it may. An answer is a reply, or nothing where it
-/// went to `parts`.
+/// Serves requests by `answer` until the connection ends, or rests if it may. An answer is a reply,
+/// or `None` if it went to `parts`.
 pub async fn serve<S, A, F>(
     shard: &Rc<Shard>,
     (socket, may_rest): (S, bool),
@@ -152,10 +154,11 @@ where
     None
 }
 
-/// How a connection fails that is closed for what it holds.
+/// The error of a connection that is closed because it holds too much memory.
 const TOO_HEAVY: std::io::ErrorKind = std::io::ErrorKind::OutOfMemory;
 
-/// Whether a write was given up, because of the time that it takes or of what it holds.
+/// Fails if a write was given up, because of its duration or of the memory that the connection
+/// holds.
 fn poll_wake(watch: &ConnectionWatch) -> Poll<std::io::Result<()>> {
     if watch.is_too_heavy() {
         return Poll::Ready(Err(TOO_HEAVY.into()));
@@ -174,33 +177,33 @@ struct Http1Session<'a, S> {
     connection: Http1Connection<AlignedBuffer>,
     /// Replies not sent yet: those of pipelined requests go in one send.
     out: Vec<u8>,
-    /// The reply in progress, where it comes in parts.
+    /// The reply in progress, if it comes in parts.
     parts: Rc<Http1Parts>,
-    /// Bytes at the front of `out` that have left, while a reply in parts is sent.
+    /// Bytes at the front of `out` that were sent, while a reply in parts is sent.
     parts_sent: usize,
-    /// In which the client must take some of what it is sent.
+    /// The time within which the client must take some of the bytes sent.
     write_timeout: Duration,
-    /// Whether it takes what the kernel has.
+    /// The check that the peer takes the kernel's bytes.
     delivery: DeliveryWatch,
     is_input_ended: bool,
-    /// Whether it may end for a while when it is idle, and whether it does.
+    /// True if it may end temporarily when it is idle; then true if it does.
     may_rest: bool,
     is_resting: bool,
     probe: DepartureProbe,
 }
 
-/// Finds out whether a client that closed its sending side while its request waits has left or still reads: both look
-/// the same, the input has ended. The client's kernel answers data for a closed socket with a reset, so the server
-/// sends an interim response, which a client that still reads ignores (RFC 9110 §15.2.1). Why:
-/// `docs/decisions/0004-half-closed-connections.md`.
+/// Finds out if a client that closed its sending side while its request waits has left or still
+/// reads: both look the same, the input has ended. The client's kernel answers data for a closed
+/// socket with a reset, so the server sends an interim response, which a client that still reads
+/// ignores (RFC 9110 §15.2.1). Why: `docs/decisions/0004-half-closed-connections.md`.
 struct DepartureProbe {
-    /// The interim response, or what an event stream has in its place.
+    /// The interim response, or its replacement in an event stream.
     whole: &'static [u8],
-    /// The part of it that is not sent yet.
+    /// The unsent part of it.
     rest: &'static [u8],
     /// Runs until the next check for a reset.
     timer: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// How long that check waits.
+    /// The length of that wait.
     pause: Duration,
 }
 
@@ -215,7 +218,7 @@ impl DepartureProbe {
         Self { whole, rest: whole, timer: None, pause: PROBE_PAUSE_MIN }
     }
 
-    /// Waits until the next check, each time longer.
+    /// Waits until the next check, longer each time.
     fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let pause = self.pause;
         let timer = self.timer.get_or_insert_with(|| Box::pin(executor::sleep(pause)));
@@ -259,7 +262,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
                         Some(reply) => self.send(&reply).await?,
                         None => self.end_parts().await?,
                     }
-                    // Ends the trace of the request, where it has one.
+                    // Ends the trace of the request, if it has one.
                     drop(self.http_trace.front.take());
                     self.connection_guard.watch().set_active(clock::turn());
                     if self.connection.is_closing() {
@@ -292,7 +295,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         }
     }
 
-    /// Has the reply that follows say that it is the last, where it is.
+    /// Marks the next reply as the last, if it is.
     fn close_last(&mut self) {
         let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
         if !is_short && !self.shard.connections.is_draining() && !self.connection_guard.watch().is_last_answer() {
@@ -304,7 +307,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         self.connection.close_after_reply();
     }
 
-    /// Waits for more input. Returns a reply where a timeout refuses the request that is being received.
+    /// Waits for more input. Returns a reply if a timeout refuses the request that is being
+    /// received.
     async fn read(&mut self) -> std::io::Result<Option<Reply>> {
         let watch = self.connection_guard.watch();
         watch.set_idle(self.connection.waits_since(watch.active_at()));
@@ -339,7 +343,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
             watch.set_deadline(Some(watch.quiet_at()));
             Poll::Pending
         });
-        // The kernel's timer may be before ours.
+        // The kernel's timer may expire before ours.
         let event = event.await.inspect_err(|error| self.count_failure(&Err(error.kind().into())));
         match event? {
             Some(0) => {
@@ -389,8 +393,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         if follows_triton { refusal.as_tritons().into_reply() } else { refusal.into_reply() }
     }
 
-    /// The answer to a message: a reply, or nothing where it came in parts. `None` when the client has left before.
-    /// Dropping the work then cancels the request.
+    /// The answer to a message: a reply, or `Some(None)` if it came in parts. `None` if the client
+    /// has left before. Dropping the work then cancels the request.
     async fn answer<F>(&mut self, begin: impl FnOnce() -> F) -> std::io::Result<Option<Option<Reply>>>
     where
         F: Future<Output = Option<Reply>>,
@@ -405,7 +409,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
             if let Poll::Ready(reply) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(Some(reply)));
             }
-            // Only what has to wait is awaited, so that only that can be found too heavy.
+            // Checked only for work that waits, so that only such work is found too heavy.
             if self.connection_guard.watch().is_too_heavy() {
                 return Poll::Ready(Err(TOO_HEAVY.into()));
             }
@@ -418,7 +422,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => {
-                        // A read in flight may have been told why, and what follows only that there is no connection.
+                        // A read in flight may have got the reason, while later calls only see that
+                        // the connection is gone.
                         self.has_left(context);
                         return Poll::Ready(Err(error));
                     }
@@ -435,8 +440,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         .inspect_err(|error: &std::io::Error| self.count_failure(&Err(error.kind().into())))
     }
 
-    /// Reads while an answer is awaited, and returns whether the client has left. A reset says so at once; a client
-    /// that only closed its sending side may still read.
+    /// Reads while an answer is awaited; returns true if the client has left. A reset shows that at
+    /// once; a client that only closed its sending side may still read.
     fn has_left(&mut self, context: &mut Context<'_>) -> bool {
         while !self.is_input_ended {
             let space = self.connection.input_space(self.socket.begin_read());
@@ -446,7 +451,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
             match self.socket.poll_read(context, space) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(error)) => {
-                    // The kernel's timer may be before ours.
+                    // The kernel's timer may expire before ours.
                     self.count_failure(&Err(error));
                     return true;
                 }
@@ -460,8 +465,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         self.is_input_ended && !self.parts.has_output() && self.is_probe_reset(context)
     }
 
-    /// The same where no more is read, because enough of what follows is here: neither a read nor an event would show that
-    /// the client has left, so that the socket is asked now and then.
+    /// The same when reading has stopped, because enough later input is here. Neither a read nor an
+    /// event would show that the client has left, so the socket is checked from time to time.
     fn has_left_behind_input(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             if self.socket.is_hung_up() {
@@ -473,7 +478,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         }
     }
 
-    /// Whether a client that closed its sending side is known not to read either ([`DepartureProbe`]).
+    /// Returns true if a client that closed its sending side is known not to read either
+    /// ([`DepartureProbe`]).
     fn is_probe_reset(&mut self, context: &mut Context<'_>) -> bool {
         // RFC 9110 §15.2: an HTTP/1.0 client must not be sent one.
         if !self.connection.takes_interim() && !self.connection.takes_chunks() {
@@ -518,7 +524,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         }
     }
 
-    /// Frames what was written of a reply in parts.
+    /// Frames the written parts of a reply.
     fn encode_parts(&mut self) {
         let (head, parts) = self.parts.take();
         if head.is_none() && parts.is_empty() {
@@ -536,8 +542,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         self.connection_guard.watch().set_deadline(Some(clock::turn() + self.write_timeout));
     }
 
-    /// Sends what was written of a reply in parts; true where all of it has left. The write timeout is that of
-    /// [`Self::flush`].
+    /// Sends the written parts of a reply; returns true if all of them have left. The write timeout
+    /// is that of [`Self::flush`].
     fn poll_parts(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
         self.encode_parts();
         let watch = self.connection_guard.watch();
@@ -607,14 +613,14 @@ impl<S: ByteStream> Http1Session<'_, S> {
         outcome
     }
 
-    /// Counts what the shard itself ends.
+    /// Counts the connections that the shard itself ends.
     fn count_failure(&self, outcome: &std::io::Result<()>) {
         match outcome.as_ref().map_err(std::io::Error::kind) {
             Err(std::io::ErrorKind::TimedOut) => self.shard.cells.count_timeouts(ClientTimer::Write, 1),
             Err(TOO_HEAVY) => self.shard.cells.count_memory_loss(MemoryLoss::HeaviestConnection),
             _ => return,
         }
-        // What the client does not take must not stay with the kernel either.
+        // Bytes that the client does not take must not stay in the kernel either.
         self.socket.reset_at_close();
     }
 
@@ -669,8 +675,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
         self.end(true).await
     }
 
-    /// Sends what is left and closes. Closing with unread input would reset the connection, and the client could lose
-    /// the last reply; so it first reads on, up to [`LINGER_TIMEOUT`].
+    /// Sends the rest and closes. Closing with unread input would reset the connection, and the
+    /// client could lose the last reply; so it first reads on, up to [`LINGER_TIMEOUT`].
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
         self.finish().await?;

@@ -1,6 +1,6 @@
-//! One HTTP/2 connection: moves bytes between the socket and the state machine in `connection::http2`. One task reads
-//! and writes for all its streams. A request is first polled in that task, since many are
-//! answered at once; one that has to wait is moved to a task of its own.
+//! One HTTP/2 connection: moves bytes between the socket and the state machine in
+//! `connection::http2`. One task reads and writes for all its streams. A request is first polled in
+//! that task, since many are answered at once; one that has to wait is moved to a task of its own.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -92,7 +92,7 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
     let outcome = poll_fn(|context| session.poll(context)).await;
     session.link.end();
     session.count_end();
-    // The kernel's timer may be before ours.
+    // The kernel's timer may expire before ours.
     if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
         shard.cells.count_timeouts(ClientTimer::Write, 1);
     }
@@ -108,16 +108,17 @@ struct Http2Session<'a, S> {
     socket: S,
     connection_guard: &'a ConnectionGuard,
     link: Rc<Http2Link>,
-    /// When the connection closes even if its last frames were not sent.
+    /// The instant at which the connection closes even if its last frames were not sent.
     give_up_at: Option<Instant>,
-    /// Whether the peer takes what the kernel has.
+    /// The check that the peer takes the kernel's bytes.
     delivery: DeliveryWatch,
-    /// The last stream that was seen, to tell whether the client has asked since.
+    /// The last stream seen, to detect new requests of the client.
     last_stream: StreamId,
 }
 
 impl<S: ByteStream> Http2Session<'_, S> {
-    /// Reads, answers and writes until there is nothing more to do for now; ready when the connection is over.
+    /// Reads, answers and writes until there is nothing to do for now; ready when the connection is
+    /// over.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection_guard.watch().register(context);
         let is_known = self.link.waker.borrow().as_ref().is_some_and(|have| have.will_wake(context.waker()));
@@ -166,8 +167,8 @@ impl<S: ByteStream> Http2Session<'_, S> {
         }
     }
 
-    /// Nothing is left to do for now: sets when the connection is to be looked at again, and whether it may be closed for
-    /// another one.
+    /// There is nothing to do for now: sets the instant of the next look at the connection, and if
+    /// it may be closed in favour of another one.
     fn rest(&mut self) {
         let watch = self.connection_guard.watch();
         let connection = self.link.connection.borrow();
@@ -182,8 +183,8 @@ impl<S: ByteStream> Http2Session<'_, S> {
         watch.set_deadline(all.into_iter().flatten().min());
     }
 
-    /// In a reserved slot what was asked first is all that is answered, and where memory is short a connection ends when
-    /// all is answered.
+    /// A connection in a reserved slot is answered only its first request. If memory is short, a
+    /// connection ends when all is answered.
     fn end_answered(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
         if self.link.rights.reserved_for.is_none() && !is_short {
@@ -200,11 +201,11 @@ impl<S: ByteStream> Http2Session<'_, S> {
         self.poll_write(context)
     }
 
-    /// Says what the heaviest stream holds, and resets it where that is too much.
+    /// Reports the size of the heaviest stream, and resets that stream if it is too large.
     fn weigh(&self) {
         let (watch, mut connection) = (self.connection_guard.watch(), self.link.connection.borrow_mut());
         if watch.is_too_heavy() {
-            // It may have become light since it was asked.
+            // It may have become light since the demand.
             if connection.heaviest_size() >= MEMORY_HEAVY_SIZE && connection.reset_heaviest() {
                 self.shard.cells.count_memory_loss(MemoryLoss::HeaviestStream);
             }
@@ -328,7 +329,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
                 self.shard.cells.count_timeouts(timer, count);
             }
             if timeouts.write > 0 && self.link.connection.borrow().is_finished() {
-                // What the peer does not take must not stay with the kernel either.
+                // Bytes that the peer does not take must not stay in the kernel either.
                 self.socket.reset_at_close();
             }
         }
@@ -344,7 +345,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
     }
 }
 
-/// Begins what the messages of a connection ask for.
+/// Begins the work of a connection's messages.
 fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<'_>) {
     let (now, owner) = (clock::now(), (shard, link));
     loop {
@@ -386,7 +387,7 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
             }
             Some(ConnectionEvent::Fault { stream, fault }) => {
                 grpc::refuse(link, stream, fault);
-                // What works on it has nobody to answer.
+                // The work on it has no one left to answer.
                 link.reset(stream, ErrorCode::Cancel);
             }
             Some(ConnectionEvent::Next(stream)) => link.wake(stream),
@@ -395,7 +396,7 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
     }
 }
 
-/// Polls the work on a stream once, and spawns a task for it where it has to wait.
+/// Polls the work on a stream once, and spawns a task for it if it has to wait.
 fn begin_work<W: Future<Output = ()> + 'static>(
     (shard, link): (&Rc<Shard>, &Rc<Http2Link>),
     stream: StreamId,
@@ -415,7 +416,7 @@ fn begin_work<W: Future<Output = ()> + 'static>(
 
 type IoOutcome = Result<(), Box<dyn Any + Send>>;
 
-/// Continues the work on a stream to its end; drops it where the stream is reset before.
+/// Continues the work on a stream to its end; drops it if the stream is reset before.
 async fn continue_work<W>(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId, mut work: Pin<Box<W>>)
 where
     W: Future<Output = IoOutcome>,

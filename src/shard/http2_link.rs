@@ -22,7 +22,7 @@ pub type Http2Machine = Http2Connection<AlignedBuffer, AdmittedCall>;
 
 /// A unary call that was let in, until its message is here.
 pub struct AdmittedCall {
-    /// What it asks for.
+    /// The method that it calls.
     pub rpc: Rpc,
     /// Held until it is answered.
     pub admission: AdmittedRequest,
@@ -32,13 +32,13 @@ pub struct AdmittedCall {
 /// no borrow is held across an await.
 pub struct Http2Link {
     pub(super) connection: RefCell<Http2Machine>,
-    /// The connection's own task, and whether it is running now. A running task sends everything before its turn ends,
-    /// so it need not be woken.
+    /// The connection's own task, and true while it runs. A running task sends everything before
+    /// its turn ends, so it need not be woken.
     pub(super) waker: RefCell<Option<Waker>>,
     pub(super) is_running: Cell<bool>,
     /// The client, for the access log.
     pub(super) peer: Option<SocketAddr>,
-    /// What the connection may do by itself.
+    /// The rights of the connection itself.
     pub(super) rights: ConnectionRights,
     /// The streams that a task of their own works on.
     pub(super) stream_work: RefCell<Vec<StreamWork>>,
@@ -46,7 +46,7 @@ pub struct Http2Link {
 
 pub(super) struct StreamWork {
     pub(super) stream: StreamId,
-    /// How the client would leave, as far as is known; read when the work is dropped unfinished.
+    /// The client's way of leaving, as far as known; read when the work is dropped unfinished.
     pub(super) departure: Rc<Cell<Departure>>,
     pub(super) is_reset: bool,
     pub(super) waits_for_room: bool,
@@ -77,7 +77,8 @@ impl Http2Link {
         .await
     }
 
-    /// The next message of a call, if it is complete; the stream's task is woken when one is.
+    /// Returns the next message of a call, if it is complete; the stream's task is woken when one
+    /// is.
     ///
     /// # Errors
     /// The fault that ends the call.
@@ -90,7 +91,7 @@ impl Http2Link {
         taken
     }
 
-    /// How the stream's latest message is encoded; none where it is plain.
+    /// Returns the encoding of the stream's latest message; `None` if it is plain.
     pub fn coding(&self, stream: StreamId) -> Option<Coding> {
         self.connection.borrow().handed_coding(stream)
     }
@@ -100,7 +101,8 @@ impl Http2Link {
         self.connection.borrow_mut().take_memory(stream)
     }
 
-    /// Whether the stream's earlier messages were handed to the kernel. If not, its task is woken when they are.
+    /// Returns true if the stream's earlier messages were handed to the kernel. If not, its task is
+    /// woken when they are.
     pub fn has_room(&self, stream: StreamId) -> bool {
         let has_room = self.connection.borrow().has_room(stream);
         if !has_room {
@@ -122,7 +124,7 @@ impl Http2Link {
         .await;
     }
 
-    /// Whether the stream was reset; registers the task to wake when it is.
+    /// Returns true if the stream was reset; registers the task to wake when it is.
     pub(super) fn poll_reset(&self, stream: StreamId, context: &Context<'_>) -> bool {
         let mut is_reset = true;
         self.with_work(stream, |work| {
@@ -156,7 +158,8 @@ impl Http2Link {
 
     pub(super) fn reset(&self, stream: StreamId, code: ErrorCode) {
         self.with_work(stream, |work| {
-            // CANCEL is how a gRPC client cancels a call (gRPC over HTTP/2, "Errors"); the departure says so already.
+            // A gRPC client cancels a call by CANCEL (gRPC over HTTP/2, "Errors"); the departure
+            // says so already.
             if code != ErrorCode::Cancel {
                 work.departure.set(Departure::StreamReset);
             }
@@ -165,7 +168,7 @@ impl Http2Link {
         });
     }
 
-    /// Wakes the tasks that wait for room and have it now.
+    /// Wakes the tasks that waited for room and have it now.
     pub(super) fn wake_writers(&self) {
         let connection = self.connection.borrow();
         let mut stream_work = self.stream_work.borrow_mut();

@@ -1,5 +1,5 @@
-//! REST: from an HTTP message to its reply, over HTTP/1.1 and HTTP/2 alike. The route selects what answers: the
-//! protocol code, a model, or the control thread.
+//! REST: from an HTTP message to its reply, over HTTP/1.1 and HTTP/2 alike. The route selects the
+//! answerer: the protocol code, a model, or the control thread.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -54,26 +54,26 @@ use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
 use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::trace_context::TraceContext;
 
-/// How a message over HTTP came.
+/// The circumstances of an HTTP message.
 pub struct HttpArrival<'a> {
-    /// When its last byte was read.
+    /// The instant at which its last byte was read.
     pub received: Instant,
-    /// How the client leaves, where it does before its answer.
+    /// The client's way of leaving, if it leaves before its answer.
     pub departure: &'a Cell<Departure>,
-    /// What the access log shows of it.
+    /// The entry of the access log.
     pub entry: &'a AccessEntry,
-    /// Where an answer in parts goes.
+    /// The destination of an answer in parts.
     pub stream: ReplyStream,
-    /// What is left of its trace until the reply is sent.
+    /// The rest of its trace until the reply is sent.
     pub http_trace: &'a HttpTrace,
-    /// What its connection may do by itself.
+    /// The rights of its connection.
     pub rights: ConnectionRights,
     /// The paths that its port serves.
     pub front_end: FrontEnd,
 }
 
-/// The reply to a message; none where it went to the stream in parts and is complete. Where the future is dropped before,
-/// the client has left, and `departure` holds how.
+/// Returns the reply to a message; `None` if it went to the stream in parts and is complete. If the
+/// future is dropped before, the client has left, and `departure` holds its way of leaving.
 pub async fn handle_message(
     shard: &Rc<Shard>,
     message: Message,
@@ -85,14 +85,14 @@ pub async fn handle_message(
     let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
-    // Held until the reply is there.
+    // Held until the reply is complete.
     let (mut route, admission) = admitted(shard, method, find(), &fields, rights);
     entry.note_client(&admission);
     let mut memory = memory;
     let hosted_model = hosted::invoked_model(shard, &route);
     route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(&fields, front_end);
-    // An inference looks for its model first, and generate takes no coded body.
+    // An inference looks up its model first, and generate takes no encoded body.
     let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
     if !body.is_empty() && !is_later {
         match plain_body(shard, &read_asked(), body.clone(), &mut memory).await {
@@ -136,7 +136,7 @@ pub async fn handle_message(
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
         let mut reply = error_reply(shard, &error, front_end);
         if error.code() == Code::MethodNotAllowed {
-            // Such a reply lists the methods that there are (RFC 9110 §15.5.6).
+            // Such a reply lists the supported methods (RFC 9110 §15.5.6).
             let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
             reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
         }
@@ -145,7 +145,7 @@ pub async fn handle_message(
     }))
 }
 
-/// Runs a generate request; the reply, unless it went to the stream.
+/// Runs a generate request; returns the reply, unless it went to the stream.
 async fn run_generate(
     shard: &Rc<Shard>,
     (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
@@ -202,7 +202,7 @@ fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
     policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields))
 }
 
-/// The reply that tells of an error.
+/// Returns the reply for an error.
 fn error_reply(shard: &Shard, error: &Error, front_end: FrontEnd) -> Reply {
     let mut reply = rest::error_reply(error);
     if shard.server_context.service.follows_triton {
@@ -228,8 +228,8 @@ fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: 
     })
 }
 
-/// The route of a message that the operator's policy lets pass, and what it holds meanwhile. A category that is restricted
-/// is so by any method.
+/// Returns the route of a message that the operator's policy admits, and the admission that it
+/// holds meanwhile. A restricted category is restricted for every method.
 fn admitted<'a>(
     shard: &Shard,
     method: Method,
@@ -247,18 +247,18 @@ fn admitted<'a>(
     }
 }
 
-/// What the header fields of a request ask for, read in one pass.
+/// The options in the header fields of a request, read in one pass.
 #[derive(Default)]
 struct AskedFields<'a> {
-    /// How its body is encoded.
+    /// The encoding of its body.
     coding: ContentCoding,
-    /// How the client wants its answer: the values of `Accept-Encoding`.
+    /// The encodings that the client accepts for its answer: the values of `Accept-Encoding`.
     accepts: SmallVec<[&'a [u8]; 1]>,
-    /// The value of the field that has the size of the body's JSON part, as the client sent it.
+    /// The value of the field with the size of the body's JSON part, as the client sent it.
     header_length: Option<&'a [u8]>,
-    /// Whether the client asks for the times of the stages.
+    /// True if the client asks for the times of the stages.
     wants_timing: bool,
-    /// The form in which it asks for the load.
+    /// The requested form of the load.
     load_format: Option<LoadFormat>,
     /// The sequence that it tells balancers.
     sequence_id: Option<&'a [u8]>,
@@ -291,7 +291,7 @@ impl<'a> AskedFields<'a> {
     }
 }
 
-/// The body of a request, inflated where it is compressed.
+/// The body of a request, inflated if it is compressed.
 async fn plain_body(
     shard: &Shard,
     asked: &AskedFields<'_>,
@@ -303,7 +303,8 @@ async fn plain_body(
         ContentCoding::Coded(coding) => coding,
         ContentCoding::Unknown => return Err(compression::unknown_coding()),
     };
-    // Of a front end's content type this is no number: then its tensors are copied where they need alignment.
+    // A front end's content type is not a number: its tensors are then copied if they need
+    // alignment.
     let text = asked.header_length.and_then(|text| str::from_utf8(text).ok());
     let aligned_at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
     // Boxed: it is large, and most bodies are plain.
@@ -344,7 +345,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
     let follows_triton = shard.server_context.service.follows_triton;
     match shard.want(path.name, None).await {
-        // Not there: said below as of any other.
+        // An unknown model is reported below like any other.
         Ok(()) => {}
         Err(error) if error.code() == Code::NotFound => {}
         Err(_) => return Ok(model_ready_reply(path, follows_triton, false)),
@@ -499,11 +500,12 @@ async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]
 }
 
 impl Shard {
-    /// Sends a request to the control thread and awaits its answer. Dropped before, the request is carried out all the
-    /// same.
+    /// Sends a request to the control thread and awaits its answer. If the future is dropped
+    /// before, the request is carried out all the same.
     ///
     /// # Errors
-    /// Unavailable, where the server drains or too many requests wait; what the control thread answers.
+    /// Unavailable, if the server drains or too many requests wait; else the control thread's
+    /// error.
     pub async fn send_control_request(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
         self.send_order(order, None).await
     }

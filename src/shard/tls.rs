@@ -1,6 +1,7 @@
-//! TLS on the connections of a shard: the handshake, and the socket whose bytes the machine in `connection::tls`
-//! encrypts and decrypts. What is served over it does not know it. Handshakes are bounded in number and in time, and a
-//! turn of the shard has time for one step of one of them, since a signature takes up to a millisecond.
+//! TLS on the connections of a shard: the handshake, and the socket whose bytes the machine in
+//! `connection::tls` encrypts and decrypts. Protocols above it are unaware of it. Handshakes are
+//! bounded in number and in time, and a turn of the shard has time for one step of one of them,
+//! since a signature takes up to a millisecond.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -27,7 +28,7 @@ use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::{Shard, session};
 use crate::time::Instant;
 
-/// What a client without TLS is told at a port that has it.
+/// The answer to a client without TLS at a port that has it.
 const TLS_PORT: &str = "this port has TLS: connect with https://, or with a gRPC client's ssl options";
 
 /// The TLS of one shard.
@@ -36,16 +37,16 @@ pub struct ShardTls {
     configs: RefCell<Arc<TlsConfigs>>,
     /// Handshakes in progress.
     handshakes: Cell<usize>,
-    /// The turn in which a handshake went on last.
+    /// The turn of the last handshake step.
     turn: Cell<Option<Instant>>,
-    /// Where the parts of a send are put together before they are encrypted.
+    /// The buffer in which the parts of a send are joined before they are encrypted.
     staging: RefCell<Vec<u8>>,
-    /// When a failure was logged last, and how many there were since.
+    /// The instant of the last logged failure, and the count of failures since.
     logged: Cell<(Option<Instant>, u64)>,
 }
 
 impl ShardTls {
-    /// With the configurations of the start.
+    /// With the initial configurations.
     pub fn new(configs: &Arc<TlsConfigs>) -> Self {
         Self {
             configs: RefCell::new(Arc::clone(configs)),
@@ -56,17 +57,17 @@ impl ShardTls {
         }
     }
 
-    /// The configurations from now on; connections keep theirs.
+    /// Sets the configurations for new connections; existing ones keep theirs.
     pub fn set(&self, configs: &Arc<TlsConfigs>) {
         *self.configs.borrow_mut() = Arc::clone(configs);
     }
 
-    /// The configuration of one port, where it has TLS.
+    /// Returns the configuration of one port, if it has TLS.
     pub fn config(&self, choose: impl FnOnce(&TlsConfigs) -> &Option<TlsConfig>) -> Option<TlsConfig> {
         choose(&self.configs.borrow()).clone()
     }
 
-    /// Waits for a turn in which no handshake went on yet.
+    /// Waits for a turn without a handshake step.
     async fn wait_turn(&self) {
         loop {
             let turn = clock::turn();
@@ -77,7 +78,8 @@ impl ShardTls {
         }
     }
 
-    /// Counts a failure; says what to log of it and of those before, at most once in [`TLS_FAILURES_PAUSE`].
+    /// Counts a failure. Returns the count of earlier unlogged failures if this one should be
+    /// logged, at most once in [`TLS_FAILURES_PAUSE`].
     fn failure_line(&self, now: Instant) -> Option<u64> {
         let (at, count) = self.logged.get();
         if at.is_some_and(|at| now < at + TLS_FAILURES_PAUSE) {
@@ -89,7 +91,7 @@ impl ShardTls {
     }
 }
 
-/// One of so many handshakes; leaves them when it is dropped.
+/// One of the bounded handshakes; leaves them when it is dropped.
 struct HandshakePlace<'a>(&'a Cell<usize>);
 
 impl<'a> HandshakePlace<'a> {
@@ -108,11 +110,11 @@ impl Drop for HandshakePlace<'_> {
     }
 }
 
-/// How a handshake ended without a connection.
+/// The end of a handshake without a connection.
 struct HandshakeEnd {
     reason: HandshakeFailure,
     text: String,
-    /// The socket, where the client is still to be told.
+    /// The socket, if the client must still be told.
     socket: Option<TlsSocket>,
 }
 
@@ -122,7 +124,8 @@ impl HandshakeEnd {
     }
 }
 
-/// Accepts a connection on a port with TLS: its plaintext. `None` where the handshake failed; the client was told why.
+/// Accepts a connection on a port with TLS; returns its plaintext. `None` if the handshake failed;
+/// the client was told the reason.
 pub async fn accept(
     shard: &Rc<Shard>,
     socket: Socket,
@@ -168,7 +171,7 @@ pub async fn accept(
 fn fail(shard: &Shard, peer: Option<SocketAddr>, reason: HandshakeFailure, text: &str) {
     shard.cells.tls.count_failure(reason);
     if reason == HandshakeFailure::Closed {
-        // As probes of TCP do all day.
+        // Probes of TCP do this all day.
         return;
     }
     if let Some(others) = shard.tls.failure_line(clock::now()) {
@@ -225,7 +228,8 @@ async fn handshake(
     }
 }
 
-/// Whether the bytes just read, which are the first, begin a request without TLS: a method, or HTTP/2's preface.
+/// Returns true if the first bytes, just read, begin a request without TLS: a method, or HTTP/2's
+/// preface.
 fn is_text(connection: &TlsConnection) -> bool {
     connection.first_input().is_some_and(|first| first != HANDSHAKE_RECORD && first.is_ascii_uppercase())
 }
@@ -239,7 +243,8 @@ const fn reason_of(kind: TlsFaultKind) -> HandshakeFailure {
     }
 }
 
-/// Reads some bytes of a handshake; 0 where the client has left, or a server that drains has heard nothing of it yet.
+/// Reads some bytes of a handshake; 0 if the client has left, or the server drains and has received
+/// nothing of it yet.
 async fn read_some(
     stream: &mut TlsSocket,
     is_first: bool,
@@ -255,7 +260,7 @@ async fn read_some(
         }
         match watch.take_wake_reason() {
             Some(WakeReason::Timeout) => Poll::Ready(Err(late())),
-            // Another look, when its first bytes would be here.
+            // Checks again at the time when its first bytes would be here.
             Some(WakeReason::Drain) if is_first && clock::now() < watch.quiet_at() => {
                 watch.set_deadline(Some(watch.quiet_at()));
                 Poll::Pending
@@ -272,7 +277,7 @@ fn late() -> HandshakeEnd {
     HandshakeEnd::new(HandshakeFailure::Timeout, "it was not done in time (--tls-handshake-timeout-secs)")
 }
 
-/// Waits until the kernel has what TLS had to say.
+/// Waits until the kernel has all output of TLS.
 async fn flush(stream: &mut TlsSocket, connection_guard: &ConnectionGuard) -> Result<(), HandshakeEnd> {
     let watch = connection_guard.watch();
     poll_fn(|context| {
@@ -296,14 +301,14 @@ pub struct TlsSocket {
     /// Records that the socket has not taken; those up to `sent` have left.
     out: Vec<u8>,
     sent: usize,
-    /// Whether the socket may still have records that it sends behind: nothing may overtake them.
+    /// True if the socket may still have records in a deferred send: nothing may overtake them.
     is_behind: bool,
     tls: Rc<ShardTls>,
     has_failed: bool,
 }
 
 impl TlsSocket {
-    /// Sends what the kernel takes now; nothing while something is in flight.
+    /// Sends as much as the kernel takes now; nothing while a send is in flight.
     fn send_now(&mut self) -> io::Result<()> {
         if self.is_behind {
             return Ok(());
@@ -319,7 +324,7 @@ impl TlsSocket {
         Ok(())
     }
 
-    /// Whether records wait for the socket.
+    /// Returns true if records wait for the socket.
     const fn is_blocked(&self) -> bool {
         !self.out.is_empty()
     }
@@ -335,7 +340,8 @@ impl TlsSocket {
         io::Error::new(ErrorKind::InvalidData, fault.text)
     }
 
-    /// Sends records at the end of this turn where they are few, else at once as far as the kernel takes them.
+    /// Sends records at the end of this turn if they are few, else at once as far as the kernel
+    /// takes them.
     fn send(&mut self) -> io::Result<()> {
         if !self.is_behind && self.sent == 0 && self.is_blocked() && self.socket.write_behind(&mut self.out) {
             self.is_behind = true;
@@ -361,8 +367,8 @@ impl ByteStream for TlsSocket {
             let had_output = self.is_blocked();
             match self.connection.poll_plain(space, &mut self.out) {
                 Ok(input) => {
-                    // Answers to what the client wants of TLS itself, and what waits for room; the latter nobody else
-                    // may poll for. Its error comes again with the next write.
+                    // TLS's own answers to the client, and records that wait for room, for which
+                    // nothing else may poll. An error comes again with the next write.
                     if had_output || self.is_blocked() {
                         let _ = self.poll_written(context);
                     }
@@ -376,7 +382,8 @@ impl ByteStream for TlsSocket {
             }
             let room = self.connection.input_space();
             match ready!(self.socket.poll_read(context, room))? {
-                // RFC 8446 §6.1: without close_notify somebody else may have cut the connection. What came is no whole.
+                // RFC 8446 §6.1: without close_notify a third party may have cut the connection.
+                // The input is incomplete.
                 0 => return Poll::Ready(Err(ErrorKind::UnexpectedEof.into())),
                 count => self.connection.handle_input(count),
             }
@@ -385,7 +392,7 @@ impl ByteStream for TlsSocket {
 
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_written(context))?;
-        // So few that the ring sends them by itself: the caller may not come back for them.
+        // A size that the ring sends by itself: the caller may not come back for it.
         let now = bytes.get(..SMALL_PLAIN_SIZE).unwrap_or(bytes);
         self.encode(now)?;
         self.send()?;
@@ -413,7 +420,8 @@ impl ByteStream for TlsSocket {
             return false;
         }
         bytes.clear();
-        // Where the socket cannot send behind, what it does not take now waits for `poll_written`, as its error does.
+        // If the socket cannot defer the send, the bytes that it does not take now wait for
+        // `poll_written`, as does its error.
         let _ = self.send();
         true
     }
@@ -479,7 +487,7 @@ impl ByteStream for TlsSocket {
     fn end_output(&mut self) {
         if !self.has_failed && !self.is_behind && !self.is_blocked() {
             self.connection.encode_end(&mut self.out);
-            // Best effort: it says that nothing was cut off, to clients that want to know.
+            // Best effort: it tells clients that check that nothing was cut off.
             let _ = self.send_now();
         }
     }

@@ -1,8 +1,8 @@
-//! The TLS of each port, as the thread that reads the certificates hands it to every shard.
+//! The TLS of each port, as every shard gets it from the thread that reads the certificates.
 
 use crate::connection::tls::TlsConfig;
 
-/// The configuration of each port; none where it has no TLS.
+/// The configuration of each port; `None` without TLS.
 #[derive(Clone, Debug, Default)]
 pub struct TlsConfigs {
     /// The HTTP port.
