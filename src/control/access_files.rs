@@ -1,5 +1,5 @@
-//! The files of the operator that say who may do what: the certificates of TLS and the API keys. Read at start, where what is
-//! wrong with them ends the server, and again when they change.
+//! The operator's files for access control: the certificates of TLS and the API keys. They are read
+//! at start, where a fault in them ends the server, and again when they change.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::shard::ServerContext;
 
 /// The files of a server.
 pub struct AccessFiles {
-    /// Those of TLS.
+    /// The files of TLS.
     pub certificates: Certificates,
-    /// The API keys, where clients need one.
+    /// The API keys, if clients need one.
     pub keys: Option<ApiKeys>,
 }
 
 impl AccessFiles {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// `InvalidArgument` when one of them cannot be read, or is not what its flag says.
+    /// `InvalidArgument` when one of them cannot be read, or is not what its flag requires.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         let certificates = Certificates::load(&settings.tls)?;
         let keys = settings.api_keys_file.as_deref().map(ApiKeys::load).transpose()?;
         Ok(Self { certificates, keys })
     }
 
-    /// Starts the thread that reads them again, where there are any.
+    /// Starts the thread that reads the files again, if there are any.
     pub fn watch(self, server_context: &Arc<ServerContext>, waker: &FileWaker) {
         let mut all: Vec<Box<dyn WatchedFiles>> = Vec::new();
         if self.certificates.is_any() {

@@ -1,4 +1,4 @@
-//! The file of API keys (`--api-keys-file`), and keys for it. What a file means is in `protocol::keys`.
+//! The file of API keys (`--api-keys-file`), and keys for it. `protocol::keys` defines its meaning.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::PermissionsExt;
@@ -20,11 +20,11 @@ use crate::wire::base64;
 /// The keys of a server.
 pub struct ApiKeys {
     path: PathBuf,
-    /// What the file said at start.
+    /// The contents of the file at start.
     file: KeyFile,
-    /// The clients that the shards have, where they are not those of the start.
+    /// The clients that the shards have, if they differ from those of the start.
     table: Option<Arc<KeyTable>>,
-    /// What was read last.
+    /// The text that was read last.
     text: Result<String, String>,
     hasher: RandomState,
 }
@@ -33,7 +33,7 @@ impl ApiKeys {
     /// Reads the file.
     ///
     /// # Errors
-    /// `InvalidArgument` when it cannot be read, or is no file of keys.
+    /// `InvalidArgument` when it cannot be read, or is not a file of keys.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = read(path);
         let file = text.as_deref().map_err(Clone::clone).and_then(|text| key_file(path, text));
@@ -42,7 +42,7 @@ impl ApiKeys {
         Ok(Self { path: path.to_owned(), file, table: None, text, hasher: RandomState::new() })
     }
 
-    /// The clients of the start.
+    /// Returns the clients of the start.
     pub fn table(&self, shards: usize) -> KeyTable {
         KeyTable::new(&self.file, None, shards)
     }
@@ -88,7 +88,7 @@ fn key_file(path: &Path, text: &str) -> Result<KeyFile, String> {
     KeyFile::read(text).map_err(|why| format!("--api-keys-file '{}', {why}", path.display()))
 }
 
-/// The digest of a key that somebody has chosen can be guessed.
+/// Warns if others can read the file: the digest of a key that a person has chosen can be guessed.
 fn warn_of_readers(path: &Path) {
     if path.metadata().is_ok_and(|file| file.permissions().mode() & 0o006 != 0) {
         log::warning(&format!(
@@ -98,10 +98,10 @@ fn warn_of_readers(path: &Path) {
     }
 }
 
-/// A new key, and its entry for the file.
+/// Makes a new key, and its entry for the file.
 ///
 /// # Errors
-/// Where the system has no random numbers.
+/// If the system has no random numbers.
 pub fn make_key(new: &NewKey) -> Result<(String, String), String> {
     let mut bytes = [0; 32];
     let size = getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|error| format!("no random numbers: {error}"))?;

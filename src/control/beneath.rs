@@ -1,5 +1,6 @@
-//! File access beneath the directory of a model repository: neither `..` nor a symbolic link leads out of it
-//! (`openat2` with `RESOLVE_BENEATH`, or, where the system forbids that call or lacks it, one component at a time).
+//! File access beneath the directory of a model repository: neither `..` nor a symbolic link leads
+//! out of it (`openat2` with `RESOLVE_BENEATH`, or one component at a time if the system forbids or
+//! lacks that call).
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::CString;
@@ -31,8 +32,8 @@ const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
 /// An open model repository. All paths are relative to it.
 pub struct RepositoryRoot {
     directory: OwnedFd,
-    /// Whether the kernel resolves paths beneath it in one call. Sandboxes forbid that call, since they cannot look at
-    /// its arguments: gVisor, systemd's `RestrictSUIDSGID=`.
+    /// True if the kernel resolves paths beneath it in one call. Sandboxes forbid that call, since
+    /// they cannot look at its arguments: gVisor, systemd's `RestrictSUIDSGID=`.
     has_openat2: bool,
 }
 
@@ -40,7 +41,7 @@ impl RepositoryRoot {
     /// Opens a repository's directory.
     ///
     /// # Errors
-    /// The error of `open` when the path is no readable directory.
+    /// The error of `open` when the path is not a readable directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
@@ -61,7 +62,7 @@ impl RepositoryRoot {
         Ok(Listing { entries: self.names()?.into_iter().map(entry).collect() })
     }
 
-    /// Lists the names in the repository, and whether each is a directory.
+    /// Lists the names in the repository, each with its kind (directory or not).
     ///
     /// # Errors
     /// When the repository cannot be listed, or has more than `MODELS_MAX` names.
@@ -70,13 +71,13 @@ impl RepositoryRoot {
         self.entries(".", 0, &mut count)
     }
 
-    /// A number that changes when the file changes; 0 when there is no such file.
+    /// Returns a number that changes when the file changes; 0 when there is no such file.
     pub fn stamp(&self, path: &str) -> u64 {
         let status = self.open_beneath(path, OFlags::PATH).and_then(|file| Ok(rustix::fs::fstat(file)?));
         status.as_ref().map_or(0, stamp)
     }
 
-    /// What tells the file from every other, and from itself once it was written to.
+    /// Returns the identity that tells the file from every other, and from itself after a write.
     ///
     /// # Errors
     /// When there is no such file beneath the repository.
@@ -84,12 +85,12 @@ impl RepositoryRoot {
         FileIdentity::of(self.open_beneath(path, OFlags::PATH)?)
     }
 
-    /// Whether the repository has a directory of this name.
+    /// Returns true if the repository has a directory of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.open_beneath(name, OFlags::RDONLY | OFlags::DIRECTORY).is_ok()
     }
 
-    /// Whether a path leads to a directory.
+    /// Returns true if a path leads to a directory.
     pub fn is_directory(&self, path: &str) -> bool {
         self.open_beneath(path, OFlags::PATH | OFlags::DIRECTORY).is_ok()
     }
@@ -168,7 +169,7 @@ impl RepositoryRoot {
             let is_followed = path == "." || levels + LINKED_LEVELS > LEVELS;
             entries.push(self.entry(&below, name, &directory, is_followed)?);
         }
-        // A Python environment has tens of thousands of files, which nobody edits one by one.
+        // A Python environment has tens of thousands of files, which are not edited one by one.
         if entries.iter().any(|entry| ENVIRONMENT_MARKS.contains(&entry.name.as_str())) {
             return Ok(entries);
         }
@@ -179,8 +180,9 @@ impl RepositoryRoot {
         Ok(entries)
     }
 
-    /// One name in a directory: a file with its stamp, or a directory. A link counts as its target if the target
-    /// is beneath the repository; a link to a directory counts as a directory only where `is_followed`.
+    /// Returns the entry of one name in a directory: a file with its stamp, or a directory. A link
+    /// counts as its target if the target is beneath the repository; a link to a directory counts
+    /// as a directory only if `is_followed`.
     fn entry(&self, path: &str, name: &str, directory: &OwnedFd, is_followed: bool) -> io::Result<ListingEntry> {
         let plain = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(plain) => plain,
@@ -197,8 +199,8 @@ impl RepositoryRoot {
     }
 }
 
-/// Which file it is, and when it was last written to. Other than [`RepositoryRoot::stamp`] it has the time of the last
-/// change, which nobody can set.
+/// The identity of a file and the time of its last write. Unlike [`RepositoryRoot::stamp`] it has
+/// the time of the last change, which no program can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     file: (u64, u64),
@@ -208,10 +210,10 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Of an open file.
+    /// Returns the identity of an open file.
     ///
     /// # Errors
-    /// That of `fstat`.
+    /// The error of `fstat`.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
         let status = rustix::fs::fstat(file)?;
         let time = |seconds, nanos| (seconds, i64::try_from(nanos).unwrap_or_default());
@@ -223,7 +225,7 @@ impl FileIdentity {
         })
     }
 
-    /// When it was last changed, in nanoseconds since the epoch.
+    /// Returns the time of the last change, in nanoseconds since the epoch.
     pub fn changed_nanos(&self) -> u64 {
         let (seconds, nanos) = self.changed;
         u64::try_from(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)).unwrap_or_default()
@@ -234,9 +236,9 @@ fn open_at_once(directory: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedF
     openat2(directory, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
 }
 
-/// The same without `openat2`: no component is followed by the kernel, so each link is read here and its target walked
-/// like the rest. What is renamed meanwhile leads nowhere else: every step is from an open directory to a name in it, and
-/// `..` back to the directory that it was reached from.
+/// Opens a path without `openat2`: the kernel follows no component, so each link is read here and
+/// its target walked like the rest. A rename meanwhile leads nowhere else: every step is from an
+/// open directory to a name in it, and `..` back to the directory that it was reached from.
 fn open_by_component(directory: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let step_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above: Vec<OwnedFd> = Vec::new();
@@ -264,7 +266,7 @@ fn open_by_component(directory: &OwnedFd, path: &str, flags: OFlags) -> Result<O
         } else if left.is_empty() && kind != FileType::Directory {
             return openat(&here, &*name, flags | OFlags::NOFOLLOW, Mode::empty());
         } else {
-            // A step from what is no directory fails.
+            // A step from a file that is not a directory fails.
             above.push(std::mem::replace(&mut here, next));
         }
     }
@@ -279,7 +281,7 @@ fn push_components(left: &mut Vec<CString>, path: &[u8]) -> Result<(), Errno> {
     if path.starts_with(b"/") {
         return Err(Errno::XDEV);
     }
-    // A path that ends in a slash is a directory's.
+    // A path that ends in a slash names a directory.
     let ends = if path.ends_with(b"/") { &b"."[..] } else { &b""[..] };
     for name in path.split(|byte| *byte == b'/').chain([ends]).rev().filter(|name| !name.is_empty()) {
         left.push(CString::new(name).map_err(|_| Errno::INVAL)?);
@@ -287,7 +289,8 @@ fn push_components(left: &mut Vec<CString>, path: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A hash of what changes when a file is replaced or written: device, inode, size and time of the last write.
+/// Returns a hash of what changes when a file is replaced or written: device, inode, size and time
+/// of the last write.
 fn stamp(status: &Stat) -> u64 {
     let mut hasher = DefaultHasher::new();
     (status.st_dev, status.st_ino, status.st_size, status.st_mtime, status.st_mtime_nsec).hash(&mut hasher);

@@ -1,5 +1,6 @@
-//! The files of TLS. What is wrong with them at start ends the server; later the files that were in use before stay, and
-//! the log tells. Shards get the new ones by their mailboxes, and connections keep those that they began with.
+//! The files of TLS. A fault in them at start ends the server; later the files that were in use
+//! before stay, and the log reports it. Shards get the new ones by their mailboxes, and connections
+//! keep those that they began with.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub struct Certificates {
     settings: TlsSettings,
     configs: Arc<TlsConfigs>,
     board: Arc<TlsBoard>,
-    /// What was read last.
+    /// The files that were read last.
     files: Result<Vec<Option<PortFiles>>, String>,
     hasher: RandomState,
 }
@@ -51,22 +52,22 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// What the ports have.
+    /// Returns the configurations of the ports.
     pub const fn configs(&self) -> &Arc<TlsConfigs> {
         &self.configs
     }
 
-    /// What the metrics show of them.
+    /// Returns the certificates that the metrics show.
     pub const fn board(&self) -> &Arc<TlsBoard> {
         &self.board
     }
 
-    /// Whether any port has TLS.
+    /// Returns true if any port has TLS.
     pub fn is_any(&self) -> bool {
         self.settings.is_any_on()
     }
 
-    /// Shows until when the certificates are valid, and warns of those that are not any more.
+    /// Shows the end of the certificates' validity, and warns of those that have expired.
     fn show(&self) {
         let now = clock::epoch_millis(clock::now()) / 1_000;
         let of_port = |name: &str| match name {
@@ -114,10 +115,10 @@ impl WatchedFiles for Certificates {
     }
 }
 
-/// Of files that cannot be read, so that this is told once.
+/// The stamp of files that cannot be read, so that this is logged once.
 const UNREADABLE: u64 = 0;
 
-/// The files of each port, in the order of [`TlsSettings::ports`]. An error names the flag.
+/// Reads the files of each port, in the order of [`TlsSettings::ports`]. An error names the flag.
 fn read(settings: &TlsSettings) -> Result<Vec<Option<PortFiles>>, String> {
     let of_port = |(name, port): (&str, &PortTls)| {
         if !port.has_tls() {

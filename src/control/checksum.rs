@@ -1,7 +1,8 @@
-//! Triton's repository agent `checksum`, built in: files of a model's directory must have the MD5 that its configuration
-//! states. They are read before anything of the model is loaded, and the load fails where one of them is not the same
-//! file, unwritten since, when an engine has opened it: so nothing is loaded that was not verified. What is verified may
-//! be as large as a disk: it is read in pieces.
+//! Triton's repository agent `checksum`, built in: files of a model's directory must have the MD5
+//! that its configuration states. They are read before anything of the model is loaded, and the
+//! load fails if one of them is not the same file, unwritten since, when an engine has opened it:
+//! so only verified files are loaded. They are read in pieces, since they may be as large as a
+//! disk.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,7 +28,7 @@ const PIECE_SIZE: usize = 64 << 10;
 /// Files that had their checksums, as they were then.
 #[derive(Clone, Debug, Default)]
 pub struct VerifiedFiles {
-    /// The path beneath the repository, and beneath the model's directory for people.
+    /// The path beneath the repository, and the one beneath the model's directory for messages.
     files: Vec<(String, String, FileIdentity)>,
 }
 
@@ -35,8 +36,8 @@ impl VerifiedFiles {
     /// Reads the files of a model that have checksums.
     ///
     /// # Errors
-    /// `InvalidArgument` with Triton's texts (`checksum.cc`) for a file that cannot be read beneath the repository, or
-    /// that is another one.
+    /// `InvalidArgument` with Triton's texts (`checksum.cc`) for a file that cannot be read beneath
+    /// the repository, or has another checksum.
     pub fn verify(source: &ModelSource, directory: &ModelDirectory, sums: &[FileChecksum]) -> Result<Self, Error> {
         let mut files = Vec::with_capacity(sums.len());
         for FileChecksum { path, md5: expected } in sums {
@@ -59,10 +60,11 @@ impl VerifiedFiles {
         Ok(Self { files })
     }
 
-    /// Called after a load: checks that each path leads to the file that was verified, and that nobody wrote to it.
+    /// Checks, after a load, that each path leads to the file that was verified, and that it was
+    /// not written to.
     ///
     /// # Errors
-    /// `Unavailable` where it does not.
+    /// `Unavailable` if it does not, or was.
     pub fn check(&self, repository: &RepositoryRoot) -> Result<(), Error> {
         let is_other = |(beneath, _, verified): &&(String, String, FileIdentity)| {
             repository.identity(beneath).as_ref().ok() != Some(verified)
@@ -76,10 +78,11 @@ impl VerifiedFiles {
         }
     }
 
-    /// The same of a model whose instances open its files by their paths when they are made, which may be much later.
+    /// Adds the same check to a model whose instances open its files by their paths when they are
+    /// made, which may be much later.
     ///
     /// # Errors
-    /// `Unavailable` where the repository cannot be kept open.
+    /// `Unavailable` if the repository cannot be kept open.
     pub fn guard(&self, source: &ModelSource, model: Box<dyn LoadedModel>) -> Result<Box<dyn LoadedModel>, Error> {
         if self.files.is_empty() {
             return Ok(model);
@@ -91,12 +94,13 @@ impl VerifiedFiles {
     }
 }
 
-/// The identity of a file that whoever writes to it from now on changes.
+/// Returns the identity of a file, which any later write changes.
 fn settled(file: &File) -> io::Result<FileIdentity> {
     let identity = FileIdentity::of(file)?;
     let age = clock::epoch_nanos(clock::now()).saturating_sub(identity.changed_nanos());
     let Some(left) = TIME_STEP.checked_sub(Duration::from_nanos(age)) else { return Ok(identity) };
-    // This is a load thread. A time in the future is another machine's: one step is waited for, and that must do.
+    // This is a load thread. A time in the future is another machine's: waiting for one step must
+    // do.
     let end_at = clock::now() + left;
     while clock::now() < end_at {
         std::thread::park_timeout(end_at.since(clock::now()));
@@ -200,7 +204,7 @@ mod tests {
                 fs::rename(file.with_extension("new"), file).unwrap();
             }),
             ("removed", |file| fs::remove_file(file).unwrap()),
-            // Its size and its time are those of the verified one.
+            // Its size and its time are those of the verified file.
             ("written and dated back", |file| {
                 let time = fs::metadata(file).unwrap().modified().unwrap();
                 fs::write(file, "HELLO").unwrap();

@@ -1,5 +1,5 @@
-//! The checked configuration of a model version: the draft from its configuration file, completed by what its
-//! model file, its label files and its initial states say.
+//! The checked configuration of a model version: the draft from its configuration file, completed
+//! from its model file, its label files and its initial states.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,16 +28,16 @@ use crate::model::trees;
 use crate::model::{ModelSpec, PythonModel};
 use crate::settings::{Compat, Settings};
 
-/// Completes configurations. Runs on load threads: a Python model may take its time.
+/// Completes configurations. Runs on load threads, because a Python model may take its time.
 #[derive(Clone, Copy)]
 pub struct ConfigCompletion<'a> {
     /// The server's settings.
     pub settings: &'a Settings,
-    /// Runs `auto_complete_config`; none where no Python is run.
+    /// Runs `auto_complete_config`; `None` if no Python is run.
     pub python: Option<&'a dyn PythonEngine>,
-    /// Has hosted backends complete it; none where nothing foreign is run.
+    /// Has hosted backends complete it; `None` if no foreign code is run.
     pub host: Option<&'a TritonHost>,
-    /// The same for those in processes of their own.
+    /// The same for backends in processes of their own.
     pub isolated: Option<&'a dyn LibraryCompletion>,
     /// Has OpenVINO read its models.
     pub frameworks: &'a Frameworks,
@@ -45,11 +45,11 @@ pub struct ConfigCompletion<'a> {
 
 /// Has backends in processes of their own complete configurations.
 pub trait LibraryCompletion: Send + Sync {
-    /// What the backend makes of a configuration; none where the model does not run in a process of its own. Blocks until
-    /// the process has ended.
+    /// Returns the backend's changes of a configuration; `None` if the model does not run in a
+    /// process of its own. Blocks until the process has ended.
     ///
     /// # Errors
-    /// The backend's, or why there was no process.
+    /// The backend's error, or the reason that there was no process.
     fn complete(&self, draft: &ConfigDraft, hosted: &HostedDraft<'_>) -> Result<Option<HostedChanges>, Error>;
 }
 
@@ -59,10 +59,11 @@ pub trait PythonEngine: Backend {
     /// JSON. Blocks until the process has ended. Called on load threads, for several models at a time.
     ///
     /// # Errors
-    /// What the load fails with: the function's own exception, or why there was no process.
+    /// The error of the load: the function's own exception, or the reason that there was no
+    /// process.
     fn complete_config(&self, model: &PythonDraft<'_>) -> Result<String, Error>;
 
-    /// Whether any model finalizes now. Each does for a limited time.
+    /// Returns true if any model finalizes now. Each does for a limited time.
     fn is_finalizing(&self) -> bool {
         false
     }
@@ -83,7 +84,7 @@ pub struct PythonDraft<'a> {
     pub version_directory: PathBuf,
     /// The name of its backend, which is also the name of a Python-based backend's directory.
     pub backend: &'a str,
-    /// What its process runs.
+    /// The code that its process runs.
     pub python: &'a PythonModel,
     /// The configuration so far: JSON with all defaults, as clients see it.
     pub config: String,
@@ -204,7 +205,7 @@ impl ConfigCompletion<'_> {
                 chosen.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", draft.name())))?;
             return Ok(chosen.tensors());
         }
-        // What the library opens by its path must be beneath the repository.
+        // Files that the library opens by path must be beneath the repository.
         let _pinned = PinnedFiles::new(source, folder, draft)?;
         let openvino = self.frameworks.openvino();
         let openvino =
@@ -212,7 +213,8 @@ impl ConfigCompletion<'_> {
         openvino.signature(draft.name(), &source.root.join(folder).join(file))
     }
 
-    /// The draft as the model's own code completes it; none where it has no such code or must not be asked.
+    /// Returns the draft as the model's own code completes it; `None` if it has no such code or
+    /// must not be asked.
     fn complete_by_model(
         &self,
         source: &ModelSource,
@@ -253,7 +255,7 @@ impl ConfigCompletion<'_> {
         draft.clone().with_completion(returned.as_bytes()).map(Some)
     }
 
-    /// The draft as the model's backend completes it, which initializes the model.
+    /// Returns the draft as the model's backend completes it, which initializes the model.
     fn complete_by_library(
         &self,
         source: &ModelSource,
@@ -291,7 +293,8 @@ impl ConfigCompletion<'_> {
         draft.with_preferred(&preferred)
     }
 
-    /// Reads the file that the processes of a model begin with; of a file that is too long only the beginning.
+    /// Reads the file that the processes of a model begin with; only the beginning if it is too
+    /// long.
     fn read_python_file(
         &self,
         source: &ModelSource,
@@ -303,7 +306,7 @@ impl ConfigCompletion<'_> {
         let path = format!("{folder}/{}", python.file);
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
         let file = match python.is_backend {
-            // Whoever runs the server put it there: a link may lead anywhere.
+            // The operator put it there: a link may lead anywhere.
             true => File::open(self.settings.backend_directory.join(&path)).map_err(cannot_read)?,
             false => open_python_file(source, &path)?,
         };
@@ -315,28 +318,29 @@ impl ConfigCompletion<'_> {
 
 /// The function of a Python model that completes its configuration.
 const AUTO_COMPLETE: &[u8] = b"auto_complete_config";
-/// How the class of a model begins whose functions are all in the file: it is neither imported nor has it a base.
+/// Beginnings of a model's class whose functions are all in the file: it is neither imported nor
+/// has it a base.
 const WHOLE_CLASSES: [&[u8]; 3] =
     [b"class TritonPythonModel:", b"class TritonPythonModel():", b"class TritonPythonModel(object):"];
 
-/// Whether the model of a file may have the function.
+/// Returns true if the model of a file may have the function.
 fn may_complete(text: &[u8]) -> bool {
     let has = |want: &[u8]| text.windows(want.len()).any(|word| word == want);
     has(AUTO_COMPLETE) || !WHOLE_CLASSES.iter().any(|class| has(class))
 }
 
-/// The refusal of a Python model by a server that runs no Python.
+/// Returns the refusal of a Python model by a server that runs no Python.
 pub fn no_python(model: &str) -> Error {
     Error::unavailable(format!("model '{model}' is a Python model, and this server runs no Python"))
 }
 
-/// The refusal of a model of a shared library by a server that runs none.
+/// Returns the refusal of a shared library's model by a server that runs no shared libraries.
 pub fn no_host(model: &str) -> Error {
     Error::unavailable(format!("model '{model}' is run by a library of Triton's, and this process opens none"))
 }
 
-/// The error of a file that cannot be read, with the files that are there instead. Those of the first version are
-/// known.
+/// Returns the error of a file that cannot be read, with the files that are there instead. The
+/// files of the first version are known.
 fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
     let files = &directory.files;
     if directory.versions.len() != 1 || files.iter().any(|have| have == file) {

@@ -1,5 +1,5 @@
-//! Which cores the threads run on: each shard on one core, the workers on the remaining cores or on those that
-//! the flags give them.
+//! The cores that the threads run on: each shard on one core, the workers on the remaining cores or
+//! on those that the flags give them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::backend::python::cores::ProcessCores;
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// What the flags and the models ask for.
+/// The cores that the flags and the models ask for.
 #[derive(Clone, Debug, Default)]
 pub struct CoreRequest {
     /// `--shards`.
@@ -20,7 +20,7 @@ pub struct CoreRequest {
     pub policy_cores: Vec<(String, Vec<usize>)>,
     /// Number of workers that follow no host policy and need cores without a shard.
     pub workers: usize,
-    /// The cores that the control groups leave the time of, where they limit it.
+    /// The cores whose time the control groups allow, if they limit it.
     pub quota: Option<usize>,
 }
 
@@ -41,10 +41,12 @@ pub struct CorePlan {
     pub shards: Vec<usize>,
     /// The cores that all workers without a host policy share.
     pub workers: Vec<usize>,
-    /// The cores that workers of heavy models share instead: those of the shards too, unless a flag says which.
+    /// The cores that workers of heavy models share instead: those of the shards too, unless a flag
+    /// names them.
     pub heavy: Vec<usize>,
-    /// Whether threads are kept to their cores. Where a control group leaves the time of fewer cores than there are, they
-    /// run where the kernel puts them: the groups beside it would be given the same few cores, one as the other.
+    /// True if threads are pinned to their cores. If a control group allows the time of fewer cores
+    /// than there are, they run where the kernel puts them: the groups beside it would all be given
+    /// the same few cores.
     pub is_pinned: bool,
 }
 
@@ -82,8 +84,9 @@ impl CorePlan {
         Ok(Self { shards, workers, heavy, is_pinned })
     }
 
-    /// Whether a shard may look for work on its core instead of sleeping: nobody here would wait for that core, of all that
-    /// are `available`, and no control group counts its time. `taken` are the cores of workers.
+    /// Returns true if a shard may look for work on its core instead of sleeping: no other thread
+    /// here would wait for that core, of all that are `available`, and no control group counts its
+    /// time. `taken` are the cores of workers.
     pub fn may_spin(&self, shard: usize, available: usize, taken: impl IntoIterator<Item = usize>) -> bool {
         let Some(core) = self.shards.get(shard) else { return false };
         let is_alone = self.shards.iter().filter(|have| *have == core).count() == 1;
@@ -121,8 +124,8 @@ fn default_shards(cores: usize, workers: usize) -> usize {
     if workers == 0 { cores } else { cores.saturating_sub(workers).min(cores / 4) }
 }
 
-/// The cores of worker `index` of `count` workers that share `cores` evenly. With more workers than cores, each
-/// gets one core in turn.
+/// Returns the cores of worker `index` of `count` workers that share `cores` evenly. With more
+/// workers than cores, each gets one core in turn.
 pub fn share(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
     let size = cores.len();
     let of = |part: usize| part.saturating_mul(size) / count.max(1);
@@ -132,8 +135,9 @@ pub fn share(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
     cores.get(of(index)..of(index + 1)).unwrap_or_default().to_vec()
 }
 
-/// The cores for `count` workers added at run time. Each gets as many cores as if all workers were distributed
-/// again, and those with the fewest workers. `taken` has the cores of each existing worker.
+/// Returns the cores for `count` workers added at run time. Each gets as many cores as if all
+/// workers were distributed again, and those with the fewest workers. `taken` has the cores of each
+/// existing worker.
 pub fn least_loaded(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<Vec<usize>> {
     let mut loads: Vec<usize> =
         cores.iter().map(|core| taken.iter().filter(|taken| taken.contains(core)).count()).collect();
@@ -151,7 +155,7 @@ pub fn least_loaded(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<
     dealt
 }
 
-/// The cores that this process may use (its affinity mask).
+/// Returns the cores that this process may use (its affinity mask).
 pub fn available() -> Vec<usize> {
     let cores = sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect());
     cores.ok().filter(|cores: &Vec<usize>| !cores.is_empty()).unwrap_or_else(|| vec![0])
@@ -336,7 +340,7 @@ mod tests {
         check(&[&[2, 3, 4, 5]], 1, &[&[2, 3]]);
         check(&[&[2, 3]], 1, &[&[4, 5]]);
         check(&[&[2], &[3], &[3]], 2, &[&[4], &[5]]);
-        check(&[&[0], &[1]], 1, &[&[2, 3, 4, 5]]); // of another policy
+        check(&[&[0], &[1]], 1, &[&[2, 3, 4, 5]]); // The cores of another policy.
         check(&[&[2], &[3], &[4], &[5], &[2]], 2, &[&[3], &[4]]);
         assert_eq!(least_loaded(&[7], &[vec![7]], 2), [[7], [7]]);
     }

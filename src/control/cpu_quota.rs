@@ -1,20 +1,23 @@
-//! The CPU time that the control groups of this process leave it, in cores: what a container is limited to. The number of
-//! cores that it may run on says nothing of that. Pure, but for the reader of files that is passed in.
+//! The CPU time that the control groups of this process allow it, in cores: the limit of a
+//! container. The number of cores that it may run on does not show that. Pure, but for the reader
+//! of files that is passed in.
 
 use std::path::{Component, Path};
 
-/// Where Linux mounts the groups of both versions.
+/// The path at which Linux mounts the groups of both versions.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// Reads a file as text; none where it is not there.
+/// Reads a file as text; `None` if it does not exist.
 pub type ReadText<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Cores whose time the process may use: the least of all groups on its path, in either version. None without a limit.
+/// Returns the cores whose time the process may use: the least of all groups on its path, in either
+/// version. `None` without a limit.
 pub fn cpu_quota(read: ReadText) -> Option<f64> {
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let second = |line: &str| Some(least_on_path("", line.strip_prefix("0::")?, &|folder| of_second(read, folder)));
     let first = |line: &str| {
-        // `4:cpu,cpuacct:/path`; where the mount has the name of all controllers, `cpu` is a link to it.
+        // `4:cpu,cpuacct:/path`; if the mount has the name of all controllers, `cpu` is a link to
+        // it.
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
         let is_cpu = controllers.split(',').any(|controller| controller == "cpu");
@@ -23,19 +26,20 @@ pub fn cpu_quota(read: ReadText) -> Option<f64> {
     groups.lines().filter_map(|line| second(line).or_else(|| first(line))).flatten().min_by(f64::total_cmp)
 }
 
-/// Whole cores for the threads of a process with so much CPU time: a part of one is one.
+/// Returns the whole cores for the threads of a process with this CPU time: a part of a core counts
+/// as one.
 pub fn cores_for(quota: f64) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and a quota is positive")]
     let cores = quota.ceil() as usize;
     cores.max(1)
 }
 
-/// The least limit of a group and those around it. Inside a container the path may be that of the host, which is not
-/// there: then what is mounted is the container's own group.
+/// Returns the least limit of a group and those around it. Inside a container the path may be that
+/// of the host, which does not exist there: then the mounted group is the container's own.
 fn least_on_path(mount: &str, path: &str, limit: &dyn Fn(&Path) -> Option<f64>) -> Option<f64> {
     let root = Path::new(MOUNT).join(mount);
     let mut folder = root.clone();
-    // Of a namespace that it is not in, a process sees its group as one above: `/../other`.
+    // A process sees its group outside its namespace as one above: `/../other`.
     folder.extend(Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))));
     let groups = folder.ancestors().take_while(|group| group.starts_with(&root));
     groups.filter_map(limit).min_by(f64::total_cmp)
@@ -64,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// The quota where these files are, each a path beneath the root and its text.
+    /// Returns the quota with these files, each a path beneath the root and its text.
     fn quota(files: &[(&str, &str)]) -> Option<f64> {
         cpu_quota(&|path| {
             let found = files.iter().find(|(name, _)| PathBuf::from("/").join(name) == path);
@@ -84,7 +88,7 @@ mod tests {
         check(&[OWN, outer, ("sys/fs/cgroup/a/b/cpu.max", "800000 100000\n")], Some(1.5));
         check(&[OWN, outer, ("sys/fs/cgroup/a/b/cpu.max", "50000 50000\n")], Some(1.0));
         check(&[OWN, ("sys/fs/cgroup/other/cpu.max", "1 100000\n")], None);
-        // In a container that has a namespace of its own, and in one that sees the host's path.
+        // A container that has a namespace of its own, and one that sees the host's path.
         check(&[("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/cpu.max", "250000 100000\n")], Some(2.5));
         check(&[("proc/self/cgroup", "0::/docker/1f\n"), ("sys/fs/cgroup/cpu.max", "20000 10000\n")], Some(2.0));
         check(&[("proc/self/cgroup", "0::/../x\n"), ("sys/fs/cgroup/cpu.max", "20000 10000\n")], Some(2.0));

@@ -1,7 +1,7 @@
-//! What this machine has for the server, as `deuteron doctor` prints it: engines and where they were looked for,
-//! Python, kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing is served; the only
-//! programs that are run are the libraries of engines and the Python interpreter, as a server with these flags
-//! would.
+//! The report of `deuteron doctor` on this machine: engines and the places searched for them,
+//! Python, kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing
+//! is served; the only programs that are run are the libraries of engines and the Python
+//! interpreter, as a server with these flags would.
 
 use std::env;
 use std::ffi::OsString;
@@ -28,17 +28,17 @@ use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
 use crate::settings::{Engine, GpuUse, Io, PytorchRunner, Settings};
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub struct Diagnosis {
     /// The text.
     pub text: String,
-    /// What makes a server with these flags unable to run.
+    /// The reasons that a server with these flags cannot run.
     pub faults: Vec<String>,
 }
 
 impl Diagnosis {
-    /// Looks at this machine, for a server with these settings.
+    /// Examines this machine, for a server with these settings.
     pub fn new(settings: &Settings) -> Self {
         let mut diagnosis = Self::default();
         let (version, machine) = (env!("CARGO_PKG_VERSION"), env::consts::ARCH);
@@ -59,7 +59,8 @@ impl Diagnosis {
         diagnosis
     }
 
-    /// The places of the search, what they have, and which library is used: the first that can be.
+    /// Lists the places of the search, their contents, and the library that is used: the first
+    /// usable one.
     fn engines(&mut self, settings: &Settings, search: &LibrarySearch) {
         let config = &settings.backend_config.onnxruntime;
         let (named, places) = match &config.library {
@@ -73,7 +74,7 @@ impl Diagnosis {
         self.head("Engines of ONNX models");
         self.line(&format!("  {}: always there", EngineName::embedded()));
         self.line("  ONNX Runtime, in the order of the search:");
-        // A library named by a flag is opened whatever engine is chosen.
+        // A library named by a flag is opened, whichever engine is chosen.
         let mut is_settled = config.engine == Some(Engine::Embedded) && !named;
         let mut used = None;
         for SearchedPlace { source, path, libraries } in places {
@@ -114,7 +115,8 @@ impl Diagnosis {
         }
     }
 
-    /// The libraries of OpenVINO and TensorFlow. None is needed for other models, so their absence is no fault.
+    /// Lists the libraries of OpenVINO and TensorFlow. Other models need none, so their absence is
+    /// no fault.
     fn frameworks(&mut self, settings: &Settings) {
         self.head("OpenVINO and TensorFlow models");
         let config = &settings.backend_config.frameworks;
@@ -130,7 +132,7 @@ impl Diagnosis {
         );
     }
 
-    /// The libraries of one of them that were found: the first that can be used is.
+    /// Lists the libraries found of one of them: the first usable one is used.
     fn framework(
         &mut self,
         name: &str,
@@ -163,7 +165,7 @@ impl Diagnosis {
         }
     }
 
-    /// The interpreter of Python models. None is needed for other models, so its absence is no fault.
+    /// Shows the interpreter of Python models. Other models need none, so its absence is no fault.
     fn python(&mut self, settings: &Settings) {
         self.head("Python models");
         let variable = |name: &str| -> Option<OsString> { env::var_os(name) };
@@ -185,8 +187,8 @@ impl Diagnosis {
         self.line(&format!("  Python-based backends: {}{is_there}", directory.display()));
     }
 
-    /// The torch of PyTorch models, and what compiles the shim for it. None is needed for other models, so its absence is
-    /// no fault.
+    /// Shows the torch of PyTorch models, and the compiler of its shim. Other models need none, so
+    /// its absence is no fault.
     fn pytorch(&mut self, settings: &Settings, search: &LibrarySearch, variable: Variable<'_>) {
         let config = &settings.backend_config.pytorch;
         self.head("PyTorch models");
@@ -339,7 +341,7 @@ impl Diagnosis {
     }
 }
 
-/// The version of an interpreter and of its numpy, or why it cannot run models.
+/// Returns the version of an interpreter and of its numpy, or the reason that it cannot run models.
 fn ask_python(interpreter: &Path) -> String {
     let asked = "import platform; print('Python', platform.python_version())\n\
                  try:\n import numpy; print('numpy', numpy.__version__)\n\

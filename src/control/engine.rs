@@ -27,14 +27,15 @@ use crate::settings::{BackendConfig, Engine, OnnxruntimeConfig, PytorchConfig};
 /// The engines of this server. Shared by all load threads.
 pub struct Engines {
     config: OnnxruntimeConfig,
-    /// Python; none where no Python is run.
+    /// Python; `None` if no Python is run.
     python: Option<Arc<dyn PythonEngine>>,
-    /// Runs shared libraries written for Triton; none where nothing foreign is run.
+    /// Runs shared libraries written for Triton; `None` if no foreign code is run.
     host: Option<Arc<TritonHost>>,
-    /// ONNX Runtime, or why there is none. Empty until the first search.
+    /// ONNX Runtime, or the reason that it is missing. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
     pytorch_config: PytorchConfig,
-    /// What runs PyTorch models, or why there is nothing. Empty until the first search.
+    /// The engine of PyTorch models, or the reason that it is missing. Empty until the first
+    /// search.
     pytorch: OnceLock<Result<PytorchEngine, String>>,
     /// OpenVINO and TensorFlow.
     frameworks: Frameworks,
@@ -96,51 +97,51 @@ impl Engines {
         }
     }
 
-    /// These engines, of which the built-in ones do what only tests of Triton's look at.
+    /// Returns these engines, with built-in ones that also do what only tests of Triton's look at.
     pub fn as_tritons(self, metrics: &Arc<CustomMetrics>) -> Self {
         Self { identity: Identity::as_tritons(metrics), iterative: Iterative::as_tritons(), ..self }
     }
 
-    /// These engines and one that runs Python models.
+    /// Returns these engines and one that runs Python models.
     pub fn with_python(self, python: Arc<dyn PythonEngine>) -> Self {
         Self { python: Some(python), ..self }
     }
 
-    /// These engines, of which that of PyTorch models has these settings.
+    /// Returns these engines, with these settings for PyTorch models.
     pub fn with_pytorch(self, pytorch_config: PytorchConfig) -> Self {
         Self { pytorch_config, ..self }
     }
 
-    /// These engines and the host of Triton's backends.
+    /// Returns these engines and the host of Triton's backends.
     pub fn with_host(self, host: Arc<TritonHost>) -> Self {
         Self { host: Some(host), ..self }
     }
 
-    /// What runs backends that are shared libraries; none where nothing foreign is run.
+    /// Returns the host of backends that are shared libraries; `None` if no foreign code is run.
     pub fn host(&self) -> Option<&TritonHost> {
         self.host.as_deref()
     }
 
-    /// These engines, of which the embedded one keeps to a bound on the memory of its runs.
+    /// Returns these engines, with a bound on the memory of the embedded one's runs.
     pub fn with_run_memory(self, memory: Arc<RunMemory>) -> Self {
         Self { embedded: Rten::new(memory), ..self }
     }
 
-    /// What runs Python models; none where no Python is run.
+    /// Returns the engine of Python models; `None` if no Python is run.
     pub fn python(&self) -> Option<&dyn PythonEngine> {
         self.python.as_deref()
     }
 
-    /// OpenVINO and TensorFlow.
+    /// Returns OpenVINO and TensorFlow.
     pub const fn frameworks(&self) -> &Frameworks {
         &self.frameworks
     }
 
-    /// The engine of a model. The model's parameter `engine` overrides the flag.
+    /// Returns the engine of a model. The model's parameter `engine` overrides the flag.
     ///
     /// # Errors
-    /// `InvalidArgument` for an unknown engine name; `Unavailable` when the model or the flag requires ONNX Runtime
-    /// and there is none.
+    /// `InvalidArgument` for an unknown engine name; `Unavailable` when the model or the flag
+    /// requires ONNX Runtime and it is missing.
     pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
         if spec.library.is_some() {
             return self.host().map(|host| host as &dyn Backend).ok_or_else(|| no_host(&spec.name));
@@ -175,7 +176,8 @@ impl Engines {
         }
     }
 
-    /// The library that another process opens to have this engine; none for the embedded one.
+    /// Returns the library that another process opens to have this engine; `None` for the embedded
+    /// one.
     pub fn library(&self, engine: &dyn Backend) -> Option<EngineLibrary> {
         let opened = self.onnxruntime.get().and_then(|opened| opened.as_ref().ok());
         let onnxruntime = opened.filter(|opened| opened.name() == engine.name()).map(|opened| EngineLibrary {
@@ -195,21 +197,22 @@ impl Engines {
         })
     }
 
-    /// What runs a PyTorch model. The first call searches for it, and may compile for half a minute.
+    /// Returns the engine of a PyTorch model. The first call searches for it, and may compile for
+    /// half a minute.
     ///
     /// # Errors
-    /// `Unavailable` where there is nothing.
+    /// `Unavailable` if it is missing.
     pub fn pytorch(&self, spec: &ModelSpec) -> Result<&PytorchEngine, Error> {
         let find = || PytorchEngine::find(&self.pytorch_config, self.python.as_ref());
         let found = self.pytorch.get_or_init(find).as_ref();
         found.map_err(|why| Error::unavailable(format!("model '{}' needs PyTorch: {why}", spec.name)))
     }
 
-    /// ONNX Runtime for a model with instances on GPUs.
+    /// Returns ONNX Runtime for a model with instances on GPUs.
     ///
     /// # Errors
-    /// Why it cannot run there: the flag chooses the embedded engine, there is no library, or the library has no
-    /// CUDA provider.
+    /// The reason that it cannot run there: the flag chooses the embedded engine, there is no
+    /// library, or the library has no CUDA provider.
     pub fn on_gpus(&self, spec: &ModelSpec, gpus: &Gpus) -> Result<OnnxruntimeOnGpus<'_>, String> {
         if self.config.engine == Some(Engine::Embedded) && !spec.parameters.contains_key(ENGINE) {
             return Err("--onnx-engine=embedded is given".to_owned());
@@ -221,10 +224,10 @@ impl Engines {
         }
     }
 
-    /// ONNX Runtime. The first call searches for its library.
+    /// Returns ONNX Runtime. The first call searches for its library.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason that it is missing.
     pub fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
         self.onnxruntime
             .get_or_init(|| find(&LibrarySearch::of_process(&ONNX_RUNTIME)))
@@ -243,12 +246,13 @@ pub struct EngineName {
 }
 
 impl EngineName {
-    /// The embedded engine.
+    /// Returns the name of the embedded engine.
     pub fn embedded() -> Self {
         Self { engine: "embedded", version: format!("rten {RTEN_VERSION}") }
     }
 
-    /// That of a backend of ONNX models; none for the GPU's plan, which is part of this program.
+    /// Returns the name of a backend of ONNX models; `None` is the GPU's plan, which is part of
+    /// this program.
     pub fn of(backend: Option<&dyn Backend>) -> Self {
         let Some(backend) = backend else {
             return Self { engine: "gpu-plan", version: env!("CARGO_PKG_VERSION").to_owned() };
@@ -261,9 +265,9 @@ impl EngineName {
         ];
         let found = engines.into_iter().find_map(|(begin, engine)| Some((engine, backend.name().strip_prefix(begin)?)));
         match found {
-            // In processes of Python.
+            // Runs in processes of Python.
             Some(("pytorch", version)) => Self { engine: "pytorch", version: version.to_owned() },
-            // On GPUs the name goes on.
+            // On GPUs the version has more words.
             Some((engine, version)) => Self { engine, version: version.split(' ').take(1).collect() },
             None => Self::embedded(),
         }
@@ -290,10 +294,10 @@ const RTEN_VERSION: &str = "0.27.0";
 /// The parameter of a model that names its engine.
 pub const ENGINE: &str = "engine";
 
-/// The engine that a model's parameter names, if it has one.
+/// Returns the engine that a model's parameter names, if it has one.
 ///
 /// # Errors
-/// `InvalidArgument` for a name that is no engine.
+/// `InvalidArgument` for a name that is not an engine.
 pub fn named_engine(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
     let named = spec.parameters.get(ENGINE).map(|name| {
         Engine::from_name(name)
@@ -302,7 +306,7 @@ pub fn named_engine(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
     named.transpose()
 }
 
-/// Opens the first candidate that can be used. Candidates that cannot are logged.
+/// Opens the first usable candidate. Unusable ones are logged.
 fn find(search: &LibrarySearch) -> Result<Onnxruntime, String> {
     for candidate in search.candidates() {
         match open(&candidate.path, candidate.source) {
@@ -320,7 +324,7 @@ fn find(search: &LibrarySearch) -> Result<Onnxruntime, String> {
     Err(why.to_owned())
 }
 
-/// Opens the library at a path, or the first that can be used of those in a directory.
+/// Opens the library at a path, or the first usable one in a directory.
 fn open_named(path: &Path) -> Result<Onnxruntime, String> {
     let mut why = "there is no libonnxruntime.so in this directory, its lib or a wheel beneath it".to_owned();
     for library in ONNX_RUNTIME.in_named(path) {

@@ -15,8 +15,9 @@ use crate::model::name::split_qualified;
 use crate::model::repository::changes::{Dependence, only_for};
 
 impl ControlThread {
-    /// The model to load is an ensemble: the load goes on when none of its composing models is loading any more.
-    /// In explicit mode those that do not serve yet, or changed on disk, are loaded for it.
+    /// Handles a model to load that is an ensemble: the load goes on when none of its composing
+    /// models is still loading. In explicit mode those that do not serve yet, or changed on disk,
+    /// are loaded for it.
     pub(super) fn handle_ensemble_found(&mut self, job: Box<LoadJob>, composing: Vec<String>) {
         self.loads_running = self.loads_running.saturating_sub(1);
         self.start_jobs();
@@ -52,7 +53,7 @@ impl ControlThread {
             // A model whose files or configuration a client sent is not replaced by the repository's.
             let is_uploaded = |model: &ModelRecord| model.is_uploaded && !model.serving.is_empty();
             if is_explicit && !self.busy.contains_key(&needed) && !self.models.get(&needed).is_some_and(is_uploaded) {
-                // What serves from the server's own repositories stays.
+                // A model that serves from the server's own repositories stays.
                 let is_own = |model: &ModelRecord| model.hosted_root.is_none() && !model.serving.is_empty();
                 let beside = root.clone().filter(|_| !self.models.get(&needed).is_some_and(is_own));
                 self.schedule(needed.clone(), PendingAction::LoadDependency(beside));
@@ -67,7 +68,8 @@ impl ControlThread {
         }
     }
 
-    /// The step of an ensemble at a path of the host whose name a model of another such path has.
+    /// Returns the step of an ensemble at a path of the host whose name a model of another such
+    /// path has.
     fn step_of_other_host<'a>(&self, root: Option<&str>, composing: &'a [String]) -> Option<&'a String> {
         let is_of_other = |needed: &&String| {
             let found = self.models.get(*needed).filter(|model| !model.serving.is_empty());
@@ -77,8 +79,8 @@ impl ControlThread {
         composing.iter().find(is_of_other)
     }
 
-    /// The models whose loads the load of `model` waits for. `name` is the ensemble that is about to wait for
-    /// `composing` and is not in `busy.awaiting` yet.
+    /// Returns the models whose loads the load of `model` waits for. `name` is the ensemble that is
+    /// about to wait for `composing` and is not in `busy.awaiting` yet.
     fn waits_for(&self, model: &str, name: &str, composing: &[String]) -> Vec<String> {
         if model == name {
             return composing.to_vec();
@@ -86,8 +88,8 @@ impl ControlThread {
         self.awaited(model)
     }
 
-    /// The models whose loads the load of `model` waits for: those of its steps, and those that its own code has
-    /// ordered.
+    /// Returns the models whose loads the load of `model` waits for: those of its steps, and those
+    /// that its own code has ordered.
     pub(super) fn awaited(&self, model: &str) -> Vec<String> {
         let Some(busy) = self.busy.get(model) else { return Vec::new() };
         let mut awaited = self.order_waits.waits_for(model);
@@ -154,7 +156,7 @@ impl ControlThread {
     /// unloaded, those that would look different are loaded again.
     pub(super) fn revalidate_dependents(&mut self, changed: &str) {
         let members = self.composing_models();
-        // One in another namespace may take the place of a step's model.
+        // A model in another namespace may take the place of a step's model.
         let plain = split_qualified(changed).1;
         let (mut broken, mut again) = (Vec::new(), Vec::new());
         for (name, model) in self.models.iter().filter(|(name, _)| *name != changed) {
@@ -207,7 +209,8 @@ impl ControlThread {
         }
     }
 
-    /// The models that only the ensemble `name` uses, that no client asked for, and that are not loading.
+    /// Returns the models that only the ensemble `name` uses, that no client asked for, and that
+    /// are not loading.
     pub(super) fn only_for(&self, name: &str) -> Vec<String> {
         let dependence = |(name, model): (&String, &ModelRecord)| {
             let is_requested = model.is_requested || self.busy.contains_key(name);
@@ -218,7 +221,7 @@ impl ControlThread {
     }
 }
 
-/// Whether a newly resolved ensemble equals the one that serves.
+/// Returns true if a newly resolved ensemble equals the one that serves.
 fn is_same(resolved: &ModelSpec, serving: &ModelSpec) -> bool {
     let mut labels = resolved.outputs.iter().zip(&serving.outputs);
     resolved.config_message == serving.config_message

@@ -1,9 +1,10 @@
-//! OpenVINO and TensorFlow: where their libraries are looked for, and which of the two runs a model. A library is searched
-//! for when the first model may use it, and the log says what was found.
+//! OpenVINO and TensorFlow: the places searched for their libraries, and the choice between the two
+//! for a model. A library is searched for when the first model may use it, and the log says what
+//! was found.
 //!
-//! A model of TensorFlow's runs on OpenVINO where that is found, since it is smaller and starts sooner, and on TensorFlow
-//! itself where the flag names its library, the model or the flag asks for it, strings or another signature are in it, or
-//! OpenVINO refuses it.
+//! A model of TensorFlow's runs on OpenVINO if that is found, since it is smaller and starts
+//! sooner. It runs on TensorFlow itself if the flag names its library, the model or the flag asks
+//! for it, the model has strings or another signature, or OpenVINO refuses it.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,7 +20,7 @@ use crate::model::tensorflow::{GRAPH_TAG, SIGNATURE_DEF};
 use crate::settings::{FrameworkConfig, TensorflowEngine};
 use crate::tensor::Datatype;
 
-/// Where OpenVINO's library is looked for.
+/// The places searched for OpenVINO's library.
 pub static OPENVINO: SoughtLibrary = SoughtLibrary {
     file_names: &["libopenvino_c.so"],
     variable: "INTEL_OPENVINO_DIR",
@@ -27,7 +28,7 @@ pub static OPENVINO: SoughtLibrary = SoughtLibrary {
     unpacked_folders: &["libs", "openvino/libs", "runtime/lib/intel64"],
 };
 
-/// Where TensorFlow's library is looked for: that of the wheel, then that of the package for C.
+/// The places searched for TensorFlow's library: that of the wheel, then that of the package for C.
 pub static TENSORFLOW: SoughtLibrary = SoughtLibrary {
     file_names: &["libtensorflow_cc.so", "libtensorflow.so"],
     variable: "TF_DYLIB_PATH",
@@ -38,19 +39,19 @@ pub static TENSORFLOW: SoughtLibrary = SoughtLibrary {
 /// The libraries of this server. Shared by all load threads.
 pub struct Frameworks {
     config: FrameworkConfig,
-    /// OpenVINO, or why there is none. Empty until the first search.
+    /// OpenVINO, or the reason that it is missing. Empty until the first search.
     openvino: OnceLock<Result<Openvino, String>>,
     /// TensorFlow, likewise.
     tensorflow: OnceLock<Result<Tensorflow, String>>,
 }
 
 impl Frameworks {
-    /// None is opened before a model needs it.
+    /// Creates the libraries; each is opened when a model first needs it.
     pub const fn new(config: FrameworkConfig) -> Self {
         Self { config, openvino: OnceLock::new(), tensorflow: OnceLock::new() }
     }
 
-    /// Libraries for a test, of which none is found for this reason.
+    /// Libraries for a test in which none is found, for this reason.
     #[cfg(test)]
     pub fn without(config: FrameworkConfig, why: &str) -> Self {
         let (openvino, tensorflow) = (OnceLock::from(Err(why.to_owned())), OnceLock::from(Err(why.to_owned())));
@@ -60,7 +61,7 @@ impl Frameworks {
     /// Opens the libraries that flags name.
     ///
     /// # Errors
-    /// `InvalidArgument` where one cannot be used.
+    /// `InvalidArgument` if one cannot be used.
     pub fn open_named(&self) -> Result<(), Error> {
         let refused = |flag: &str, path: &Path, why: &str| {
             Error::invalid(format!("--backend-config={flag}={}: {why}", path.display()))
@@ -74,10 +75,10 @@ impl Frameworks {
         Ok(())
     }
 
-    /// OpenVINO. The first call searches for its library.
+    /// Returns OpenVINO. The first call searches for its library.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason that it is missing.
     pub fn openvino(&self) -> Result<&Openvino, &str> {
         let open = || {
             let named = self.config.openvino_library.as_deref();
@@ -88,10 +89,10 @@ impl Frameworks {
         self.openvino.get_or_init(open).as_ref().map_err(String::as_str)
     }
 
-    /// TensorFlow. The first call searches for its library.
+    /// Returns TensorFlow. The first call searches for its library.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason that it is missing.
     pub fn tensorflow(&self) -> Result<&Tensorflow, &str> {
         let open = || {
             let named = self.config.tensorflow_library.as_deref();
@@ -101,10 +102,10 @@ impl Frameworks {
         self.tensorflow.get_or_init(open).as_ref().map_err(String::as_str)
     }
 
-    /// What runs a model of one of these backends; none for any other model.
+    /// Returns the engine of a model of one of these backends; `None` for any other model.
     ///
     /// # Errors
-    /// `InvalidArgument` for an unknown engine name; `Unavailable` where the library is not there.
+    /// `InvalidArgument` for an unknown engine name; `Unavailable` if the library does not exist.
     pub fn choose(&self, spec: &ModelSpec) -> Result<Option<&dyn Backend>, Error> {
         match spec.backend.as_str() {
             OPENVINO_BACKEND => {}
@@ -138,7 +139,7 @@ impl Frameworks {
         }
     }
 
-    /// What may run a model that `failed` refused; none where nothing else may.
+    /// Returns another engine for a model that `failed` refused, if there is one.
     pub fn fallback(&self, spec: &ModelSpec, failed: &dyn Backend) -> Option<&dyn Backend> {
         let may = spec.backend == TENSORFLOW_BACKEND && matches!(self.wanted(spec), Ok(WantedEngine::Any));
         let was_openvino = self.opened_openvino().is_some_and(|openvino| openvino.name() == failed.name());
@@ -149,7 +150,8 @@ impl Frameworks {
         if may { self.tensorflow().ok() } else { None }
     }
 
-    /// The library that another process opens to have this backend; none for one that is no library of these.
+    /// Returns the library that another process opens to have this backend; `None` for a backend
+    /// that is neither of the two.
     pub fn library(&self, backend: &dyn Backend) -> Option<EngineLibrary> {
         let name = backend.name();
         let openvino = self.opened_openvino().filter(|opened| opened.name() == name).map(|opened| EngineLibrary {
@@ -170,7 +172,7 @@ impl Frameworks {
         self.openvino.get().and_then(|opened| opened.as_ref().ok())
     }
 
-    /// Which engine a model of TensorFlow's is to have.
+    /// Returns the engine that a model of TensorFlow's wants.
     fn wanted(&self, spec: &ModelSpec) -> Result<WantedEngine, Error> {
         let named = spec.parameters.get(ENGINE).map(|name| {
             TensorflowEngine::from_name(name).map_err(|why| {
@@ -202,17 +204,17 @@ impl Frameworks {
 /// The parameter of a model that names its engine.
 const ENGINE: &str = "engine";
 
-/// The engine that a model of TensorFlow's is to have.
+/// The engine that a model of TensorFlow's wants.
 enum WantedEngine {
-    /// Whatever is found: OpenVINO first.
+    /// Any that is found: OpenVINO first.
     Any,
     Openvino,
-    /// TensorFlow, and why OpenVINO cannot be.
+    /// TensorFlow, and the reason against OpenVINO.
     Tensorflow(&'static str),
 }
 
-/// Opens the library that a flag names, or the first of the search that can be used. Those that cannot are logged. The
-/// error says why the last of them cannot, and is empty where there is none.
+/// Opens the library that a flag names, or the first usable one of the search. Unusable ones are
+/// logged. The error says why the last one cannot be used, and is empty if none was found.
 fn find<T>(
     sought: &'static SoughtLibrary,
     named: Option<&Path>,
@@ -238,7 +240,7 @@ fn find<T>(
             }
             Err(refusal) => {
                 log::warning(&format!("'{}' ({source}) is not used: {refusal}", path.display()));
-                // Clients see it: without the path on this machine.
+                // Clients see this text, so it does not show the path on this machine.
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 why = format!("{file}: {}", refusal.replace(&path.display().to_string(), &file));
             }
@@ -247,7 +249,8 @@ fn find<T>(
     Err(why)
 }
 
-/// Why there is no library: the fault of the one that a flag names, or what is to be done where none was found.
+/// Returns the reason that there is no library: the fault of the one that a flag names, or the
+/// remedy if none was found.
 fn why_none(named: Option<&Path>, fault: &str, backend: &str, package: &str, variable: &str) -> String {
     if named.is_some() {
         return fault.to_owned();

@@ -44,14 +44,14 @@ pub fn check(
     Ok(())
 }
 
-/// The batch sizes to check: 1 and the largest; only 1 for a model without a batch axis.
+/// Returns the batch sizes to check: 1 and the largest; only 1 for a model without a batch axis.
 fn row_counts(spec: &ModelSpec) -> Vec<u32> {
     let mut counts = vec![1, spec.rows_max.max(1)];
     counts.dedup();
     counts
 }
 
-/// Inputs of `rows` rows with values from -1 to 1.
+/// Returns inputs of `rows` rows with values from -1 to 1.
 fn inputs(spec: &ModelSpec, rows: u32) -> Vec<Tensor> {
     let mut seed = SEED;
     let input = |tensor: &TensorSpec| {
@@ -76,7 +76,7 @@ fn shape(spec: &ModelSpec, tensor: &TensorSpec, rows: u32) -> Shape {
 
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The next number from -1 to 1 (xorshift64*).
+/// Returns the next number from -1 to 1 (xorshift64*).
 fn draw(seed: &mut u64) -> f32 {
     *seed ^= *seed >> 12;
     *seed ^= *seed << 25;
@@ -93,9 +93,9 @@ fn run(instance: &mut dyn Instance, rows: u32, inputs: Vec<Tensor>) -> Result<Ve
     answer.outputs
 }
 
-/// The first element that differs by more than [`GPU_CHECK_TOLERANCE`], as a text. The tolerance is relative to the
-/// largest value of the output: sums are taken in another order on a GPU, so small elements of a large output differ
-/// much by themselves. A NaN equals a NaN.
+/// Returns the first element that differs by more than [`GPU_CHECK_TOLERANCE`], as a text. The
+/// tolerance is relative to the largest value of the output: sums are taken in another order on a
+/// GPU, so small elements of a large output differ much by themselves. A NaN equals a NaN.
 fn difference(spec: &ModelSpec, got: &[Tensor], want: &[Tensor]) -> Option<String> {
     for (index, (output, want)) in spec.outputs.iter().zip(want).enumerate() {
         let name = &output.name;
@@ -141,7 +141,7 @@ mod tests {
         draft.complete(None, &Default::default(), CompletionRules::default()).unwrap()
     }
 
-    /// Gives its input, and something else where its rows are so many.
+    /// Returns its input, but another value for a batch of `wrong_rows` rows.
     #[derive(Clone, Copy)]
     struct Copies {
         wrong_rows: u32,

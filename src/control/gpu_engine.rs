@@ -1,6 +1,7 @@
-//! Which models run on GPUs, and by which engine. The devices are searched for when the first model may use one, and
-//! the log says what was found. A model with a group of `KIND_AUTO`, or without groups, runs on the GPUs if it can,
-//! else on the CPU with the reason in the log. A model with a group of `KIND_GPU` that cannot run there is refused.
+//! The choice of models that run on GPUs, and of their engine. The devices are searched for when
+//! the first model may use one, and the log says what was found. A model with a group of
+//! `KIND_AUTO`, or without groups, runs on the GPUs if it can, else on the CPU with the reason in
+//! the log. A model with a group of `KIND_GPU` that cannot run there is refused.
 //!
 //! The engine is the native plan if it has every operator of the model, else ONNX Runtime with its CUDA provider. A
 //! model that names an engine or an accelerator gets that one or is refused.
@@ -31,12 +32,12 @@ pub struct HostGpus {
     /// Empty until the first search.
     gpus: OnceLock<Gpus>,
     board: Arc<GpuBoard>,
-    /// `--metrics-interval-ms`; none with `--allow-gpu-metrics=false`.
+    /// `--metrics-interval-ms`; `None` with `--allow-gpu-metrics=false`.
     watch_interval: Option<Duration>,
 }
 
 impl HostGpus {
-    /// GPUs that are not searched for yet.
+    /// GPUs that were not searched for yet.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
         let (usage, run_max) = (settings.gpu, settings.gpu_run_max);
@@ -45,10 +46,10 @@ impl HostGpus {
         Self { usage, limits, run_max, gpus: OnceLock::new(), board: Arc::default(), watch_interval }
     }
 
-    /// Checks that there is a GPU where one is required.
+    /// Checks that there is a GPU if one is required.
     ///
     /// # Errors
-    /// `Unavailable` with the reason why there is none.
+    /// `Unavailable` with the reason that no GPU was found.
     pub fn check_required(&self) -> Result<(), Error> {
         if self.usage == GpuUse::Require && self.gpus().all().is_empty() {
             let why = self.gpus().why_absent().unwrap_or("there is no GPU");
@@ -65,7 +66,7 @@ impl HostGpus {
         Self { usage: GpuUse::Auto, limits, run_max, gpus, board: Arc::default(), watch_interval: None }
     }
 
-    /// The devices. The first call searches for them and starts the metrics thread.
+    /// Returns the devices. The first call searches for them and starts the metrics thread.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.get_or_init(|| {
             let gpus = match self.usage {
@@ -80,19 +81,20 @@ impl HostGpus {
         })
     }
 
-    /// Bytes of the pinned memory that is taken; 0 before the devices are searched for.
+    /// Returns the bytes of pinned memory in use; 0 before the devices are searched for.
     pub fn pinned_used(&self) -> usize {
         // All devices have one account.
         let gpu = self.gpus.get().and_then(|gpus| gpus.all().first());
         gpu.map_or(0, |gpu| gpu.pinned_account().used())
     }
 
-    /// The metrics of the devices.
+    /// Returns the metrics of the devices.
     pub const fn board(&self) -> &Arc<GpuBoard> {
         &self.board
     }
 
-    /// What the configuration of a model needs to know of the devices. `takes_auto`: whether `KIND_AUTO` means GPU.
+    /// Returns the facts of the devices that the configuration of a model needs. `takes_auto`: true
+    /// if `KIND_AUTO` means GPU.
     pub fn support(&self, takes_auto: bool) -> GpuSupport {
         let gpus = self.gpus();
         let devices = gpus.all().iter().map(|gpu| gpu.properties().index).collect();
@@ -100,7 +102,7 @@ impl HostGpus {
         GpuSupport { devices, why_absent, takes_auto, is_for_library: false }
     }
 
-    /// Whether no GPU is used.
+    /// Returns true if no GPU is used.
     pub const fn is_off(&self) -> bool {
         matches!(self.usage, GpuUse::Off)
     }
@@ -148,8 +150,8 @@ impl HostGpus {
         let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
         gpus.sort_unstable();
         gpus.dedup();
-        // All instances before the check: a GPU where none can be made is reported before the CPU computes, which can
-        // take long.
+        // All instances are made before the check: a GPU without room for one is reported before
+        // the CPU computes, which can take long.
         let mut instances = Vec::with_capacity(gpus.len());
         for gpu in gpus {
             instances.push((gpu, threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))))?));

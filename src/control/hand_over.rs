@@ -1,7 +1,8 @@
-//! A new server takes over the listening sockets of this one without a moment in which nobody listens (SIGUSR2). This one
-//! starts the program anew, with its own arguments and variables, and sends it the sockets over a Unix socket that is the
-//! new one's standard input. When the new one serves, it says so on that socket, and this one drains; if it ends before,
-//! this one goes on as if nothing had happened. At most one at a time.
+//! A new server takes over the listening sockets of this one, which stay open throughout (SIGUSR2).
+//! This one starts the program anew, with its own arguments and variables, and sends it the sockets
+//! over a Unix socket that is the new one's standard input. When the new one serves, it says so on
+//! that socket, and this one drains; if it ends before, this one goes on as if nothing had
+//! happened. At most one at a time.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -21,7 +22,7 @@ use crate::error::Error;
 use crate::log;
 use crate::settings::{EndpointKind, PREDECESSOR};
 
-/// What the last message of the sockets and the word of a server that serves begin with.
+/// The beginnings of the last message of the sockets, and of the message of a server that serves.
 const END: &[u8] = b"end";
 const READY: &[u8] = b"ready";
 /// Sockets in one message; the kernel takes 253 at most.
@@ -29,27 +30,28 @@ const MESSAGE_SOCKETS_MAX: usize = 128;
 /// Bytes of a message.
 const MESSAGE_SIZE_MAX: usize = 32;
 
-/// A listening socket, what it is for, and whether a supervisor keeps it.
+/// A listening socket, its endpoint, and its owner.
 #[derive(Debug)]
 pub struct PassedSocket {
-    /// What it is for.
+    /// Its endpoint.
     pub endpoint: EndpointKind,
-    /// It listens.
+    /// The listening socket.
     pub descriptor: OwnedFd,
-    /// Whether a supervisor has it too, and keeps it.
+    /// True if a supervisor has it too, and keeps it.
     pub is_lent: bool,
 }
 
-/// How a hand-over ended.
+/// The end of a hand-over.
 #[derive(Debug)]
 pub enum HandOverEnd {
-    /// The new server did not come to serve, or could not be started; why.
+    /// The new server ended before it served, or could not be started; the reason.
     Failed(String),
     /// The new server, by its process id, serves on the same sockets.
     Serves(u32),
 }
 
-/// What a new server is started with: learned when this one starts, since the program's file may be replaced later.
+/// The facts that a new server is started with: learned when this one starts, since the program's
+/// file may be replaced later.
 #[derive(Debug)]
 pub struct Successor {
     /// The program's path.
@@ -61,10 +63,11 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Starts it and sends it the sockets. Returns its process id; `ended` is called once, on a thread of its own.
+    /// Starts the new server and sends it the sockets. Returns its process id; `ended` is called
+    /// once, on a thread of its own.
     ///
     /// # Errors
-    /// Why it cannot be started.
+    /// The reason that it cannot be started.
     pub fn start(&self, ended: impl FnOnce(HandOverEnd) + Send + 'static) -> Result<u32, Error> {
         if std::process::id() == 1 {
             return Err(Error::unavailable(
@@ -78,7 +81,7 @@ impl Successor {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env(PREDECESSOR, std::process::id().to_string()).stdin(Stdio::from(other));
         let mut child = command.spawn().map_err(failed)?;
-        // The other end is the child's alone from now on: this one hears when it ends.
+        // The child alone holds the other end from now on, so this one notices when it ends.
         drop(command);
         let id = child.id();
         if let Err(error) = send_sockets(&own, &self.sockets) {
@@ -91,7 +94,7 @@ impl Successor {
     }
 }
 
-/// Asks a server that was started here, and has not ended, to end.
+/// Asks a server that was started here, and has not ended, to stop.
 pub fn stop(id: u32) {
     if let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) {
         let _ = kill_process(id, Signal::TERM);
@@ -110,12 +113,12 @@ fn wait(mut child: Child, link: &OwnedFd) -> HandOverEnd {
     if space.get(..size) == Some(READY) {
         return HandOverEnd::Serves(child.id());
     }
-    // It has closed its end. What it has to say of that, its log has.
+    // It has closed its end; its log has the reason.
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     HandOverEnd::Failed(format!("the new server ended before it served ({ended}); its log says why"))
 }
 
-/// What the new server has of the old one.
+/// The old server, as the new one sees it.
 #[derive(Debug)]
 pub struct Predecessor {
     link: OwnedFd,
@@ -127,7 +130,7 @@ impl Predecessor {
     /// Takes the sockets that the server which started this one sends over standard input, which is `/dev/null` then.
     ///
     /// # Errors
-    /// `Unavailable` where it sends none.
+    /// `Unavailable` if it sends none.
     pub fn receive() -> Result<Self, Error> {
         let receive = || {
             let link = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
@@ -141,7 +144,7 @@ impl Predecessor {
         })
     }
 
-    /// Tells it that this server serves: from now on it accepts no more, and drains.
+    /// Tells it that this server serves: from now on it accepts no further connections, and drains.
     pub fn tell_ready(&self) {
         if let Err(error) = send(&self.link, READY, SendFlags::NOSIGNAL) {
             log::warning(&format!("the server before this one cannot be told that this one serves: {error}"));
@@ -150,7 +153,7 @@ impl Predecessor {
 }
 
 fn send_sockets(link: &OwnedFd, sockets: &[PassedSocket]) -> io::Result<()> {
-    // One message for those of a kind.
+    // One message for the sockets of each kind.
     for endpoint in EndpointKind::ALL {
         for is_lent in [false, true] {
             let of_kind: Vec<_> = sockets
@@ -270,7 +273,7 @@ mod tests {
             panic!("it serves")
         };
         assert!(why.contains("exit status: 3"), "{why}");
-        // It answers on its standard input, as a server does that serves.
+        // It answers on its standard input, like a server that serves.
         let HandOverEnd::Serves(id) = started("/bin/sh", &["-c", "printf ready >&0; sleep 0.1"]).unwrap() else {
             panic!("it said that it serves")
         };

@@ -9,7 +9,8 @@ use crate::control::spawn::spawn;
 use crate::log;
 use crate::metrics::{CpuTimes, HostCells, memory};
 
-/// Starts it. It ends when the cells have been dropped. `pinned_used`: bytes of pinned memory that are taken.
+/// Starts the thread. It ends when the cells have been dropped. `pinned_used`: bytes of pinned
+/// memory in use.
 pub fn start(cells: &Arc<HostCells>, interval: Duration, pinned_used: impl Fn() -> u64 + Send + 'static) {
     let cells = Arc::downgrade(cells);
     let started = spawn("host-watch".to_owned(), move || {

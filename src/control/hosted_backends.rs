@@ -1,5 +1,5 @@
-//! What the server gives to hosted backends (shared libraries written for Triton): its flags, its log and its services.
-//! The host is that of `backend::triton`.
+//! The server's part for hosted backends (shared libraries written for Triton): its flags, its log
+//! and its services. The host is that of `backend::triton`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::log;
 use crate::runtime::clock;
 use crate::settings::{LibrarySetting, Settings};
 
-/// The host of backends, as the flags say.
+/// Returns the host of backends, as the flags say.
 pub fn host(settings: &Settings, services: &ModelServices) -> TritonHost {
     let given = &settings.backend_config.libraries;
     let unknown = given
@@ -33,7 +33,7 @@ pub fn host(settings: &Settings, services: &ModelServices) -> TritonHost {
     TritonHost::new(&services, options(settings))
 }
 
-/// What backends are told, as the flags say.
+/// Returns the options of backends, as the flags say.
 pub fn options(settings: &Settings) -> HostOptions {
     let setting = |LibrarySetting { backend, key, value }: &LibrarySetting| BackendSetting {
         backend: backend.clone(),

@@ -1,6 +1,6 @@
-//! The files of a model at a path of the host of the server, as SageMaker's multi-model endpoints name it. The path holds
-//! one model, or the models of an ensemble, each in a directory. Runs on load threads; what it reads is bounded in
-//! `control::beneath`, and the path is checked in `protocol::rest::hosted`.
+//! The files of a model at a path of the host of the server, as SageMaker's multi-model endpoints
+//! name it. The path holds one model, or the models of an ensemble, each in a directory. Runs on
+//! load threads; `control::beneath` bounds its reads, and `protocol::rest::hosted` checks the path.
 
 use std::path::{Path, PathBuf};
 
@@ -18,14 +18,15 @@ pub struct HostedFiles {
     pub source: ModelSource,
     /// The path, as the host names it.
     pub root: String,
-    /// What the host knows the model as; none for a step of its ensemble.
+    /// The host's name for the model; `None` for a step of its ensemble.
     pub model: Option<HostedModel>,
 }
 
-/// Finds the model of a load at the path that the load names; none where it is to be looked for in the repositories.
+/// Finds the model of a load at the path that the load names; `None` if it is to be searched for in
+/// the repositories.
 ///
 /// # Errors
-/// Where the path cannot be read, or does not have one model that it is about.
+/// If the path cannot be read, or is not about exactly one model.
 pub fn find(load: &LoadOrder, settings: &Settings) -> Result<Option<(ModelDirectory, HostedFiles)>, LoadFailure> {
     let (root, name) = match &load.place {
         LoadPlace::Repositories => return Ok(None),
@@ -46,7 +47,7 @@ pub fn find(load: &LoadOrder, settings: &Settings) -> Result<Option<(ModelDirect
         .list()
         .map_err(|error| LoadFailure::Config(Error::invalid(format!("cannot list '{root}': {error}"))))?;
     let (url, directory) = if listing.is_model() {
-        // As tritonserver, which then takes the directory above for the repository.
+        // Like tritonserver, which then takes the directory above for the repository.
         let above = Path::new(root).parent().and_then(Path::to_str).unwrap_or(root);
         (above, ModelDirectory::of_listing(load.name.clone(), listing)?)
     } else {
@@ -57,7 +58,7 @@ pub fn find(load: &LoadOrder, settings: &Settings) -> Result<Option<(ModelDirect
     Ok(Some((directory, HostedFiles { source, root: root.clone(), model })))
 }
 
-/// The model that a directory of models is about: the only one, or the only ensemble.
+/// Returns the model that a directory of models is about: the only one, or the only ensemble.
 fn chosen(source: &ModelSource, listing: &Listing, settings: &Settings) -> Result<ModelDirectory, Error> {
     let mut found = listing.find_models();
     if let Some((name, error)) = found.refused.pop() {
@@ -89,7 +90,8 @@ mod tests {
         ensemble_scheduling { step { model_name: 'step' model_version: -1
             input_map { key: 'INPUT0' value: 'A' } output_map { key: 'OUTPUT0' value: 'B' } } }";
 
-    /// What is found below `root` for the load of `m`: the path of its directory, its URL and the names of the steps.
+    /// Finds the model for the load of `m` below `root`: the path of its directory, its URL and the
+    /// names of the steps.
     fn found(root: &Path, place: LoadPlace) -> String {
         let mut settings = Settings::default();
         settings.repository_rules.has_namespaces = true;

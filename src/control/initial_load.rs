@@ -26,9 +26,9 @@ use crate::runtime::clock;
 use crate::settings::{Compat, ControlMode, Settings};
 use crate::time::Instant;
 
-/// How often the log says what is still loading.
+/// The interval at which the log lists the models that still load.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a terminal shows it.
+/// The interval at which a terminal shows it.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The result of the loads at start.
@@ -37,11 +37,11 @@ pub struct InitialLoad {
     pub loaded: Vec<LoadedVersion>,
     /// The records of all models, also of those that failed.
     pub models: ModelRecords,
-    /// Why models were not loaded, by name.
+    /// The reasons that models were not loaded, by name.
     pub errors: BTreeMap<String, Error>,
 }
 
-/// Who is told how far the loads are.
+/// The receivers of the loads' progress.
 #[derive(Clone, Copy)]
 pub struct StartWatch<'a> {
     /// Counts the models, and those that are loaded.
@@ -58,7 +58,7 @@ struct LoadTask {
     progress: Arc<LoadProgress>,
     /// The composing models of an ensemble.
     composing: Vec<String>,
-    /// Whether it is loaded by itself, and not only as a step of an ensemble.
+    /// True if it is loaded by itself, and not only as a step of an ensemble.
     is_requested: bool,
 }
 
@@ -104,8 +104,8 @@ pub fn load(
     Ok(initial)
 }
 
-/// A server without models that will never load one would be ready with nothing: most likely a path is wrong, or what
-/// should have filled it has failed. tritonserver starts all the same.
+/// Refuses a server without models that will never load one. It would be ready with nothing: most
+/// likely a path is wrong, or its source of models has failed. tritonserver starts all the same.
 fn check_may_be_empty(settings: &Settings) -> Result<(), Error> {
     let loads_later = settings.control_mode != ControlMode::None || settings.model_cache.size_max.is_some();
     if loads_later || !settings.exit_on_error || settings.compat == Compat::Triton {
@@ -159,14 +159,14 @@ impl InitialLoad {
         Ok(tasks)
     }
 
-    /// How many models failed, and which.
+    /// Returns a text with the number of models that failed, and their names.
     fn failed_text(&self) -> String {
         let names: Vec<_> = self.errors.keys().take(5).map(|name| format!("'{name}'")).collect();
         let more = if self.errors.len() > names.len() { ", …" } else { "" };
         format!("{} of {} models failed ({}{more})", self.errors.len(), self.models.len(), names.join(", "))
     }
 
-    /// `, but 2 of 3 models failed ('a', 'b'),`; empty where none did.
+    /// Returns `, but 2 of 3 models failed ('a', 'b'),`; empty if none did.
     pub fn but_failed(&self) -> String {
         if self.errors.is_empty() { String::new() } else { format!(", but {},", self.failed_text()) }
     }
@@ -196,7 +196,7 @@ impl InitialLoad {
         }
     }
 
-    /// The models loaded so far, as possible steps of ensembles.
+    /// Returns the models loaded so far, as possible steps of ensembles.
     fn composing_models(&self) -> ComposingModels {
         let known = self.models.iter().map(|(name, model)| (name.clone(), model.composing_model()));
         let mut members = ComposingModels { models: known.collect() };
@@ -240,7 +240,7 @@ impl InitialLoad {
     }
 }
 
-/// The state of all models before their loads.
+/// Returns the state of all models before their loads.
 fn overview(tasks: &[LoadTask], start: &Arc<StartProgress>) -> RepositoryOverview {
     let model = |task: &LoadTask| ModelOverview {
         name: task.directory.name.clone(),
@@ -256,8 +256,9 @@ fn task(origin: usize, directory: ModelDirectory) -> LoadTask {
     LoadTask { origin, directory, progress: Arc::default(), composing: Vec::new(), is_requested: true }
 }
 
-/// Reads the composing models of the ensembles among the tasks. If flags name the models to load, tasks for the
-/// composing models are added; otherwise all models of the repositories are in the list already.
+/// Reads the composing models of the ensembles among the tasks. If flags name the models to load,
+/// tasks for the composing models are added; otherwise all models of the repositories are in the
+/// list already.
 fn with_composing(
     mut tasks: VecDeque<LoadTask>,
     settings: &Settings,
@@ -347,7 +348,7 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
     FinishedTask { outcome, took: clock::now().since(began), task }
 }
 
-/// Shows how far the loads are: in the log now and then, or on a terminal all the time.
+/// Shows the progress of the loads: in the log now and then, or on a terminal all the time.
 struct LoadWatch {
     terminal: Option<LogTerminal>,
     logged: Instant,
@@ -359,7 +360,7 @@ impl LoadWatch {
         Self { terminal: log::terminal(), logged: now, has_status: false }
     }
 
-    /// How long to wait for an outcome before [`LoadWatch::handle_time`].
+    /// Returns the time to wait for an outcome before [`LoadWatch::handle_time`].
     const fn interval(&self) -> Duration {
         if self.terminal.is_some() { STATUS_INTERVAL } else { PROGRESS_INTERVAL }
     }
@@ -381,7 +382,7 @@ impl LoadWatch {
         }
     }
 
-    /// All are loaded.
+    /// All models are loaded.
     fn end(&self) {
         if self.has_status {
             log::show_status(None);

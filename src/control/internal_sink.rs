@@ -8,15 +8,17 @@ use crate::backend::{Answer, AnswerSink, Responder, Ticket};
 use crate::runtime::clock;
 use crate::time::Stamps;
 
-/// A queue of answers in order of arrival. When a run has returned, every responder has answered: engines answer
-/// during the run, and a dropped responder answers with a failure. So nobody has to be woken.
+/// A queue of answers in order of arrival. When a run has returned, every responder has answered:
+/// engines answer during the run, and a dropped responder answers with a failure. So no task has to
+/// be woken.
 #[derive(Default)]
 pub struct InternalSink {
     answers: SegQueue<Answer>,
 }
 
 impl InternalSink {
-    /// A responder that answers into this sink, for request `index` of a batch of `batch_rows` rows.
+    /// Returns a responder that answers into this sink, for request `index` of a batch of
+    /// `batch_rows` rows.
     pub fn responder(self: &Arc<Self>, index: u32, batch_rows: u32) -> Responder {
         let now = clock::now();
         let stamps = Stamps { received: now, batched: now, ..Stamps::default() };

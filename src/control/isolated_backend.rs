@@ -1,5 +1,5 @@
-//! The process of a model of Triton's backends ([`crate::backend::triton_process`]): limits itself, and serves the server
-//! on what is standard input at its start.
+//! The process of a model of Triton's backends ([`crate::backend::triton_process`]): limits itself,
+//! and serves the server on the socket that is standard input at its start.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,9 +12,9 @@ use crate::log;
 use crate::runtime::clock;
 use crate::settings::LogSettings;
 
-/// Serves until the server asks for the end. Returns the exit status of the process.
+/// Serves until the server ends it. Returns the exit status of the process.
 pub fn run() -> i32 {
-    // What it prints is in the server's log.
+    // Its output goes to the server's log.
     log::start(LogSettings::SILENT);
     // A crash leaves no copy of the model behind.
     let none = Rlimit { current: Some(0), maximum: Some(0) };

@@ -15,15 +15,15 @@ use crate::model::ModelSpec;
 use crate::runtime::clock;
 use crate::settings::LogSettings;
 
-/// Serves until the server is gone. Returns the exit status of the process.
+/// Serves until the server has gone. Returns the exit status of the process.
 pub fn run() -> i32 {
-    // What it prints is in the server's log.
+    // Its output goes to the server's log.
     log::start(LogSettings::SILENT);
     // A crash leaves no copy of the model behind.
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() else { return 1 };
-    // It ends only by an error: that the server has closed its end is the usual one.
+    // It ends only by an error, usually because the server has closed its end.
     i32::from(worker::serve(EngineSocket::new(socket), clock::now, load).is_err())
 }
 

@@ -1,4 +1,5 @@
-//! Which models of ONNX and of frameworks run in processes of their own, and what these processes are started with.
+//! The models of ONNX and of frameworks that run in processes of their own, and the start of these
+//! processes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,21 +23,21 @@ use crate::settings::{ENGINE_COMMAND, Isolation, Settings};
 /// The parameter of a model that overrides `--model-isolation`.
 pub const ISOLATION: &str = "isolation";
 
-/// The backends whose engines run in processes of their own where that is asked for.
+/// The backends whose engines run in processes of their own if asked for.
 pub const ENGINE_BACKENDS: [&str; 4] = [ONNX_BACKEND, OPENVINO_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND];
 
 /// Starts the processes of isolated models. Shared by all load threads.
 #[derive(Default)]
 pub struct EngineProcesses {
-    /// From the first such model on.
+    /// Set by the first such model.
     host: OnceLock<Result<Arc<PythonHost>, Error>>,
 }
 
 impl EngineProcesses {
-    /// The backend of one model version, whose engine this server chose.
+    /// Returns the backend of one model version, whose engine this server chose.
     ///
     /// # Errors
-    /// Where the engine, or the thread that starts processes, is not there.
+    /// If the engine, or the thread that starts processes, does not exist.
     pub fn backend(
         &self,
         settings: &Settings,
@@ -78,11 +79,11 @@ pub fn why_unasked(spec: &ModelSpec, trust: &GraphTrust, findings: &ProbeFinding
     Some(why)
 }
 
-/// Whether a model runs in processes of its own.
+/// Returns true if a model runs in processes of its own.
 ///
 /// # Errors
-/// `InvalidArgument` for another value of the parameter, and where it asks for what cannot be: a model of another
-/// backend, or one with instances on GPUs.
+/// `InvalidArgument` for another value of the parameter, or if it cannot be isolated: a model of
+/// another backend, or one with instances on GPUs.
 pub fn is_isolated(spec: &ModelSpec, settings: &Settings) -> Result<bool, Error> {
     if spec.library.is_some() {
         // `library_isolation` decides.

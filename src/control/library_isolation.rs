@@ -1,4 +1,5 @@
-//! Which models of Triton's backends run in processes of their own, and what these processes are started with.
+//! The models of Triton's backends that run in processes of their own, and the start of these
+//! processes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,20 +22,22 @@ use crate::settings::{BACKEND_COMMAND, Isolation, Settings};
 pub struct LibraryIsolation {
     settings: Arc<Settings>,
     services: ModelServices,
-    /// From the first such model on.
+    /// Set by the first such model.
     libraries: OnceLock<Result<IsolatedLibraries, Error>>,
 }
 
 impl LibraryIsolation {
-    /// Starts nothing yet.
+    /// Creates it without starting a process.
     pub fn new(settings: &Arc<Settings>, services: &ModelServices) -> Self {
         Self { settings: Arc::clone(settings), services: services.clone(), libraries: OnceLock::new() }
     }
 
-    /// What runs a model of a shared library in processes; none where the server runs it, and for other models.
+    /// Returns the processes that run a model of a shared library; `None` if the server runs it,
+    /// and for other models.
     ///
     /// # Errors
-    /// `InvalidArgument` for another value of the parameter; why there are no processes.
+    /// `InvalidArgument` for another value of the parameter; the reason that there are no
+    /// processes.
     pub fn of(&self, spec: &ModelSpec) -> Result<Option<&IsolatedLibraries>, Error> {
         if spec.library.is_none() {
             return Ok(None);
@@ -89,7 +92,8 @@ impl LibraryCompletion for LibraryIsolation {
     }
 }
 
-/// Whether a model of a shared library runs in processes of its own: its parameter, or else `--backend-isolation`.
+/// Returns true if a model of a shared library runs in processes of its own: its parameter, or else
+/// `--backend-isolation`.
 fn is_isolated(model: &str, named: Option<&str>, settings: &Settings) -> Result<bool, Error> {
     let named = named.map(|value| {
         Isolation::from_name(value)

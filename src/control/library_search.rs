@@ -1,9 +1,10 @@
-//! The search for the shared library of an engine ([`SoughtLibrary`]): what the user named, then what lies near, then
-//! what the system has. The first library that can be used wins; `deuteron doctor` shows every place. Done once for each
-//! engine, when the first model may use it.
+//! The search for the shared library of an engine ([`SoughtLibrary`]): the one that the user named,
+//! then those nearby, then the system's. The first usable library wins; `deuteron doctor` shows
+//! every place. Done once for each engine, when the first model may use it.
 //!
-//! No Python is run: that would add an interpreter's start to ours, and would execute whatever a directory in `PATH`
-//! calls `python3`. The price: a wheel behind a script (a pyenv shim) is not found and must be named.
+//! No Python is run: that would add an interpreter's start to ours, and would execute any program
+//! that a directory in `PATH` calls `python3`. The price: a wheel behind a script (a pyenv shim) is
+//! not found and must be named.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,10 +16,10 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::LOADER_CACHE_SIZE_MAX;
 
-/// The library of an engine: how its file is named, and what names the place.
+/// The library of an engine: its file names, and the names of its places.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SoughtLibrary {
-    /// How the names of the file begin, in the order to try them; what follows is a version.
+    /// The beginnings of the file's name, in the order to try them; a version follows.
     pub file_names: &'static [&'static str],
     /// The variable of the environment that names the file, or a directory with it.
     pub variable: &'static str,
@@ -28,7 +29,7 @@ pub struct SoughtLibrary {
     pub unpacked_folders: &'static [&'static str],
 }
 
-/// That of ONNX Runtime.
+/// The search for ONNX Runtime.
 pub static ONNX_RUNTIME: SoughtLibrary = SoughtLibrary {
     file_names: &["libonnxruntime.so"],
     variable: "ORT_DYLIB_PATH",
@@ -41,25 +42,25 @@ pub static ONNX_RUNTIME: SoughtLibrary = SoughtLibrary {
 pub struct LibraryCandidate {
     /// The library's file.
     pub path: PathBuf,
-    /// What led to it, for the log.
+    /// The way to it, for the log.
     pub source: &'static str,
 }
 
 /// One place of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchedPlace {
-    /// What names the place: a variable, or a description.
+    /// The name of the place: a variable, or a description.
     pub source: &'static str,
-    /// The directory, interpreter or file that was looked at; none where the variable is not set.
+    /// The directory, interpreter or file that was examined; `None` if the variable is not set.
     pub path: Option<PathBuf>,
     /// The libraries found there, in the order to try them.
     pub libraries: Vec<PathBuf>,
 }
 
-/// What of the process and the system the search uses.
+/// The parts of the process and the system that the search uses.
 #[derive(Clone, Debug)]
 pub struct LibrarySearch {
-    /// What is looked for.
+    /// The library that is sought.
     pub sought: &'static SoughtLibrary,
     /// The value of its variable: the library, or a directory with it.
     pub library: Option<OsString>,
@@ -73,14 +74,14 @@ pub struct LibrarySearch {
     pub conda: Option<OsString>,
     /// `PATH`.
     pub path: Option<OsString>,
-    /// Where `pip install --user` installs: `PYTHONUSERBASE`, else `~/.local`.
+    /// The folder in which `pip install --user` installs: `PYTHONUSERBASE`, else `~/.local`.
     pub user_base: Option<PathBuf>,
     /// The file in which the loader keeps the libraries that it knows.
     pub loader_cache: Option<PathBuf>,
 }
 
 impl LibrarySearch {
-    /// A search in no place.
+    /// Returns a search in no place.
     pub const fn nowhere(sought: &'static SoughtLibrary) -> Self {
         Self {
             sought,
@@ -95,7 +96,7 @@ impl LibrarySearch {
         }
     }
 
-    /// A search in what this process has around it.
+    /// Returns a search in the surroundings of this process.
     pub fn of_process(sought: &'static SoughtLibrary) -> Self {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let home = || variable("HOME").map(|home| Path::new(&home).join(".local"));
@@ -112,7 +113,7 @@ impl LibrarySearch {
         }
     }
 
-    /// The candidates, in the order to try them, each file once.
+    /// Returns the candidates, in the order to try them, each file once.
     pub fn candidates(&self) -> Vec<LibraryCandidate> {
         let mut seen = BTreeSet::new();
         let all = self.places().into_iter().flat_map(|place| {
@@ -122,8 +123,9 @@ impl LibrarySearch {
             .collect()
     }
 
-    /// Every place that is looked at. A variable that names the library goes first, then what was installed with the
-    /// program, then what the user's shell has active; what the whole system has goes last.
+    /// Returns every place of the search. A variable that names the library goes first, then what
+    /// was installed with the program, then the user's active environment; the whole system goes
+    /// last.
     pub fn places(&self) -> Vec<SearchedPlace> {
         let sought = self.sought;
         let place = |source, path: Option<PathBuf>, look: &dyn Fn(&Path) -> Vec<PathBuf>| {
@@ -163,8 +165,9 @@ impl LibrarySearch {
 }
 
 impl SoughtLibrary {
-    /// What a path given by a flag or by the variable stands for: the file itself, or the libraries in that directory,
-    /// in its `lib`, in an unpacked wheel or in an environment.
+    /// Returns the files that a path given by a flag or by the variable stands for: the file
+    /// itself, or the libraries in that directory, in its `lib`, in an unpacked wheel or in an
+    /// environment.
     pub fn in_named(&self, path: &Path) -> Vec<PathBuf> {
         if !path.is_dir() {
             return vec![path.to_owned()];
@@ -174,8 +177,9 @@ impl SoughtLibrary {
         found.or_else(|| self.in_prefix(path)).into_iter().collect()
     }
 
-    /// Searches the prefix of an interpreter's path, then that of the path with links resolved: in a virtual environment
-    /// `python3` is a link to the system's interpreter. Debian's installs what root adds by pip beneath `/usr/local`.
+    /// Searches the prefix of an interpreter's path, then that of the path with links resolved: in
+    /// a virtual environment `python3` is a link to the system's interpreter. Debian's interpreter
+    /// installs root's pip packages beneath `/usr/local`.
     fn in_interpreter(&self, python: &Path) -> Option<PathBuf> {
         let prefix = |python: &Path| self.in_prefix(python.parent()?.parent()?);
         let resolved = || python.canonicalize().ok();
@@ -186,7 +190,7 @@ impl SoughtLibrary {
         prefix(python).or_else(|| prefix(&resolved()?)).or_else(local)
     }
 
-    /// The wheel's library in `PREFIX/lib/python3*`.
+    /// Returns the wheel's library in `PREFIX/lib/python3*`.
     fn in_prefix(&self, prefix: &Path) -> Option<PathBuf> {
         let versions = ["lib", "lib64"].iter().flat_map(|lib| names(&prefix.join(lib), "python3"));
         let packages = versions
@@ -197,13 +201,13 @@ impl SoughtLibrary {
             .find_map(|packages| self.wheel_folders.iter().find_map(|wheel| self.in_folder(&packages.join(wheel))))
     }
 
-    /// The library in a folder: of several names the longest, which has the whole version.
+    /// Returns the library in a folder: of several names the longest, which has the whole version.
     fn in_folder(&self, folder: &Path) -> Option<PathBuf> {
         self.file_names.iter().find_map(|name| names(folder, name).pop())
     }
 
-    /// The libraries that the loader's cache names. Its format differs between versions of glibc, but paths stand in all
-    /// of them as texts that end with a zero byte.
+    /// Returns the libraries that the loader's cache names. Its format differs between versions of
+    /// glibc, but all have paths as texts that end with a zero byte.
     fn in_loader_cache(&self, cache: &Path) -> Vec<PathBuf> {
         let mut bytes = Vec::new();
         let read = fs::File::open(cache).and_then(|file| file.take(LOADER_CACHE_SIZE_MAX).read_to_end(&mut bytes));
@@ -220,7 +224,7 @@ impl SoughtLibrary {
     }
 }
 
-/// The first `python3` in `PATH`.
+/// Returns the first `python3` in `PATH`.
 fn python(path: &OsString) -> Option<PathBuf> {
     env::split_paths(path)
         .filter(|folder| folder.is_absolute())
@@ -228,7 +232,7 @@ fn python(path: &OsString) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The paths of a folder's entries whose names start with `beginning`, sorted.
+/// Returns the paths of a folder's entries whose names start with `beginning`, sorted.
 fn names(folder: &Path, beginning: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let begins = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(beginning.as_bytes());

@@ -1,5 +1,5 @@
-//! How the server leaves, by signals or because another takes over, and what else signals ask of the control thread:
-//! reload, state, hand-over.
+//! The end of the server, by signals or by a hand-over, and the other effects of signals on the
+//! control thread: reload, state, hand-over.
 //!
 //! ```text
 //! SIGTERM ─► not ready ─ --drain-delay ─► drain: no new connection, streams end ─ --exit-timeout-secs ─► end
@@ -15,14 +15,14 @@ use crate::settings::{ControlMode, Io};
 use crate::time::Instant;
 
 impl ControlThread {
-    /// Asked to end: the server leaves, and drains when balancers had time to see it.
+    /// Handles a signal to end: the server leaves, and drains when balancers had time to see it.
     pub(super) fn handle_signal(&mut self, signal: i32) {
         log::plain(PlainTarget::Output, &format!("Signal ({signal}) received.\n"));
         if self.is_draining || self.drain_at.is_some() {
             return;
         }
         if let Some(id) = self.successor.take() {
-            // It would serve on: whoever ends this server means both.
+            // It would serve on, but a signal to this server means both.
             log::info(&format!("ends process {id} too, which was to take over"));
             hand_over::stop(id);
         }
@@ -37,8 +37,8 @@ impl ControlThread {
         self.drain_at = Some(clock::now() + delay);
     }
 
-    /// Starts the drain: nothing is loaded from now on. Dropping the queued requests drops their replies, which
-    /// answers them with a refusal.
+    /// Starts the drain: no model is loaded from now on. Dropping the queued requests drops their
+    /// replies, which answers them with a refusal.
     pub(super) fn drain(&mut self) {
         if self.is_draining {
             return;
@@ -58,8 +58,8 @@ impl ControlThread {
         self.pending.clear();
     }
 
-    /// Looks again at what may have changed since the start, without a request lost. The thread that heard the signal
-    /// has opened the log's file again, and has the files of TLS read.
+    /// Reads again the files that may have changed since the start, without losing a request. The
+    /// thread that received the signal has reopened the log's file, and has the files of TLS read.
     pub(super) fn reload(&mut self) {
         if self.is_draining {
             return;
@@ -76,7 +76,7 @@ impl ControlThread {
         self.surroundings.notifier.tell("READY=1");
     }
 
-    /// Logs what the server does at the moment, in one line.
+    /// Logs the current activity of the server, in one line.
     pub(super) fn log_state(&self) {
         let server_context = &self.context.server_context;
         let sum = |count: &dyn Fn(&crate::metrics::ShardCells) -> u64| -> u64 {
@@ -130,7 +130,7 @@ impl ControlThread {
         }
     }
 
-    /// The new server serves, and this one drains; or it did not come to serve, and this one goes on.
+    /// The new server serves, and this one drains; or it has failed, and this one goes on.
     pub(super) fn handle_hand_over(&mut self, end: HandOverEnd) {
         match end {
             HandOverEnd::Failed(why) => {
@@ -149,13 +149,13 @@ impl ControlThread {
         }
     }
 
-    /// Tells the supervisor that the server works, where it wants to be told and that is so.
+    /// Tells the supervisor that the server works, if it expects that and it is true.
     pub(super) fn feed_watchdog(&mut self, now: Instant) {
         let Some(watchdog) = self.surroundings.watchdog.as_mut().filter(|watchdog| watchdog.poll_timeout() <= now)
         else {
             return;
         };
-        // Shards that have drained do not beat any more.
+        // Shards that have drained no longer beat.
         match watchdog.handle_timeout(&self.context.server_context.lifecycle.beats(), now) {
             Err(shard) if !self.is_draining => {
                 log::error(&format!(

@@ -1,4 +1,5 @@
-//! The line that a terminal shows while the models load: a bar, how many are done, and what loads since when. Pure.
+//! The line that a terminal shows while the models load: a bar, the number of loaded models, and
+//! each running load with its time. Pure.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -6,8 +7,8 @@ use std::time::Duration;
 /// Characters of the bar.
 const BAR: usize = 20;
 
-/// A line of at most so many characters, one less than the terminal has: `Loading [=====>    ] 3 of 12: bert 2.3 s, vad
-/// 0.4 s`. What does not fit of the models is counted.
+/// Returns a line of at most `columns - 1` characters, such as `Loading [=====>    ] 3 of 12: bert
+/// 2.3 s, vad 0.4 s`. Models that do not fit are counted.
 pub fn status_line(done: usize, all: usize, running: &[(&str, Duration)], columns: usize) -> String {
     let filled = BAR * done.min(all) / all.max(1);
     let tip = if filled < BAR { ">" } else { "" };

@@ -1,8 +1,8 @@
-//! Why a model is not loaded, and the texts for the index and for the client.
+//! The reasons that a model is not loaded, and the texts for the index and for the client.
 
 use crate::error::{Code, Error};
 
-/// Why a model is not loaded.
+/// The reason that a model is not loaded.
 #[derive(Clone, Debug)]
 pub enum LoadFailure {
     /// No repository has the model, or more than one has.
@@ -15,7 +15,7 @@ pub enum LoadFailure {
     NoModel(Error),
     /// There is no version that the version policy selects.
     Policy(Error),
-    /// A client asked for what a flag forbids. The model is as it was.
+    /// A flag forbids what a client asked for. The model is as it was.
     Refused(Error),
     /// The configuration or the files that a client sent for the model are invalid.
     Uploaded(Error),
@@ -24,7 +24,7 @@ pub enum LoadFailure {
 }
 
 impl LoadFailure {
-    /// The error without the context of the load.
+    /// Returns the error without the context of the load.
     pub const fn error(&self) -> &Error {
         match self {
             Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
@@ -33,7 +33,7 @@ impl LoadFailure {
         }
     }
 
-    /// The line of the log.
+    /// Returns the line of the log.
     pub fn log_text(&self, name: &str) -> String {
         match self {
             Self::Version(version, error) => {
@@ -43,7 +43,8 @@ impl LoadFailure {
         }
     }
 
-    /// The reason in the index. As in Triton, that of a version begins with the kind of the error.
+    /// Returns the reason in the index. As in Triton, the reason of a version begins with the kind
+    /// of the error.
     pub fn reason(&self) -> String {
         match self {
             Self::Version(_, error) => format!("{}: {error}", kind(error.code())),
@@ -81,7 +82,7 @@ impl From<Error> for LoadFailure {
     }
 }
 
-/// The name of a code in Triton's `Status`.
+/// Returns the name of a code in Triton's `Status`.
 const fn kind(code: Code) -> &'static str {
     match code {
         Code::AlreadyExists | Code::Conflict => "Already exists",

@@ -46,27 +46,27 @@ pub struct LoadContext {
     pub loader: Arc<ModelLoader>,
     /// The model repositories.
     pub repositories: Arc<Repositories>,
-    /// The rate limiter; none without `--rate-limit`.
+    /// The rate limiter; `None` without `--rate-limit`.
     pub limiter: Option<Arc<RateLimiter>>,
-    /// What all threads of the server share.
+    /// The part that all threads of the server share.
     pub server_context: Arc<ServerContext>,
     /// The cores of shards and workers.
     pub cores: CorePlan,
-    /// How worker threads report their end.
+    /// The calls by which worker threads report their end.
     pub thread_hooks: ThreadHooks,
-    /// To the control thread.
+    /// The channel to the control thread.
     pub messages: Sender<ControlMessage>,
 }
 
 impl LoadContext {
-    /// Tells whether the server drains: nobody waits for a load any more.
+    /// Returns a function that is true if the server drains: no client waits for a load then.
     fn is_ending(&self) -> impl Fn() -> bool + '_ {
         || self.server_context.lifecycle.is_draining()
     }
 }
 
-/// Loads, and as often again as `--model-load-retry-count` says while a version fails. What is wrong with a
-/// configuration or an ensemble is not tried again, as in Triton.
+/// Loads, and retries up to `--model-load-retry-count` times while a version fails. As in Triton, a
+/// fault of a configuration or an ensemble is not retried.
 pub fn with_retries<T>(
     name: &str,
     settings: &Settings,
@@ -92,7 +92,7 @@ pub fn with_retries<T>(
 pub struct LoadJob {
     /// The model's name, qualified if it has a namespace.
     pub name: String,
-    /// Where to find the model.
+    /// The place of the model.
     pub origin: ModelOrigin,
     /// The versions that serve, with their change marks: a version whose mark is the same is not loaded again.
     pub serving_marks: ServingVersions,
@@ -100,49 +100,52 @@ pub struct LoadJob {
     pub serving: Vec<u64>,
     /// The cores of each worker of all other models: the new workers go to the cores with the fewest.
     pub worker_cores: Vec<Vec<usize>>,
-    /// All known models, for an ensemble whose composing models are loaded; none in the first run of a job.
+    /// All known models, for an ensemble whose composing models are loaded; `None` in the first run
+    /// of a job.
     pub composing_models: Option<ComposingModels>,
-    /// How far the load is; the shards show it.
+    /// The progress of the load; the shards show it.
     pub progress: Arc<LoadProgress>,
 }
 
-/// Where to find a model.
+/// The place of a model.
 #[derive(Clone)]
 pub enum ModelOrigin {
     /// In the repository with this index, found by a scan.
     Known(usize, Box<ModelDirectory>),
-    /// For a client's load request: in the request's files, or in whichever repository has the name.
+    /// Named by a client's load request: in the request's files, or in any repository that has the
+    /// name.
     Requested(Box<LoadOrder>),
 }
 
 /// A model that was found.
 pub struct LocatedModel {
-    /// The index of its repository; none for a model that a client uploaded.
+    /// The index of its repository; `None` for a model that a client uploaded.
     pub origin: Option<usize>,
     /// The marks of its directory, for the next scan to compare.
     pub mark: ChangeMark,
-    /// Whether a client sent its configuration or its files. Then the next load loads every version again.
+    /// True if a client sent its configuration or its files. Then the next load loads every version
+    /// again.
     pub is_uploaded: bool,
     /// The files that the client sent.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
-    /// What the host of the server knows it as, where it is at the host's path.
+    /// The host's name for it, if it is at the host's path.
     pub hosted: Option<Arc<HostedModel>>,
     /// The host's directory that it was found in.
     pub hosted_root: Option<String>,
 }
 
-/// The versions that are ready to serve, and which of the serving ones stay or go.
+/// The versions that are ready to serve, and the serving ones that stay or go.
 pub type LoadOutcome = Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure>;
 
 /// The result of a load.
 pub struct FinishedLoad {
     /// The model's name.
     pub name: String,
-    /// Where the model was found; none if it was not.
+    /// The model that was found; `None` if it was not.
     pub found: Option<LocatedModel>,
-    /// The ready versions, or why the load failed.
+    /// The ready versions, or the reason that the load failed.
     pub outcome: LoadOutcome,
-    /// How long the load took.
+    /// The duration of the load.
     pub took: Duration,
 }
 
@@ -156,19 +159,20 @@ pub struct ReadyVersion {
     pub worker_group: WorkerGroup,
     /// The cores of each worker.
     pub cores: Vec<Vec<usize>>,
-    /// How long its load took.
+    /// The duration of its load.
     pub took: Duration,
-    /// Bytes of its files.
+    /// The bytes of its files.
     pub files_size: u64,
 }
 
 impl LoadJob {
     /// Runs the load and reports to the control thread in every case: also after a panic, since the model would
-    /// stay busy for ever.
+    /// stay busy forever.
     pub fn run(self, context: &LoadContext) {
         let began = clock::now();
         let namesakes = match &self.origin {
-            // A client's name: in each namespace that has it. With files it is a model of its own.
+            // A client's name stands for the model in each namespace that has it. With files it is
+            // a model of its own.
             ModelOrigin::Requested(load)
                 if load.files.is_empty() && load.place == LoadPlace::Repositories && is_model_name(&load.name) =>
             {
@@ -180,8 +184,8 @@ impl LoadJob {
             drop(context.messages.send(ControlMessage::NamesakesFound(Box::new(self), namesakes)));
             return;
         }
-        // An ensemble must wait for its composing models, and not on this thread: with one load thread it would
-        // wait for ever. The job goes back to the control thread.
+        // An ensemble must wait for its composing models, and not on this thread: with one load
+        // thread it would wait forever. The job goes back to the control thread.
         let composing = if self.composing_models.is_none() { self.composing(context) } else { Vec::new() };
         if !composing.is_empty() {
             drop(context.messages.send(ControlMessage::EnsembleFound(Box::new(self), composing)));
@@ -199,8 +203,8 @@ impl LoadJob {
             context.messages.send(ControlMessage::LoadFinished(Box::new(FinishedLoad { name, found, outcome, took })));
     }
 
-    /// The composing models of an ensemble; empty for other models, and when the configuration cannot be read:
-    /// the load that follows then fails with the reason.
+    /// Returns the composing models of an ensemble; empty for other models, and when the
+    /// configuration cannot be read: the load that follows then fails with the reason.
     fn composing(&self, context: &LoadContext) -> Vec<String> {
         let compose = |source: &ModelSource, directory: &ModelDirectory| {
             context.loader.composing(ModelLocation { source, directory })
@@ -259,7 +263,7 @@ impl LoadJob {
         let serving_marks = if is_uploaded { ServingVersions::default() } else { self.serving_marks };
         let location = ModelLocation { source, directory };
         let composing_models = self.composing_models.unwrap_or_default();
-        // What is there already is freed before the next try.
+        // The instances of the last try are freed before the next one.
         let (ready, mut changes) = with_retries(&self.name, &context.settings, context.is_ending(), || {
             let (loaded, changes) =
                 context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
@@ -287,12 +291,12 @@ impl LoadJob {
     }
 }
 
-/// Where the files of a model are.
+/// The place of a model's files.
 struct LocatedFiles {
     /// The index of its repository.
     origin: Option<usize>,
     directory: ModelDirectory,
-    /// Whether a client sent anything for it.
+    /// True if a client sent anything for it.
     is_uploaded: bool,
     uploaded_files: Option<Arc<UploadedFiles>>,
     hosted: Option<HostedFiles>,
@@ -339,16 +343,16 @@ fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Re
     Ok(LocatedFiles { origin: None, directory, is_uploaded: true, uploaded_files, hosted: None })
 }
 
-/// Refuses a configuration of a client that chooses the Python that runs a model, if clients must not bring code. The
-/// choice of the repository's `own` configuration may stay, and what lies in a model's directory there is the
-/// repository's too.
+/// Refuses a client's configuration that chooses the Python for a model, if clients must not bring
+/// code. The choice of the repository's `own` configuration may stay, and files in a model's
+/// directory there are the repository's too.
 fn check_environment(
     source: &ModelSource,
     directory: &ModelDirectory,
     own: Option<&ModelDirectory>,
     settings: &Settings,
 ) -> Result<(), LoadFailure> {
-    // A configuration that cannot be read is refused when it is loaded.
+    // A configuration that cannot be read is refused by its load.
     let environment = |directory| {
         let python = source.draft(directory, settings).and_then(|draft| draft.python());
         python.ok().flatten().and_then(|python| python.environment)

@@ -44,24 +44,24 @@ pub struct LoadTrials {
     memory: u64,
     /// Trials that take so long that others load meanwhile.
     slow: AtomicUsize,
-    /// Called when there is one more.
+    /// Called when a trial becomes slow.
     handle_slow: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What a process is to load.
+/// The load that a process is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrialOrder {
     /// The process that waits for it.
     pub parent: u32,
-    /// Bytes of data that it may have.
+    /// The bytes of data that it may have.
     pub memory: u64,
     /// The path of the repository, or of the one model.
     pub path: PathBuf,
-    /// Which of the two it is.
+    /// True if it is the repository.
     pub is_repository: bool,
     /// The model's name.
     pub name: String,
-    /// The path of its directory in the repository, where it has another name; empty otherwise.
+    /// The path of its directory in the repository, if that has another name; empty otherwise.
     pub renamed_from: String,
     /// The version to load.
     pub version: u64,
@@ -89,9 +89,9 @@ enum TrialEnd {
 pub const FAILED: i32 = 3;
 
 impl LoadTrials {
-    /// Trials by this program, with the arguments of this process. `handle_slow` is called when one takes so long that
-    /// it should not count as a load any more. A trial has the flags of this server: what the file of `--config` says by
-    /// then does not count for it either.
+    /// Trials by this program, with the arguments of this process. `handle_slow` is called when one
+    /// takes so long that it should no longer count as a load. A trial has the flags of this
+    /// server: a later change of the file of `--config` does not count for it either.
     pub fn new(settings: &Settings, handle_slow: Box<dyn Fn() + Send + Sync>) -> Self {
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
         if arguments.first().is_some_and(|word| word == "serve") {
@@ -99,13 +99,13 @@ impl LoadTrials {
         }
         let config = settings.config_text.as_ref().and_then(|text| keep(text.reveal()).ok());
         let memory = settings.load_memory_bytes_max.unwrap_or_else(|| process_memory::limit(settings)) as u64;
-        // Where a failed load ends the server at its start, a crash does no more than that.
+        // If a failed load ends the server at its start, a crash does the same.
         let unasked = if settings.exit_on_error { TrialLoads::AfterStart } else { TrialLoads::All };
         let (loads, timeout) = (settings.trial_loads.unwrap_or(unasked), settings.load_timeout);
         Self { arguments, config, loads, timeout, memory, slow: AtomicUsize::new(0), handle_slow }
     }
 
-    /// Whether a load is tried. `is_initial`: before the server serves.
+    /// Returns true if a load is tried. `is_initial`: before the server serves.
     pub fn wants(&self, is_initial: bool) -> bool {
         match self.loads {
             TrialLoads::AfterStart => !is_initial,
@@ -114,7 +114,7 @@ impl LoadTrials {
         }
     }
 
-    /// Trials that take so long that as many other loads may run beside them.
+    /// Returns the number of slow trials, beside which as many other loads may run.
     pub fn slow(&self) -> usize {
         self.slow.load(Ordering::SeqCst).min(LOADS_SLOW_MAX)
     }
@@ -184,7 +184,8 @@ impl LoadTrials {
             arguments.insert(end, path.into());
         }
         let mut command = Command::new("/proc/self/exe");
-        // Nothing is set between fork and exec: the process has no copy of this one's memory, and sets its own limits.
+        // Nothing is set between fork and exec: the process has no copy of this one's memory, and
+        // sets its own limits.
         command.arg0("deuteron").arg(TRIAL_COMMAND).args(arguments).process_group(0);
         command.stdin(input).stdout(report.try_clone()?).stderr(noise.try_clone()?);
         let child = command.spawn()?;
@@ -223,7 +224,7 @@ impl LoadTrials {
         )))
     }
 
-    /// Waits for the end of the process, and ends it where it takes too long.
+    /// Waits for the end of the process, and ends it if it takes too long.
     fn wait(&self, child: &mut Child) -> io::Result<TrialEnd> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty());
         let pidfd = match pidfd {
@@ -253,7 +254,7 @@ impl LoadTrials {
     }
 }
 
-/// A trial that takes long, while it does.
+/// Counts a trial as slow while it lives.
 struct SlowTrial<'a>(&'a LoadTrials);
 
 impl<'a> SlowTrial<'a> {
@@ -270,14 +271,14 @@ impl Drop for SlowTrial<'_> {
     }
 }
 
-/// A file in memory that has this text.
+/// Returns a file in memory that has this text.
 fn keep(text: &str) -> io::Result<File> {
     let mut file = File::from(memfd_create("config", MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;
     Ok(file)
 }
 
-/// Waits until a process has ended; false where it has not by then.
+/// Waits until a process has ended; returns false if it has not by then.
 fn has_ended(pidfd: &impl AsFd, by: Instant) -> io::Result<bool> {
     loop {
         let left = by.since(clock::now());
@@ -292,12 +293,12 @@ fn has_ended(pidfd: &impl AsFd, by: Instant) -> io::Result<bool> {
     }
 }
 
-/// The last bytes that a process wrote.
+/// Returns the last bytes that a process wrote.
 fn read_end(mut file: &File) -> Vec<u8> {
     let mut bytes = Vec::new();
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let begin = io::SeekFrom::Start(size.saturating_sub(TRIAL_REPORT_SIZE_MAX));
-    // What cannot be read is not told.
+    // Output that cannot be read is left out.
     let _ = file.seek(begin).and_then(|_| file.take(TRIAL_REPORT_SIZE_MAX).read_to_end(&mut bytes));
     bytes
 }
@@ -314,8 +315,8 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// An error as the last that a process writes: a zero, the number of its code from one, its text. A library may have
-/// written before.
+/// Encodes an error as the last output of a process: a zero, the number of its code from one, its
+/// text. A library may have written before.
 pub fn encode_report(error: &Error) -> Vec<u8> {
     let text = error.text().replace('\0', " ");
     [&[0, error.code().number()], text.as_bytes()].concat()
@@ -328,7 +329,7 @@ fn decode_report(report: &[u8]) -> Option<Error> {
 }
 
 impl TrialOrder {
-    /// The fields with a zero behind each; the configuration is the last.
+    /// Encodes the fields with a zero behind each; the configuration is the last.
     fn encode(&self) -> Vec<u8> {
         let notation = |notation| Notation::ALL.iter().position(|have| *have == notation).unwrap_or_default();
         let (given, text) = match &self.given {
@@ -347,7 +348,7 @@ impl TrialOrder {
         bytes
     }
 
-    /// None where the bytes are no order.
+    /// Returns `None` if the bytes are not an order.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = bytes.splitn(10, |byte| *byte == 0);
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();

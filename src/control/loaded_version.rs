@@ -13,23 +13,23 @@ use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 
 /// One loaded model version.
 pub struct LoadedVersion {
-    /// Its checked configuration, with what the server decided.
+    /// Its checked configuration, with the server's decisions.
     pub spec: Arc<ModelSpec>,
-    /// Its checked configuration without that.
+    /// Its checked configuration without them.
     pub configured: Arc<ModelSpec>,
     /// Its version number.
     pub version: u64,
     /// Makes its instances.
     pub model: Arc<dyn LoadedModel>,
-    /// Where its instances will run.
+    /// The place where its instances will run.
     pub choice: PlacementChoice,
-    /// How long its load took.
+    /// The duration of its load.
     pub took: Duration,
-    /// Bytes of the files that its engine has read; 0 where the server does not know them.
+    /// The bytes of the files that its engine has read; 0 if the server does not know them.
     pub files_size: u64,
-    /// The registration of its instances with the rate limiter; none without `--rate-limit`.
+    /// The registration of its instances with the rate limiter; `None` without `--rate-limit`.
     pub registration: Option<RateRegistration>,
-    /// The time limit of its runs; none for `--run-timeout-secs=0`, and for an ensemble.
+    /// The time limit of its runs; `None` for `--run-timeout-secs=0`, and for an ensemble.
     pub run_limit: Option<RunLimit>,
 }
 
@@ -56,7 +56,8 @@ impl LoadedVersion {
         groups().filter(|group| !group.is_passive).chain(groups().filter(|group| group.is_passive))
     }
 
-    /// How it schedules sequences, if it serves any. The queue fills in the number of instances.
+    /// Returns its scheduling of sequences, if it serves any. The queue fills in the number of
+    /// instances.
     pub fn sequence_policy(&self) -> Option<SequencePolicy> {
         let sequence = self.spec.sequence.as_ref()?;
         let rows_max = self.spec.rows_max;
@@ -78,11 +79,11 @@ impl LoadedVersion {
         Some(SequencePolicy { strategy, instances: 0, slots, idle_max, is_iterative })
     }
 
-    /// How it forms batches.
+    /// Returns its batching policy.
     pub fn policy(&self) -> Policy {
         let rows_max = self.spec.rows_max;
         let Some(batching) = &self.spec.batching else { return Policy { rows_max, ..Policy::default() } };
-        // A preference for the largest batch alone is the same as none.
+        // A preference for the largest batch alone has no effect.
         let rows_preferred = Some(batching.rows_preferred.clone()).filter(|sizes| *sizes != [rows_max]);
         Policy {
             rows_max,

@@ -1,9 +1,10 @@
-//! The listening Unix socket of a path, for this user alone. Used by the thread that starts the server and at its end;
-//! waits for nobody but another server that does the same at this moment.
+//! The listening Unix socket of a path, for this user alone. Used by the thread that starts the
+//! server and at its end; waits only for another server that does the same at this moment.
 //!
-//! A socket's file stays when its process is killed, and does not say whether somebody listens: a connection does. One
-//! that nobody listens on is removed; whoever is about to listen holds the lock of the directory from that look on, so
-//! that of two servers which start together one finds the other.
+//! A socket's file stays when its process is killed, and does not show whether a process listens: a
+//! connection does. A file without a listener is removed. A process that is about to listen holds
+//! the lock of the directory from that check on, so that one of two servers that start together
+//! finds the other.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,7 +18,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 /// Connections that may wait in the kernel to be accepted.
 const BACKLOG: i32 = 128;
-/// The rights of the file: those who may write to it may connect.
+/// The permissions of the file: users with write permission may connect.
 const MODE: u32 = 0o600;
 
 /// A Unix socket that this process listens on, and its file.
@@ -25,17 +26,19 @@ const MODE: u32 = 0o600;
 pub struct LocalClaim {
     path: PathBuf,
     socket: Socket,
-    /// The file's device and number: what is at the path later may be another's.
+    /// The file's device and number: a later file at the path may be another's.
     file: (u64, u64),
-    /// Whether another process keeps it, and its file.
+    /// True if another process keeps it, and its file.
     is_lent: bool,
 }
 
 impl LocalClaim {
-    /// Whether somebody listens there already, or there is something else than a socket: told before anything is done.
+    /// Checks whether a process listens there already, or the file is not a socket, before anything
+    /// is done.
     ///
     /// # Errors
-    /// `AddrInUse` where a server listens or starts, `AlreadyExists` where there is no socket, or why nobody can know.
+    /// `AddrInUse` if a server listens or starts, `AlreadyExists` if the file is not a socket, or
+    /// the reason that this cannot be found out.
     pub fn check(path: &Path) -> io::Result<()> {
         is_stale(path).map(drop)
     }
@@ -50,7 +53,8 @@ impl LocalClaim {
             fs::remove_file(path)?;
         }
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // The file gets the rights of the socket (unix(7)): there is no moment in which others could connect.
+        // The file gets the permissions of the socket (unix(7)): there is no moment in which others
+        // could connect.
         fchmod(socket.as_fd(), Mode::from_raw_mode(MODE))?;
         socket.bind(&SockAddr::unix(path)?)?;
         fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
@@ -59,10 +63,10 @@ impl LocalClaim {
         Ok(Self { path: path.to_owned(), socket, file, is_lent: false })
     }
 
-    /// Takes a socket that listens already, from a process that ends, or that lends it and keeps it.
+    /// Takes a socket that listens already, from a process that ends, or that lends and keeps it.
     ///
     /// # Errors
-    /// `InvalidInput`, with the reason, where it is no Unix socket that listens at the path.
+    /// `InvalidInput`, with the reason, if it is not a Unix socket that listens at the path.
     pub fn of_passed(descriptor: OwnedFd, path: &Path, is_lent: bool) -> io::Result<Self> {
         let invalid = |text: String| io::Error::new(ErrorKind::InvalidInput, text);
         let socket = Socket::from(descriptor);
@@ -77,26 +81,26 @@ impl LocalClaim {
         Ok(Self { path: path.to_owned(), socket, file, is_lent })
     }
 
-    /// Where it listens.
+    /// Returns the path on which it listens.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether another process keeps it.
+    /// Returns true if another process keeps it.
     pub const fn is_lent(&self) -> bool {
         self.is_lent
     }
 
-    /// A copy for whoever accepts.
+    /// Returns a copy for the thread that accepts.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If there are no descriptors left.
     pub fn copy(&self) -> io::Result<OwnedFd> {
         Ok(OwnedFd::from(self.socket.try_clone()?))
     }
 
-    /// Removes the file, where it is still that of this socket and nobody looks at it just now: who finds it later removes
-    /// it. Its number is not another's as long as the socket is open.
+    /// Removes the file, if it is still that of this socket and no other server examines it now: a
+    /// later one removes it. Its number belongs to no other file while the socket is open.
     pub fn remove(self) {
         let is_own = || identity(&self.path).is_ok_and(|file| file == self.file);
         if let (Ok(_guard), true) = (lock_directory(&self.path), is_own()) {
@@ -105,7 +109,7 @@ impl LocalClaim {
     }
 }
 
-/// Whether the file is of a socket that nobody listens on any more; false where there is none.
+/// Returns true if the file is of a socket without a listener; false if there is no file.
 fn is_stale(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -129,8 +133,9 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Holds others off that would look at the same file, until it is dropped. It waits for nobody: whoever may read the
-/// directory may hold its lock for ever. `AddrInUse` where somebody has it, which who starts tries again for a while.
+/// Locks out others that would examine the same file, until it is dropped. It does not wait: a user
+/// with read permission for the directory may hold its lock forever. `AddrInUse` if it is locked; a
+/// starting server retries that for a while.
 fn lock_directory(path: &Path) -> io::Result<OwnedFd> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -166,7 +171,8 @@ mod tests {
         }
     }
 
-    /// As who starts does. A process that another test starts has copies of lock and socket until its program runs.
+    /// Retries like a starting server. A process that another test starts has copies of lock and
+    /// socket until its program runs.
     fn soon<T>(attempt: impl Fn() -> io::Result<T>) -> T {
         for _ in 0..2_000 {
             match attempt() {

@@ -1,9 +1,11 @@
-//! The thread that looks at the memory of the process and shows the shards what to give up ([`MemoryPressure`]). A look
-//! reads a file or two of the kernel, some tens of microseconds, ten times a second; fifty times where little is left.
+//! The thread that reads the memory use of the process and shows the shards what to give up
+//! ([`MemoryPressure`]). A check reads one or two files of the kernel, which takes some tens of
+//! microseconds, ten times a second; fifty times if little is left.
 //!
-//! What counts is what the kernel cannot take back. Of the process alone that is its anonymous and shared memory. Where the
-//! limit is that of a control group it is what the kernel counts for the group, which ends a process there: with
-//! the buffers of sockets, and with the processes of Python models, but without what it keeps of files.
+//! It counts the memory that the kernel cannot take back. For a process alone that is its anonymous
+//! and shared memory. If the limit is that of a control group it is the kernel's count for the
+//! group, above which the kernel ends a process there: with the buffers of sockets, and with the
+//! processes of Python models, but without cached files.
 
 use std::sync::Arc;
 
@@ -16,7 +18,8 @@ use crate::runtime::clock;
 use crate::shard::server_context::MemoryBudgets;
 use crate::time::Instant;
 
-/// Starts it. It ends when the budgets have been dropped. `purge` makes the allocator give back what is free.
+/// Starts the thread. It ends when the budgets have been dropped. `purge` makes the allocator
+/// return free pages.
 pub fn start(limit: &MemoryLimit, budgets: &Arc<MemoryBudgets>, purge: fn()) {
     let mut watch = match MemoryUsage::open(limit) {
         Ok(usage) => MemoryWatch::new(limit.size, usage, purge),
@@ -43,9 +46,9 @@ struct MemoryWatch {
     pressure: MemoryPressure,
     usage: MemoryUsage,
     purge: fn(),
-    /// When free pages were given back last.
+    /// The instant at which free pages were returned last.
     purged_at: Instant,
-    /// When a step was told last, and which.
+    /// The step that was logged last, and the instant.
     told: Option<(MemoryStep, Instant)>,
 }
 
@@ -58,7 +61,7 @@ impl MemoryWatch {
         let (board, now) = (&budgets.board, clock::now());
         let mut used = self.usage.read().unwrap_or_else(|_| board.used());
         let is_due = board.gives_up(MemoryStep::KeepAlive) && now.since(self.purged_at) >= MEMORY_PURGE_PAUSE;
-        // What is free and was not given back yet is no reason to give anything up.
+        // Free pages that were not returned yet are no reason to give anything up.
         if is_due || board.gives_up(MemoryStep::Heaviest) || self.pressure.would_rise(used) {
             if board.step() == MemoryStep::Nothing {
                 // The heap of engines' libraries.
@@ -74,7 +77,7 @@ impl MemoryWatch {
         self.tell(step, board, now);
     }
 
-    /// Says a step that is new, unless much was said just now: then it is said if it lasts.
+    /// Logs a new step; soon after another message only if it lasts.
     fn tell(&mut self, step: MemoryStep, board: &MemoryBoard, now: Instant) {
         let before = self.told.map_or(MemoryStep::Nothing, |(step, _)| step);
         let is_due = self.told.is_none_or(|(_, at)| now.since(at) >= MEMORY_NOTICE_PAUSE) || step > before;

@@ -3,9 +3,9 @@
 //! thread. Loads, scans and listings block, so they run on threads of their own and report back by
 //! [`ControlMessage`]; the control thread itself never blocks on them and always handles a signal.
 //!
-//! How a version is retired: every shard applies the change and sends no more requests to the version's queue;
-//! then the queue is stopped, its workers run what still waits and exit; when they have exited and every shard
-//! has dropped its handle after its last request, the version is freed.
+//! Retiring a version: every shard applies the change and sends no further requests to the
+//! version's queue; then the queue is stopped, its workers run what still waits and exit; when they
+//! have exited and every shard has dropped its handle after its last request, the version is freed.
 
 pub mod access_files;
 pub mod api_keys;
@@ -122,15 +122,16 @@ pub enum ControlMessage {
     LoadFinished(Box<FinishedLoad>),
     /// A load has found its model in a repository: the index shows it from now on.
     ModelFound(String, Arc<LoadProgress>),
-    /// The model that a client wants loaded is in these namespaces; the job goes back, to be done in each of them.
+    /// The model that a client wants loaded is in these namespaces; the job goes back, to be done
+    /// in each of them.
     NamesakesFound(Box<LoadJob>, Vec<String>),
-    /// The model names in the repositories, and whether more than one repository has the name.
+    /// The model names in the repositories, each with true if more than one repository has it.
     NamesListed(Result<Vec<(String, bool)>, Error>),
     /// The result of a repository scan.
     Scanned(RepositoryScan),
     /// A request from a client, or an event, from a shard.
     Shard(ControlEvent),
-    /// Look again at what may have changed (SIGHUP).
+    /// Read again the files that may have changed (SIGHUP).
     Reload,
     /// A shard's thread has ended.
     ShardEnded,
@@ -166,41 +167,42 @@ pub struct ControlThread {
     /// Whether the shards are sent the state of all models once the current message is handled.
     is_overview_due: bool,
     retiring: Vec<RetiringVersion>,
-    /// Index requests that wait for the listing of the repositories: whether only ready models are asked for,
-    /// and the reply.
+    /// Index requests that wait for the listing of the repositories: true if only ready models are
+    /// asked for, and the reply.
     index_requests: Vec<(bool, ControlReply)>,
     is_listing: bool,
-    /// The models that are loaded when they are asked for; none where none are.
+    /// The models that are loaded on demand; `None` if all are loaded at start.
     on_demand: Option<OnDemand>,
-    /// When the repositories are scanned next; none while a scan runs, and without polling.
+    /// The instant of the next scan of the repositories; `None` while a scan runs, and without
+    /// polling.
     scan_at: Option<Instant>,
-    /// When free memory is trimmed next.
+    /// The instant of the next trim of free memory.
     trim_at: Option<Instant>,
     /// Shards whose threads still run.
     shards_running: usize,
     is_draining: bool,
     has_failed: bool,
-    /// When the drain begins after `--drain-delay`; none before a signal.
+    /// The instant at which the drain begins after `--drain-delay`; `None` before a signal.
     drain_at: Option<Instant>,
     is_scanning: bool,
-    /// Whether a reload came while a scan ran, which may have passed what has changed.
+    /// True if a reload came while a scan ran, which may have passed the changed files.
     scans_again: bool,
-    /// The process id of the server that was started to take over, while it does not serve yet.
+    /// The process id of the server that was started to take over, until it serves.
     successor: Option<u32>,
     surroundings: ProcessSurroundings,
     /// The trace settings.
     traces: Arc<TraceTable>,
 }
 
-/// What the control thread has of the process and of those around it.
+/// The control thread's links to the process and its surroundings.
 pub struct ProcessSurroundings {
     /// The supervisor that started the server.
     pub notifier: ServiceNotifier,
-    /// When that wants to be told that the server works, where it does.
+    /// The instant at which it next expects to hear that the server works, if it does.
     pub watchdog: Option<Watchdog>,
-    /// How a new server is started that takes over.
+    /// The start of a new server that takes over.
     pub successor: Successor,
-    /// Called when a drain begins: ends the process where the drain takes too long.
+    /// Called when a drain begins: ends the process if the drain takes too long.
     pub limit_end: Box<dyn Fn() + Send>,
 }
 
@@ -209,11 +211,12 @@ pub struct ProcessSurroundings {
 struct BusyModel {
     /// The client that asked for the load, if one did.
     reply: Option<ControlReply>,
-    /// Whether the model was asked for by itself, and not only as a step of an ensemble.
+    /// True if the model was asked for by itself, and not only as a step of an ensemble.
     is_requested: bool,
-    /// The host's name of the model, where it is loaded from the host's path.
+    /// The host's name of the model, if it is loaded from the host's path.
     hosted_name: Option<String>,
-    /// Whether this load only checks an ensemble against its composing models again, because one changed.
+    /// True if this load only checks an ensemble against its composing models again, because one
+    /// changed.
     is_revalidation: bool,
     /// The job of an ensemble, and the models whose loads it waits for.
     awaiting: Option<(Box<LoadJob>, BTreeSet<String>)>,
@@ -229,7 +232,8 @@ struct BusyModel {
 pub enum PendingAction {
     /// A client asked for the load.
     Load(Box<LoadOrder>, ControlReply),
-    /// The same of one of several models of a name, and then of the others. Without a reply when one has failed.
+    /// The same for one of several models of a name, and then the others. Without a reply when one
+    /// has failed.
     LoadNamesakes(Box<LoadOrder>, Vec<(String, Box<LoadOrder>)>, Option<ControlReply>),
     /// An ensemble needs the model as a step. With the path of the host that the ensemble is at.
     LoadDependency(Option<String>),
@@ -286,7 +290,7 @@ impl ControlThread {
         control
     }
 
-    /// Runs until all shards have ended, after a signal or a failure. Returns whether it was a failure.
+    /// Runs until all shards have ended, after a signal or a failure. Returns true after a failure.
     pub fn run(&mut self) -> bool {
         while self.shards_running > 0 {
             match self.next_message() {
@@ -298,7 +302,7 @@ impl ControlThread {
         self.has_failed
     }
 
-    /// The state of all models, for readiness and the index.
+    /// Returns the state of all models, for readiness and the index.
     pub fn overview(models: &ModelRecords) -> Arc<RepositoryOverview> {
         Arc::new(RepositoryOverview::new(models.iter().map(|(name, model)| model.overview(name)).collect()))
     }
@@ -324,14 +328,14 @@ impl ControlThread {
         self.feed_watchdog(now);
     }
 
-    /// Waits for the next message; none when something else is due first.
+    /// Waits for the next message; `None` when something else is due first.
     fn next_message(&self) -> Option<ControlMessage> {
         let watchdog_at = self.surroundings.watchdog.as_ref().map(Watchdog::poll_timeout);
         let Some(at) = [self.scan_at, self.trim_at, self.drain_at, watchdog_at].into_iter().flatten().min() else {
             return self.messages.recv().ok().or(Some(ControlMessage::Failed));
         };
         let left = at.since(clock::now());
-        // What is due goes first: messages may come without a pause.
+        // Due work goes first: messages may come without a pause.
         if left.is_zero() {
             return None;
         }
@@ -371,7 +375,8 @@ impl ControlThread {
         }
     }
 
-    /// Changes trace settings and sends them to every shard; the last one that has them answers the client.
+    /// Changes trace settings and sends them to every shard; the last one that applies them answers
+    /// the client.
     fn handle_trace_order(&mut self, order: &TraceOrder, reply: TraceReply) {
         let next = match self.traces.changed(&order.model, &order.change) {
             Ok(next) => Arc::new(next),
@@ -410,8 +415,9 @@ impl ControlThread {
         }
     }
 
-    /// Starts queued loads, up to `--model-load-thread-count` at a time. A load that waits for an order which its own
-    /// model has given does not count: what it waits for may be in the queue. Nor does one whose trial takes long.
+    /// Starts queued loads, up to `--model-load-thread-count` at a time. A load that waits for an
+    /// order of its own model does not count: the load it waits for may be in the queue. Nor does
+    /// one whose trial takes long.
     fn start_jobs(&mut self) {
         let waiting = self.order_waits.waiting_loads(|model| self.busy.contains_key(model));
         let beside = waiting.saturating_add(self.context.loader.slow_loads());

@@ -1,11 +1,12 @@
-//! Which models stay, where more are asked for than memory holds (`--model-cache-bytes-max`): the least recently used
-//! leaves. Values in, names out: the control thread carries it out.
+//! The choice of models that stay, if more are asked for than memory holds
+//! (`--model-cache-bytes-max`): the least recently used leaves. Values in, names out: the control
+//! thread carries it out.
 
 use std::collections::BTreeMap;
 
 use crate::limits::MODEL_OVERHEAD;
 
-/// The models that are loaded, and what each takes.
+/// The models that are loaded, with their sizes.
 #[derive(Debug)]
 pub struct ModelCache {
     size_max: u64,
@@ -15,38 +16,39 @@ pub struct ModelCache {
 #[derive(Debug)]
 struct CachedModel {
     size: u64,
-    /// When its load ended, in milliseconds since the Unix epoch, as the stamps of its inferences are.
+    /// The time at which its load ended, in milliseconds since the Unix epoch, like the stamps of
+    /// its inferences.
     loaded_at: u64,
 }
 
-/// How the control thread sees a model that may leave.
+/// The use of a model that may leave, for the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelUse {
     /// It stays: a client asked for it by a load request, an ensemble that stays needs it, its sequences are not over, or
     /// it is being loaded anew.
     Kept,
-    /// When it last answered, in milliseconds since the Unix epoch; 0 if never.
+    /// The time of its last answer, in milliseconds since the Unix epoch; 0 if never.
     AnsweredAt(u64),
 }
 
 impl ModelCache {
-    /// Holds models of so many bytes together.
+    /// Creates a cache for models of `size_max` bytes together.
     pub const fn new(size_max: u64) -> Self {
         Self { size_max, models: BTreeMap::new() }
     }
 
-    /// The most bytes that the models may take together.
+    /// Returns the most bytes that the models may take together.
     pub const fn size_max(&self) -> u64 {
         self.size_max
     }
 
-    /// The bytes that they take.
+    /// Returns the bytes that they take.
     pub fn size(&self) -> u64 {
         self.models.values().map(|model| model.size).fold(0, u64::saturating_add)
     }
 
-    /// What a model takes whose versions have so many bytes of files and of processes: whichever is more, for a process
-    /// has read its files.
+    /// Returns the size of a model with versions of these bytes of files and of processes: the
+    /// larger of the two, since a process has read its files.
     pub fn size_of(versions: impl Iterator<Item = (u64, u64)>) -> u64 {
         let size = |(files, processes): (u64, u64)| files.max(processes).saturating_add(MODEL_OVERHEAD);
         versions.map(size).fold(0, u64::saturating_add)
@@ -57,12 +59,12 @@ impl ModelCache {
         self.models.insert(name.to_owned(), CachedModel { size, loaded_at: epoch_millis });
     }
 
-    /// Forgets the models that serve no more, for whatever reason.
+    /// Forgets the models that no longer serve, for whatever reason.
     pub fn retain(&mut self, serves: impl Fn(&str) -> bool) {
         self.models.retain(|name, _| serves(name));
     }
 
-    /// The model that leaves next; none where all have room, or none of them may leave.
+    /// Returns the model that leaves next; `None` if all have room, or none may leave.
     pub fn next_to_leave(&self, used: impl Fn(&str) -> ModelUse) -> Option<String> {
         if self.size() <= self.size_max {
             return None;

@@ -1,6 +1,7 @@
-//! What a model version is by its contents (`model::ModelIdentity`), for caches that servers share: a digest of its name,
-//! version and effective configuration, of the engine and of every file that its directory has for it. Computed at the
-//! load, on its thread, and only where there is such a cache, since every file is read once more.
+//! The identity of a model version by its contents (`model::ModelIdentity`), for caches that
+//! servers share: a digest of its name, version and effective configuration, of the engine and of
+//! every file that its directory has for it. Computed at the load, on its thread, and only if there
+//! is such a cache, since every file is read once more.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,7 +44,7 @@ impl HashedFiles {
         }
         let mut whole = Sha256::new();
         let mut hash = |path: &str, file: File| {
-            // Where the repository lies makes no difference.
+            // The place of the repository makes no difference.
             let path = path.strip_prefix(&directory.path).unwrap_or(path);
             whole.update((path.len() as u64).to_le_bytes());
             whole.update(path);
@@ -51,7 +52,7 @@ impl HashedFiles {
             Ok::<_, io::Error>(())
         };
         for (path, stamp) in &mut stamps {
-            // Before it is read: what is written meanwhile shows afterwards.
+            // Stamped before it is read, so that later writes show.
             *stamp = source.repository.stamp(path);
             hash(path, source.repository.open_file(path)?)?;
         }
@@ -59,22 +60,22 @@ impl HashedFiles {
         Ok(Self { digest: whole.finalize().into(), stamps: stamps.into_iter().collect() })
     }
 
-    /// The identity of a version that was loaded from these files, by the engine of this name; `None` where one of them
-    /// has changed since: then nobody knows what was loaded.
+    /// Returns the identity of a version that was loaded from these files, by the engine of this
+    /// name; `None` if one of them has changed since: then the loaded contents are unknown.
     pub fn identity(&self, source: &ModelSource, spec: &ModelSpec, number: u64, engine: &str) -> Option<ModelIdentity> {
         let is_same = |(path, stamp): &(String, u64)| source.repository.stamp(path) == *stamp;
         self.stamps.iter().all(is_same).then(|| identity(spec, number, engine, &self.digest))
     }
 }
 
-/// The identity of a version without files, such as an ensemble.
+/// Returns the identity of a version without files, such as an ensemble.
 pub fn without_files(spec: &ModelSpec, number: u64) -> ModelIdentity {
     identity(spec, number, "", &[0; 32])
 }
 
 fn identity(spec: &ModelSpec, number: u64, engine: &str, files: &[u8; 32]) -> ModelIdentity {
     let mut hasher = Sha256::new();
-    // Another release may compute otherwise.
+    // Another release may compute something else.
     for text in [env!("CARGO_PKG_VERSION"), &spec.name, &spec.config_json, engine] {
         hasher.update((text.len() as u64).to_le_bytes());
         hasher.update(text);
@@ -84,7 +85,8 @@ fn identity(spec: &ModelSpec, number: u64, engine: &str, files: &[u8; 32]) -> Mo
     ModelIdentity(hasher.finalize().into())
 }
 
-/// Adds a file, or the files in a directory. What Python leaves behind is of no model, as for reloads.
+/// Adds a file, or the files in a directory. As for reloads, files that Python leaves behind belong
+/// to no model.
 fn add(folder: &str, entry: &ListingEntry, stamps: &mut BTreeMap<String, u64>) {
     if entry.name.starts_with('.') || entry.name == "__pycache__" {
         return;
@@ -107,7 +109,7 @@ fn contents(mut file: File) -> io::Result<[u8; 32]> {
     }
 }
 
-/// Bytes of a file that are hashed at a time.
+/// The bytes of a file that are hashed at a time.
 const READ_SIZE: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ use crate::time::Instant;
 /// A model's directory and the source that its files are read from.
 #[derive(Clone, Copy)]
 pub struct ModelLocation<'a> {
-    /// Files are read beneath it.
+    /// The source that files are read from.
     pub source: &'a ModelSource,
     /// The listing of the model's directory.
     pub directory: &'a ModelDirectory,
@@ -81,7 +81,7 @@ pub struct OpenedConfig {
 /// The versions of a model that serve while it is loaded again. A version whose marks did not change is not loaded.
 #[derive(Clone, Debug, Default)]
 pub struct ServingVersions {
-    /// The mark of what all versions share (configuration, labels); none to load all versions again.
+    /// The mark of what all versions share (configuration, labels); `None` to load all again.
     pub shared: Option<u64>,
     /// Each version's number and the mark of its directory.
     pub versions: Vec<(u64, u64)>,
@@ -95,13 +95,13 @@ pub struct ModelLoader {
     host_gpus: HostGpus,
     services: ModelServices,
     run_watcher: RunWatcher,
-    /// None where loads are never tried.
+    /// `None` if loads are never tried.
     trials: Option<LoadTrials>,
-    /// Whether the server serves already.
+    /// True if the server serves already.
     has_started: AtomicBool,
-    /// Whether Python models are loaded, which starts their processes.
+    /// True if Python models are loaded, which starts their processes.
     runs_python: bool,
-    /// None in a process that is one already.
+    /// `None` in a process that is one already.
     engine_processes: Option<EngineProcesses>,
     library_isolation: Option<LibraryIsolation>,
 }
@@ -111,13 +111,12 @@ impl ModelLoader {
     /// own.
     ///
     /// # Errors
-    /// `InvalidArgument` when that library cannot be used; `Unavailable` when a flag requires an engine or a GPU that
-    /// is not there.
+    /// `InvalidArgument` for an unusable library; `Unavailable` without a required engine or GPU.
     pub fn new(settings: &Arc<Settings>, services: ModelServices) -> Result<Self, Error> {
         pytorch_engine::check_named(&settings.backend_config.pytorch)?;
         let mut engines = Engines::new(&settings.backend_config)?;
         engines.frameworks().open_named()?;
-        // What their examples show is for nobody but their tests, whose servers stand in for others otherwise.
+        // Only for tests of Triton's examples, whose servers otherwise stand in for others.
         if cfg!(feature = "test-hooks") && settings.compat == Compat::Triton {
             engines = engines.as_tritons(&services.metrics);
         }
@@ -128,7 +127,7 @@ impl ModelLoader {
         Ok(loader)
     }
 
-    /// For a process that tries one load: without Python.
+    /// Creates a loader for a process that tries one load: without Python.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -165,7 +164,7 @@ impl ModelLoader {
         Self { trials: Some(trials), ..self }
     }
 
-    /// The server's settings.
+    /// Returns the server's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -175,27 +174,27 @@ impl ModelLoader {
         self.has_started.store(true, Ordering::SeqCst);
     }
 
-    /// Loads that take so long that as many others may run beside them.
+    /// Returns the number of slow loads, beside which as many others may run.
     pub fn slow_loads(&self) -> usize {
         self.trials.as_ref().map_or(0, LoadTrials::slow)
     }
 
-    /// What watches the runs of all models.
+    /// Returns the watcher of all models' runs.
     pub const fn run_watcher(&self) -> &RunWatcher {
         &self.run_watcher
     }
 
-    /// The same, but for configurations alone: a Python model is not loaded once its configuration is complete.
+    /// Returns a loader for configurations alone: Python models are completed, but not loaded.
     pub fn without_python_models(self) -> Self {
         Self { runs_python: false, ..self }
     }
 
-    /// What the server does for models with code of their own.
+    /// Returns the server's services for models with code of their own.
     pub const fn services(&self) -> &ModelServices {
         &self.services
     }
 
-    /// Whether any model finalizes now, which takes a limited time.
+    /// Returns true if any model finalizes now, which takes a limited time.
     pub fn is_finalizing(&self) -> bool {
         let is_hosted = self.engines.host().is_some_and(TritonHost::is_finalizing);
         let is_isolated = self.library_isolation.as_ref().is_some_and(LibraryIsolation::is_finalizing);
@@ -215,22 +214,22 @@ impl ModelLoader {
         self.engines.host().into_iter().for_each(TritonHost::finalize);
     }
 
-    /// The GPUs of this machine. The first call searches for them.
+    /// Returns the GPUs of this machine. The first call searches for them.
     pub fn gpus(&self) -> &Gpus {
         self.host_gpus.gpus()
     }
 
-    /// Bytes of the pinned memory that is taken.
+    /// Returns the bytes of pinned memory in use.
     pub fn pinned_used(&self) -> usize {
         self.host_gpus.pinned_used()
     }
 
-    /// What runs of the embedded engine may take.
+    /// Returns the memory budget for runs of the embedded engine.
     pub const fn run_memory(&self) -> &Arc<RunMemory> {
         &self.run_memory
     }
 
-    /// The metrics of the GPUs.
+    /// Returns the metrics of the GPUs.
     pub const fn gpu_board(&self) -> &Arc<GpuBoard> {
         self.host_gpus.board()
     }
@@ -238,7 +237,7 @@ impl ModelLoader {
     /// Loads the versions that the version policy selects and that do not already serve unchanged.
     ///
     /// # Errors
-    /// Why the model cannot be loaded. One version that fails, fails the whole load: nothing of it is published.
+    /// The reason that nothing is published: one version that fails, fails the whole load.
     pub fn load_model(
         &self,
         location: ModelLocation<'_>,
@@ -317,8 +316,8 @@ impl ModelLoader {
         Ok((loaded, changes))
     }
 
-    /// The composing models of an ensemble; empty for other models, and when the configuration cannot be read: the
-    /// load then fails with the reason.
+    /// Returns the composing models of an ensemble; empty for other models, and when the
+    /// configuration cannot be read: the load then fails with the reason.
     pub fn composing(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Vec<String> {
         source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
     }
@@ -335,7 +334,7 @@ impl ModelLoader {
             directory.check_has_version(file).map_err(LoadFailure::NoModel)?;
         }
         let draft = source.draft(directory, &self.settings)?;
-        // Before anything else is looked at, as Triton's agents are asked before the configuration is checked.
+        // Before all other checks, as Triton's agents come before the configuration is checked.
         let verified = VerifiedFiles::verify(source, directory, &draft.checksums()?)?;
         if let Err(missing) = directory.check_has_version(draft.model_filename()) {
             return Err(draft.stated_fault().map_or(LoadFailure::Policy(missing), LoadFailure::Config));
@@ -344,7 +343,7 @@ impl ModelLoader {
         if self.host_gpus.is_off() && draft.asks_for_gpu() {
             log::warning(&format!("'{name}' asks for a GPU and is served on the CPU: --gpu=off is given"));
         }
-        // A Python model that completes its configuration sees it so, too.
+        // A Python model that completes its configuration sees it like this, too.
         let draft = if self.host_gpus.is_off() { draft.without_gpus() } else { draft };
         let labels = read_labels(source, directory, &draft)?;
         let choice = directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?;
@@ -437,7 +436,7 @@ impl ModelLoader {
 }
 
 impl ModelLoader {
-    /// Opens the model file and those that it keeps tensors in, where they fit into the memory.
+    /// Opens the model file and its files of tensors, if they fit into the memory.
     fn pin(
         &self,
         source: &ModelSource,
@@ -450,7 +449,7 @@ impl ModelLoader {
         Ok(pinned)
     }
 
-    /// Refuses a model file that does not fit into the memory before it is read. One that is not there is told later.
+    /// Refuses, before it is read, a model file larger than the memory. A missing one fails later.
     fn check_file(&self, location: ModelLocation<'_>, opened: &OpenedConfig, version: u64) -> Result<(), Error> {
         let ModelLocation { source, directory } = location;
         let draft = &opened.draft;
@@ -465,7 +464,7 @@ impl ModelLoader {
 /// The completed configuration of a version, and the engine of its instances on GPUs.
 struct CompletedConfig<'a> {
     spec: Arc<ModelSpec>,
-    /// None without instances on GPUs.
+    /// `None` without instances on GPUs.
     gpu_engine: Option<GpuEngine<'a>>,
     /// The configuration with all instances on the CPU, if it does not require a GPU.
     cpu_spec: Option<Arc<ModelSpec>>,
@@ -490,7 +489,7 @@ impl ModelLoader {
         version: u64,
     ) -> Result<CompletedConfig<'_>, Error> {
         if draft.library().is_some() && !self.host_gpus.is_off() {
-            // As a Python model a hosted backend uses its GPUs by itself.
+            // Like a Python model, a hosted backend uses its GPUs by itself.
             let draft = draft.clone().with_gpus(self.host_gpus.support(self.settings.uses_gpu_unasked));
             let spec = self.completion().complete(source, directory, version, &draft, labels).map(Arc::new)?;
             return Ok(CompletedConfig { spec, gpu_engine: None, cpu_spec: None });
@@ -500,7 +499,7 @@ impl ModelLoader {
         if self.host_gpus.is_off() || !draft.may_use_gpu() {
             return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, cpu_spec: None });
         }
-        // A Python model uses its GPU by itself: the server only tells each process which one.
+        // A Python model uses its GPU by itself: the server only tells each process its index.
         if draft.python()?.is_some() {
             let spec = complete(&draft.clone().with_gpus(self.host_gpus.support(false)))?;
             return Ok(CompletedConfig { spec, gpu_engine: None, cpu_spec: None });
@@ -610,15 +609,15 @@ impl ModelLoader {
 }
 
 impl ModelLoader {
-    /// Hashes the files of a version before they are loaded, where a cache is shared with other servers; `None` without
-    /// one, and where a file cannot be read.
+    /// Hashes the files of a version before they are loaded, if a cache is shared with other
+    /// servers; `None` without one, and if a file cannot be read.
     fn hash_files(
         &self,
         (source, directory): (&ModelSource, &ModelDirectory),
         (spec, version): (&ModelSpec, u64),
         pinned: &PinnedFiles,
     ) -> Option<HashedFiles> {
-        // A process that tries a load has no use for it. What a shared library and its own files are, is not known.
+        // Neither for a process that tries a load nor for a shared library: its files are unknown.
         let is_hosted = spec.library.is_some();
         if self.settings.cache.redis.is_none() || self.engine_processes.is_none() || is_hosted {
             return None;
@@ -633,7 +632,7 @@ impl ModelLoader {
         hashed.inspect_err(warn).ok()
     }
 
-    /// Says what a version is, where a cache is shared with other servers. Without that its answers are not cached.
+    /// Sets a version's identity if servers share a cache. Without one its answers are not cached.
     fn identify(&self, spec: &mut ModelSpec, identity: impl FnOnce(&ModelSpec) -> Option<ModelIdentity>) {
         if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
             return;
@@ -648,13 +647,13 @@ impl ModelLoader {
         }
     }
 
-    /// Whether it is a PyTorch model that runs in processes of Python already.
+    /// Returns true for a PyTorch model that runs in processes of Python already.
     fn runs_torch_in_python(&self, spec: &ModelSpec) -> Result<bool, Error> {
         let is_pytorch = spec.backend == PYTORCH_BACKEND && spec.library.is_none() && spec.python.is_none();
         Ok(is_pytorch && matches!(self.engines.pytorch(spec)?, PytorchEngine::Python(_)))
     }
 
-    /// The backend that runs a model in processes of its own; none where it runs in the server.
+    /// Returns the backend of a model in processes of its own; `None` if it runs in the server.
     fn isolated(
         &self,
         processes: Option<&EngineProcesses>,
@@ -703,7 +702,7 @@ impl ModelLoader {
         Ok((model, other))
     }
 
-    /// What runs a model in the server; none where all its instances are those of a plan for a GPU.
+    /// Returns the backend of a model in the server; `None` if all instances are of a GPU plan.
     fn backend<'b>(
         &'b self,
         spec: &ModelSpec,

@@ -25,19 +25,19 @@ pub type ModelRecords = BTreeMap<String, ModelRecord>;
 /// One model.
 #[derive(Default)]
 pub struct ModelRecord {
-    /// The index of the repository of its last load; none for an upload.
+    /// The index of the repository of its last load; `None` for an upload.
     pub origin: Option<usize>,
     /// The marks of its directory at its last load, also of a load that failed: a scan tries again only when they
     /// change.
     pub mark: ChangeMark,
-    /// The mark of what all serving versions share (configuration, labels); none when the next load must load all
-    /// versions again.
+    /// The mark of what all serving versions share (configuration, labels); `None` when the next
+    /// load must load all versions again.
     pub shared: Option<u64>,
     /// The versions that serve, by number.
     pub serving: BTreeMap<u64, VersionRecord>,
     /// The state of versions that do not serve, with the reason.
     pub past: BTreeMap<u64, (VersionState, String)>,
-    /// Why its last load failed.
+    /// The reason that its last load failed.
     pub failure: Option<String>,
     /// The version that it is about; `None` where it is the whole model.
     pub failed_version: Option<u64>,
@@ -47,23 +47,24 @@ pub struct ModelRecord {
     pub loads: LoadCounts,
     /// The progress of the load that runs.
     pub loading: Option<Arc<LoadProgress>>,
-    /// Whether a client sent the configuration or the files of its last load.
+    /// True if a client sent the configuration or the files of its last load.
     pub is_uploaded: bool,
     /// The names of its composing models, if it is an ensemble that is loaded or to be loaded again.
     pub composing: Vec<String>,
-    /// Where to find such an ensemble again when one of its composing models changes.
+    /// The place of such an ensemble, for its next load when one of its composing models changes.
     pub ensemble_origin: Option<ModelOrigin>,
-    /// Whether its last load failed because it does not fit its composing models.
+    /// True if its last load failed because it does not fit its composing models.
     pub is_invalid: bool,
-    /// Whether it was loaded by itself, and not only as a step of an ensemble.
+    /// True if it was loaded by itself, and not only as a step of an ensemble.
     pub is_requested: bool,
-    /// Whether it comes when it is asked for, and goes when others need its room.
+    /// True if it is loaded on demand, and leaves when others need its room.
     pub is_on_demand: bool,
-    /// What the host of the server knows it as, where it serves from the host's path.
+    /// The host's name for it, if it serves from the host's path.
     pub hosted: Option<Arc<HostedModel>>,
     /// The host's directory that it was loaded from, by itself or as a step of an ensemble there.
     pub hosted_root: Option<String>,
-    /// Whether it is in no repository any more: the record is removed when its last version is freed.
+    /// True if it is no longer in a repository: the record is removed when its last version is
+    /// freed.
     pub is_gone: bool,
 }
 
@@ -77,22 +78,22 @@ pub struct VersionRecord {
     pub cores: Vec<Vec<usize>>,
     /// The mark of its directory.
     pub mark: u64,
-    /// How long its load took.
+    /// The duration of its load.
     pub took: Duration,
-    /// Bytes of its files.
+    /// The bytes of its files.
     pub files_size: u64,
     /// The files that a client uploaded for it: removed with the last version that uses them.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
 
 impl ModelRecord {
-    /// The serving versions with their marks, for the next load to compare.
+    /// Returns the serving versions with their marks, for the next load to compare.
     pub fn serving_versions(&self) -> ServingVersions {
         let versions = self.serving.iter().map(|(number, version)| (*number, version.mark)).collect();
         ServingVersions { shared: self.shared, versions }
     }
 
-    /// The model as a possible step of ensembles.
+    /// Returns the model as a possible step of ensembles.
     pub fn composing_model(&self) -> ComposingModel {
         let versions = self.serving.iter().rev();
         // In Triton's words for a version that failed.
@@ -108,7 +109,7 @@ impl ModelRecord {
         }
     }
 
-    /// What the next repository scan is compared with.
+    /// Returns the state that the next repository scan is compared with.
     pub fn known(&self, name: &str) -> KnownModel {
         KnownModel { name: name.to_owned(), origin: self.origin, mark: self.mark.clone() }
     }
@@ -131,7 +132,8 @@ impl ModelRecord {
         self.failure = Some(text);
     }
 
-    /// Records why nothing in the repositories can be loaded under this name. Returns false where that is known.
+    /// Records the reason that nothing in the repositories can be loaded under this name. Returns
+    /// false if it is known.
     pub fn handle_refusal(&mut self, why: &str) -> bool {
         let is_no_model = why == NOT_UNIQUE;
         let reason = if is_no_model { DUPLICATE } else { why };
@@ -150,7 +152,7 @@ impl ModelRecord {
         self.past.retain(|_, (state, reason)| *state == VersionState::Unloading || reason == UNLOADED);
     }
 
-    /// Forgets the composing models when what serves now is no ensemble.
+    /// Forgets the composing models when the serving model is not an ensemble.
     pub fn forget_ensemble(&mut self) {
         if self.serving.values().all(|version| version.served.spec.ensemble.is_none()) {
             self.composing.clear();
@@ -165,8 +167,9 @@ impl ModelRecord {
         past.retain(|number, (_, reason)| reason != UNLOADED || exists(number));
     }
 
-    /// The overview for the index, with the current state of the instances: one that panicked shows until it is
-    /// restarted. The shards need no such copy, they read the state themselves.
+    /// Returns the overview for the index, with the current state of the instances: one that
+    /// panicked shows until it is restarted. The shards need no such copy, they read the state
+    /// themselves.
     pub fn current_overview(&self, name: &str) -> ModelOverview {
         let mut overview = self.overview(name);
         for version in &mut overview.versions {
@@ -178,7 +181,7 @@ impl ModelRecord {
         overview
     }
 
-    /// The overview for readiness and the index.
+    /// Returns the overview for readiness and the index.
     pub fn overview(&self, name: &str) -> ModelOverview {
         let serving = self.serving.iter().map(|(number, version)| VersionOverview {
             version: *number,

@@ -1,5 +1,5 @@
-//! What the server does for models that have code of their own: it calls other models for them, and shows their
-//! metrics. Made before the models load; the gateway refuses until the shards run.
+//! The server's services for models that have code of their own: it calls other models for them,
+//! and shows their metrics. Made before the models load; the gateway refuses until the shards run.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct ModelServices {
 }
 
 impl ModelServices {
-    /// The services of a server whose shards do not run yet.
+    /// Returns the services of a server whose shards do not run yet.
     pub fn new() -> Self {
         Self { gateway: Arc::default(), metrics: CustomMetrics::new(metrics::own_names()) }
     }

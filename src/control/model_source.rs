@@ -1,7 +1,8 @@
-//! A path on the command line: a model repository, one model's directory (as KServe mounts it), or an ONNX file. A
-//! single model is served like a repository with one model; it needs no configuration, and its name comes from
-//! `--model-name`, its configuration, its directory or its file. A directory with nothing but one ONNX file, whatever its
-//! name, is that file. What is in a store is looked at in its mirror ([`StoreMirror`]).
+//! A path on the command line: a model repository, one model's directory (as KServe mounts it), or
+//! an ONNX file. A single model is served like a repository with one model; it needs no
+//! configuration, and its name comes from `--model-name`, its configuration, its directory or its
+//! file. A directory with nothing but one ONNX file, whatever its name, counts as that file. The
+//! contents of a store are read in its mirror ([`StoreMirror`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ const NAMES_SHOWN: usize = 5;
 
 /// An opened path with one model or many.
 pub struct ModelSource {
-    /// Files are read beneath it.
+    /// The directory beneath which files are read.
     pub repository: RepositoryRoot,
     /// Its path, for messages and for engines that load by path.
     pub root: PathBuf,
@@ -44,7 +45,7 @@ enum SourceKind {
 }
 
 impl ModelSource {
-    /// Opens a path and finds out which of the three it is.
+    /// Opens a path and determines which of the three it is.
     ///
     /// # Errors
     /// `InvalidArgument` when the path cannot be opened or listed, or is a repository although `--model-name` is given.
@@ -55,8 +56,9 @@ impl ModelSource {
         }
     }
 
-    /// Opens a store's mirror. Where the store has one model, that is mirrored now; else models are with the scans and the
-    /// loads that look for them. A store that cannot be reached is what its mirror is.
+    /// Opens a store's mirror. If the store has one model, that is mirrored now; otherwise models
+    /// are mirrored by the scans and the loads that look for them. A store that cannot be reached
+    /// counts as its mirror.
     fn open_store(url: StoreUrl, settings: &Settings) -> Result<Self, Error> {
         let store = stores::open(url, settings)?;
         let tree = store.tree();
@@ -88,7 +90,7 @@ impl ModelSource {
             RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
         let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
         if listing.is_saved_model() {
-            // A model that is a directory lies in the one around it, as a file does.
+            // A model's directory lies in the one around it, as a file does.
             let model = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
             let root = model.parent().unwrap_or(Path::new("/")).to_path_buf();
             let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
@@ -109,12 +111,12 @@ impl ModelSource {
     /// Opens a directory as a repository without looking at its contents.
     ///
     /// # Errors
-    /// The error of `open` when the path is no readable directory.
+    /// The error of `open` when the path is not a readable directory.
     pub fn of_directory(root: PathBuf) -> io::Result<Self> {
         Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository, store: None })
     }
 
-    /// The path that it was opened with, and whether that is a directory of models.
+    /// Returns the path that it was opened with, and true if that is a directory of models.
     pub fn path(&self) -> (&Path, bool) {
         match &self.kind {
             SourceKind::Directory(path) | SourceKind::File(path, _) => (path, false),
@@ -122,12 +124,13 @@ impl ModelSource {
         }
     }
 
-    /// The figures of the store that it mirrors.
+    /// Returns the figures of the store that it mirrors.
     pub fn store_cells(&self) -> Option<&Arc<StoreCells>> {
         self.store.as_ref().map(StoreMirror::cells)
     }
 
-    /// Keeps the files of a model as they are while they are loaded; only those of a mirror would change otherwise.
+    /// Keeps the files of a model unchanged while they are loaded; only those of a mirror could
+    /// change.
     ///
     /// # Errors
     /// When the cache of the mirror cannot be written.
@@ -136,8 +139,8 @@ impl ModelSource {
         self.store.as_ref().map(|store| store.lease(name)).transpose()
     }
 
-    /// Lists the models, those of a store after their mirror was made as the store. A model that could not be mirrored is as
-    /// it was; one that never was, is refused with the reason.
+    /// Lists the models, those of a store after mirroring it. A model that could not be mirrored
+    /// stays as it was; one that never was mirrored is refused with the reason.
     ///
     /// # Errors
     /// When the path cannot be listed, or a single model's name or configuration is invalid; when the store cannot be
@@ -174,7 +177,7 @@ impl ModelSource {
     /// Finds one model by name.
     ///
     /// # Errors
-    /// When its directory cannot be listed or is no model.
+    /// When its directory cannot be listed or is not a model.
     pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
         if let SourceKind::Repository = self.kind {
             if let Some(store) = self.store.as_ref().filter(|_| mirrors_on_demand(settings)) {
@@ -195,10 +198,10 @@ impl ModelSource {
         Ok(found?.models.into_iter().find(|model| model.name == name))
     }
 
-    /// The model in a directory of another name, `.` for all that is here.
+    /// Returns the model in a directory of another name, `.` for the repository itself.
     ///
     /// # Errors
-    /// When the directory cannot be listed or is no model.
+    /// When the directory cannot be listed or is not a model.
     pub fn renamed(&self, path: &str, name: &str) -> Result<ModelDirectory, Error> {
         let directory = if path == "." {
             let listing = self.repository.list().map_err(|error| io_error("list", &self.root, &error))?;
@@ -209,7 +212,7 @@ impl ModelSource {
         Ok(ModelDirectory { name: name.to_owned(), is_renamed: true, ..directory })
     }
 
-    /// Whether it has a model of this name.
+    /// Returns true if it has a model of this name.
     pub fn has(&self, name: &str, settings: &Settings) -> bool {
         match self.kind {
             SourceKind::Repository if self.repository.contains(name) => true,
@@ -222,7 +225,8 @@ impl ModelSource {
         }
     }
 
-    /// The namespace of its models: its path as the flag says it; empty without `--model-namespacing`.
+    /// Returns the namespace of its models: its path as in the flag; empty without
+    /// `--model-namespacing`.
     pub fn namespace(&self, settings: &Settings) -> String {
         let path = match &self.store {
             Some(store) => store.name().into(),
@@ -235,7 +239,7 @@ impl ModelSource {
         }
     }
 
-    /// The names of all models, without reading their directories.
+    /// Returns the names of all models, without reading their directories.
     ///
     /// # Errors
     /// When the path cannot be listed.
@@ -253,7 +257,7 @@ impl ModelSource {
         Ok(self.scan_path(settings)?.models.into_iter().map(|model| model.name).collect())
     }
 
-    /// The names of all models in the store, where they are not mirrored before they are asked for.
+    /// Returns the names of all models in the store, if models are mirrored on demand.
     fn store_names(&self, settings: &Settings) -> Option<Result<Vec<String>, Error>> {
         let is_repository = matches!(self.kind, SourceKind::Repository);
         let store = self.store.as_ref().filter(|_| is_repository && mirrors_on_demand(settings))?;
@@ -264,7 +268,8 @@ impl ModelSource {
     /// Reads a model's configuration file, or the configuration that a client sent.
     ///
     /// # Errors
-    /// When the file cannot be read or is invalid, or when there is none and auto-completion is off.
+    /// When the file cannot be read or is invalid, or when it is missing and auto-completion is
+    /// off.
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
         let has_backend_file = has_backend_file(settings);
@@ -288,7 +293,7 @@ impl ModelSource {
             if settings.auto_complete {
                 return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);
             }
-            // Triton's text has the path on the machine, which is nothing for a client.
+            // Triton's text has the path on the machine, which is of no use to a client.
             let path = model.file(Notation::Text.filename());
             return Err(Error::invalid(format!("failed to open text file for read {path}: No such file or directory")));
         };
@@ -306,12 +311,12 @@ impl ModelSource {
     }
 }
 
-/// Tells which files the directory of backends has.
+/// Returns a function that is true for files in the directory of backends.
 pub fn has_backend_file(settings: &Settings) -> impl Fn(&str, &str) -> bool + '_ {
     |backend, file| settings.backend_directory.join(backend).join(file).is_file()
 }
 
-/// The only model of a repository, where `--model-name` says what it is called.
+/// Returns the only model of a repository, if `--model-name` names it.
 fn lone_model(path: &Path, listing: &Listing, settings: &Settings) -> Option<PathBuf> {
     settings.model_name.as_ref()?;
     if listing.is_model() || listing.lone_onnx_file().is_some() {
@@ -319,12 +324,12 @@ fn lone_model(path: &Path, listing: &Listing, settings: &Settings) -> Option<Pat
     }
     let mut found = listing.find_models().models;
     let only = path.join(found.pop().filter(|_| found.is_empty())?.name);
-    // Nothing outside the repository is read, whatever a link in it says.
+    // Nothing outside the repository is read, even through a link in it.
     let is_beneath = only.canonicalize().ok()?.starts_with(path.canonicalize().ok()?);
     is_beneath.then_some(only)
 }
 
-/// `--model-name` with a repository: what to do depends on what is in it.
+/// Returns the error for `--model-name` with a repository: the remedy depends on its models.
 fn misplaced_name(path: &Path, listing: &Listing) -> Error {
     let found = listing.find_models().models;
     let names: Vec<_> = found.iter().take(NAMES_SHOWN).map(|model| format!("'{}'", model.name)).collect();
@@ -347,18 +352,18 @@ fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {
     Error::invalid(format!("cannot {verb} '{}': {error}", path.display()))
 }
 
-/// Whether models of stores are fetched when they are asked for, and not all of them.
+/// Returns true if models of stores are fetched on demand, and not all of them.
 fn mirrors_on_demand(settings: &Settings) -> bool {
     settings.loads_when_asked()
 }
 
-/// Whether these may be the names in the directory of a single model, or of its version.
+/// Returns true if these may be the names in the directory of a single model, or of its version.
 fn has_one_model(names: &StoreNames) -> bool {
     let is_version = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     names.directories.iter().any(is_version) || (names.directories.is_empty() && !names.files.is_empty())
 }
 
-/// What of a store could not be mirrored; it is told, since what was fetched earlier is served.
+/// Logs the models of a store that could not be mirrored, since earlier copies are served.
 fn warn_of_copies(outcome: Result<Vec<(String, Error)>, Error>) -> Vec<(String, Error)> {
     match outcome {
         Ok(refused) => {

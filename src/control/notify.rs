@@ -1,6 +1,7 @@
-//! Tells the supervisor that started the server what it does: systemd's protocol (`sd_notify(3)`), a datagram of lines to
-//! the socket in `NOTIFY_SOCKET`. Without one nothing is told. Nothing waits: a supervisor that does not read loses what
-//! it is told. Whoever starts a server for a test waits for a file instead.
+//! Tells the supervisor that started the server about its state: systemd's protocol
+//! (`sd_notify(3)`), a datagram of lines to the socket in `NOTIFY_SOCKET`. Without that, nothing is
+//! sent. Nothing waits: a supervisor that does not read loses messages. A test that starts a server
+//! waits for a file instead.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -12,18 +13,20 @@ use crate::log;
 use crate::runtime::clock;
 use crate::time::Instant;
 
-/// How long a shard may stand still at least before the watchdog is not told any more: each beats four times a second.
+/// The least time that a shard may stand still before the watchdog is no longer told: each beats
+/// four times a second.
 const STAND_STILL_MAX: Duration = Duration::from_secs(1);
 
-/// A watchdog is told no more often than this, whatever it wants.
+/// The least time between two messages to a watchdog, whatever its timeout.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 
-/// The supervisor's socket; none where it has none.
+/// The supervisor's socket; `None` without one.
 #[derive(Debug, Default)]
 pub struct ServiceNotifier(Option<UnixDatagram>);
 
 impl ServiceNotifier {
-    /// For the supervisor's socket, if there is one. One that cannot be reached is warned of.
+    /// Connects to the supervisor's socket, if there is one. If it cannot be reached, that is
+    /// logged as a warning.
     pub fn new(path: Option<&Path>) -> Self {
         let Some(path) = path else { return Self(None) };
         let connect = || {
@@ -59,38 +62,40 @@ impl ServiceNotifier {
     }
 }
 
-/// Writes the file of `--ready-file`, where there is one. Nobody reads its path in the log: it may be private.
+/// Writes the file of `--ready-file`, if there is one. The log leaves out its path, which may be
+/// private.
 pub fn write_ready_file(path: Option<&Path>, text: &str) {
     if let Some(Err(error)) = path.map(|path| std::fs::write(path, text)) {
         log::warning(&format!("--ready-file cannot be written: {error}"));
     }
 }
 
-/// When the supervisor's watchdog is told that the server works: as long as the control thread asks, and every shard's
-/// tasks run.
+/// The times at which the supervisor's watchdog is told that the server works: as long as the
+/// control thread asks, and every shard's tasks run.
 #[derive(Debug)]
 pub struct Watchdog {
     period: Duration,
     due_at: Instant,
-    /// The beats of each shard, and when they were seen to change.
+    /// The beats of each shard, and the instant at which they were seen to change.
     beats: Vec<(u64, Instant)>,
 }
 
 impl Watchdog {
-    /// For a supervisor that wants to be told within `timeout`: it is told twice as often.
+    /// Creates it for a supervisor that expects a message within `timeout`: it is told twice as
+    /// often.
     pub const fn new(timeout: Duration, now: Instant) -> Self {
         let half = timeout.checked_div(2).expect("two is not zero");
         let period = if half.as_nanos() < PERIOD_MIN.as_nanos() { PERIOD_MIN } else { half };
         Self { period, due_at: now, beats: Vec::new() }
     }
 
-    /// When [`Self::handle_timeout`] must be called.
+    /// Returns the instant at which [`Self::handle_timeout`] must be called.
     pub const fn poll_timeout(&self) -> Instant {
         self.due_at
     }
 
-    /// Looks at the beats of the shards so far. The shard that stands still for too long, if there is one: then the
-    /// supervisor is not told.
+    /// Checks the beats of the shards so far. If a shard stands still for too long, the supervisor
+    /// is not told.
     ///
     /// # Errors
     /// The index of that shard.
@@ -148,7 +153,7 @@ mod tests {
     fn the_watchdog_is_told_while_every_shard_beats() {
         let at = |millis: u64| Instant::from_micros(millis * 1_000);
         let mut watchdog = Watchdog::new(Duration::from_secs(4), at(0));
-        // Milliseconds, the beats of two shards, the one that stands still.
+        // Milliseconds, the beats of two shards, and the shard that stands still.
         let script = [
             (0, [0, 0], Ok(())),
             (2_000, [8, 8], Ok(())),

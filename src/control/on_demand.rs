@@ -1,6 +1,7 @@
-//! Models that are loaded when they are first asked for (`--model-cache-bytes-max`), as far as the control thread has to do
-//! with it: requests wait for a load, which starts where the model is in a repository and has not failed just now, and
-//! whoever was not used for longest leaves when it is over ([`ModelCache`]).
+//! Models that are loaded when they are first asked for (`--model-cache-bytes-max`): the control
+//! thread's part. Requests wait for a load, which starts if the model is in a repository and has
+//! not failed just now. When the load is over, the least recently used model leaves
+//! ([`ModelCache`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,14 +22,14 @@ use crate::settings::Settings;
 use crate::shard::control_request::ControlReply;
 use crate::time::Instant;
 
-/// What the control thread knows of them.
+/// The control thread's state of these models.
 pub struct OnDemand {
     cache: ModelCache,
     /// Requests that wait for a load, by model.
     waits: BTreeMap<String, Vec<ControlReply>>,
     /// Requests for models that the last listing does not have.
     unlisted: Vec<(String, ControlReply)>,
-    /// The models of the repositories, when they were last listed.
+    /// The models of the repositories, as last listed.
     listed: BTreeSet<String>,
     listed_at: Option<Instant>,
     /// Models whose last load failed.
@@ -43,7 +44,7 @@ struct FailedWant {
 }
 
 impl OnDemand {
-    /// What the flags ask for; none where models are loaded at start.
+    /// Creates it as the flags say; `None` if models are loaded at start.
     pub fn new(settings: &Settings) -> Option<Self> {
         let size_max = settings.model_cache.size_max?;
         Some(Self {
@@ -58,12 +59,12 @@ impl OnDemand {
 
     fn wait(&mut self, name: &str, reply: ControlReply) {
         let waits = self.waits.entry(name.to_owned()).or_default();
-        // Those whose clients have left make room for others.
+        // Requests whose clients have left make room for others.
         waits.retain(ControlReply::is_awaited);
         waits.push(reply);
     }
 
-    /// Why a model is not loaded now; none where it may be.
+    /// Returns the reason that a model is not loaded now; `None` if it may be.
     fn refusal(&self, name: &str, now: Instant) -> Option<Error> {
         let failed = self.failed.get(name).filter(|failed| now < failed.until)?;
         Some(failed.error.clone().with_retry_after(failed.until.since(now)))
@@ -117,7 +118,8 @@ impl ControlThread {
         self.list_repositories();
     }
 
-    /// The repositories were listed: those who wait for a model that is there now have it loaded.
+    /// The repositories were listed: requests that wait for a model that is there now start its
+    /// load.
     pub(super) fn handle_listed(&mut self, names: &Result<Vec<(String, bool)>, Error>) {
         let Some(on_demand) = &mut self.on_demand else { return };
         match names {
@@ -135,8 +137,8 @@ impl ControlThread {
         }
     }
 
-    /// Those who have waited for a load that is over, and its outcome for them: a model that is larger than all may be
-    /// together is not kept.
+    /// Returns the requests that waited for a load that is over, and its outcome for them: a model
+    /// that is larger than the limit for all is not kept.
     pub(super) fn settle_wants(
         &mut self,
         name: &str,
@@ -169,7 +171,7 @@ impl ControlThread {
         }
     }
 
-    /// A model serves new versions: those leave that have no room beside it.
+    /// A model serves new versions: models that no longer fit beside it leave.
     pub(super) fn handle_cached(&mut self, name: &str) {
         let Some(on_demand) = &mut self.on_demand else { return };
         let Some(model) = self.models.get(name) else { return };
@@ -184,7 +186,7 @@ impl ControlThread {
         self.show_cache();
     }
 
-    /// What leaves so that others have room, beside a model that was just loaded.
+    /// Returns the model that leaves so that others have room, beside a model that was just loaded.
     fn next_to_leave(&self, newest: &str) -> Option<String> {
         let on_demand = self.on_demand.as_ref()?;
         on_demand.cache.next_to_leave(|name| match self.models.get(name) {
@@ -193,12 +195,12 @@ impl ControlThread {
         })
     }
 
-    /// Whether a load in progress is for nobody but requests that wait.
+    /// Returns true if only waiting requests need a load in progress.
     pub(super) fn is_on_demand(&self, name: &str) -> bool {
         self.on_demand.is_some() && self.busy.get(name).is_some_and(|busy| !busy.is_requested)
     }
 
-    /// Whether an ensemble that is loaded or loading has the model as a step.
+    /// Returns true if an ensemble that is loaded or loading has the model as a step.
     fn is_step(&self, name: &str) -> bool {
         let is_there = |(ensemble, model): (&String, &ModelRecord)| {
             (!model.serving.is_empty() || self.busy.contains_key(ensemble))
@@ -207,7 +209,7 @@ impl ControlThread {
         self.models.iter().any(is_there)
     }
 
-    /// The server starts: what a flag named is loaded already.
+    /// The server starts: models that a flag named are loaded already.
     pub(super) fn handle_started(&mut self) {
         if self.on_demand.is_some() {
             let names: Vec<String> = self.models.keys().cloned().collect();
@@ -216,7 +218,7 @@ impl ControlThread {
         }
     }
 
-    /// Takes out of the account what serves no more, and shows it.
+    /// Removes models that no longer serve from the account, and shows it.
     pub(super) fn show_cache(&mut self) {
         let Some(on_demand) = &mut self.on_demand else { return };
         let models = &self.models;
@@ -231,7 +233,7 @@ impl ControlThread {
     }
 }
 
-/// How a model that serves may leave.
+/// Returns the use of a model that serves.
 fn model_use(model: &ModelRecord) -> ModelUse {
     let mut versions = model.serving.values().map(|version| &version.served);
     if model.is_requested || model.is_uploaded || versions.clone().any(|served| served.has_sequences()) {

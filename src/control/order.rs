@@ -25,8 +25,8 @@ use crate::settings::Compat;
 use crate::shard::control_request::{ControlLease, ControlReply, OrderOrigin};
 
 impl ControlThread {
-    /// A client's load, unload or index request. While the server drains the reply is dropped, which answers the
-    /// client with a refusal.
+    /// Handles a client's load, unload or index request. While the server drains the reply is
+    /// dropped, which answers the client with a refusal.
     pub(super) fn handle_order(&mut self, order: RepositoryOrder, reply: ControlReply) {
         if self.is_draining {
             return;
@@ -46,12 +46,12 @@ impl ControlThread {
         }
         self.carry_out(order, reply);
         if origin.is_some() {
-            // The thread of a load that waits for it is free for others.
+            // The thread of a load that waits for this order is free for others.
             self.start_jobs();
         }
     }
 
-    /// The caller, if any, whose load would wait for itself if it waited for this model.
+    /// Returns the caller, if any, whose load would wait for itself if it waited for this model.
     fn find_waiting_caller<'a>(&self, origin: &'a OrderOrigin, target: &str) -> Option<&'a String> {
         let is_circular = |caller: &&String| {
             let waits_for = |model: &str| if model == *caller { vec![target.to_owned()] } else { self.awaited(model) };
@@ -83,7 +83,8 @@ impl ControlThread {
         }
     }
 
-    /// Why a model cannot be loaded from the host's path: it is there already, or another has its name.
+    /// Returns the reason that a model cannot be loaded from the host's path: it is there already,
+    /// or another has its name.
     fn hosted_conflict(&self, load: &LoadOrder) -> Option<Error> {
         let LoadPlace::Hosted { name, .. } = &load.place else { return None };
         let is_of_host = |model: &ModelRecord| model.hosted.as_ref().is_some_and(|hosted| hosted.name == *name);
@@ -95,7 +96,7 @@ impl ControlThread {
         is_there.then(|| Error::new(Code::Conflict, text()))
     }
 
-    /// The known models of a name, in whatever namespace.
+    /// Returns the known models of a name, in any namespace.
     fn namesakes(&self, name: &str) -> Vec<String> {
         let known = self.models.keys().chain(self.busy.keys()).filter(|known| split_qualified(known).1 == name);
         let known: BTreeSet<&String> = known.collect();
@@ -135,9 +136,9 @@ impl ControlThread {
         }
     }
 
-    /// An ensemble that is loading and has the model as a step, where a client wants the model unloaded: the ensemble
-    /// loads first, as in Triton. A model that unloads another never waits for it, since its own load may be what the
-    /// ensemble waits for.
+    /// Returns the loading ensemble that has the model as a step, if a client wants the model
+    /// unloaded: the ensemble loads first, as in Triton. A model that unloads another never waits
+    /// for it, since its own load may be what the ensemble waits for.
     fn loading_ensemble_of(&mut self, name: &str, action: &PendingAction) -> Option<&mut BusyModel> {
         let PendingAction::Unload(Some(reply), _) = action else { return None };
         if reply.lease().and_then(ControlLease::origin).is_some() {
@@ -238,8 +239,8 @@ impl ControlThread {
         self.finish_load(finished);
     }
 
-    /// Applies the outcome of a load, then runs what waited for its end. Also called for a load that failed
-    /// before it got a thread.
+    /// Applies the outcome of a load, then runs the actions that waited for its end. Also called
+    /// for a load that failed before it got a thread.
     pub(super) fn finish_load(&mut self, finished: FinishedLoad) {
         let FinishedLoad { name, found, outcome, took } = finished;
         if self.is_draining {
@@ -392,7 +393,8 @@ impl ControlThread {
         changed.iter().for_each(|name| self.revalidate_dependents(name));
     }
 
-    /// A repository scan has ended: loads what is new or changed, and unloads what disappeared.
+    /// A repository scan has ended: loads new and changed models, and unloads those that
+    /// disappeared.
     pub(super) fn handle_scan(&mut self, mut scan: RepositoryScan) {
         if self.is_draining {
             return;
@@ -429,7 +431,8 @@ impl ControlThread {
         }
     }
 
-    /// Records why a model in a repository cannot be loaded. Returns false when the last scan found the same.
+    /// Records the reason that a model in a repository cannot be loaded. Returns false when the
+    /// last scan found the same.
     fn record_refusal(&mut self, name: String, why: String) -> bool {
         let model = self.models.entry(name.clone()).or_default();
         if !model.handle_refusal(&why) {
@@ -441,7 +444,8 @@ impl ControlThread {
         true
     }
 
-    /// A client's index request. One listing of the repositories answers all requests that wait for it.
+    /// Handles a client's index request. One listing of the repositories answers all requests that
+    /// wait for it.
     fn start_listing(&mut self, only_ready: bool, reply: ControlReply) {
         self.index_requests.push((only_ready, reply));
         self.list_repositories();
@@ -563,7 +567,7 @@ pub(super) mod tests {
         }
         assert_eq!(polled(&mut load(&mut control, "a", Some("other"))), None, "it only waits");
         assert!([&mut a, &mut b, &mut c, &mut executing].into_iter().all(|outcome| polled(outcome).is_none()));
-        // 'b' has ended, and with it what 'a' and its own code waited for.
+        // 'b' has ended, and with it the wait of 'a' and its own code.
         control.handle_load_finished(FinishedLoad {
             name: "b".to_owned(),
             found: None,

@@ -1,6 +1,7 @@
-//! The orders that models have given and wait for, where their own loads may wait: a Python model may load another
-//! while it is initialized. Such a load lends its thread to others, or with few threads none would go on; and an order
-//! that closes a circle of loads is refused. Pure. Bounded by the orders that may be open.
+//! The orders that models have given and wait for, perhaps in their own loads: a Python model may
+//! load another while it is initialized. Such a load lends its thread to others, since with few
+//! threads none would go on otherwise. An order that closes a circle of loads is refused. Pure.
+//! Bounded by the orders that may be open.
 
 use std::sync::{Arc, Weak};
 
@@ -26,7 +27,7 @@ impl OrderWaits {
         self.open.push(OpenOrder { origin: Arc::downgrade(origin), target: target.to_owned() });
     }
 
-    /// The models whose orders this one waits for.
+    /// Returns the models whose orders this one waits for.
     pub fn waits_for(&self, model: &str) -> Vec<String> {
         let is_its = |order: &&OpenOrder| {
             order.origin.upgrade().is_some_and(|origin| origin.callers.iter().any(|caller| caller == model))
@@ -34,7 +35,7 @@ impl OrderWaits {
         self.open.iter().filter(is_its).map(|order| order.target.clone()).collect()
     }
 
-    /// How many loads wait for orders.
+    /// Returns the number of loads that wait for orders.
     pub fn waiting_loads(&self, is_loading: impl Fn(&str) -> bool) -> usize {
         let origins: Vec<_> = self.open.iter().filter_map(|order| order.origin.upgrade()).collect();
         let mut callers: Vec<&str> = origins.iter().flat_map(|origin| &origin.callers).map(String::as_str).collect();

@@ -1,6 +1,6 @@
-//! The model file of one version, opened beneath the repository and pinned while an engine loads it, so that the engine
-//! loads the file that was checked and not what the path leads to by then. An ONNX file whose outputs wrap tensors is
-//! loaded from memory, as it was rewritten.
+//! The model file of one version, opened beneath the repository and pinned while an engine loads
+//! it, so that the engine loads the file that was checked even if the path leads elsewhere by then.
+//! An ONNX file whose outputs wrap tensors is loaded from memory, as it was rewritten.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -20,18 +20,18 @@ use crate::model::onnx::external_data::external_files;
 use crate::model::onnx::work::depends_on_values;
 use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 
-/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Two kinds are loaded
-/// by their path: an ONNX file with tensors in other files, because the engine must find those, and a Python model,
-/// whose process opens what it likes. What is known of their files must be beneath the repository and must not change
-/// during the load.
+/// The opened model file, absent for a backend without one. An engine loads it from the descriptor.
+/// Two kinds are loaded by their path: an ONNX file with tensors in other files, because the engine
+/// must find those, and a Python model, whose process opens any files. Their known files must be
+/// beneath the repository and must not change during the load.
 pub struct PinnedFiles {
-    /// None to load by the path.
+    /// `None` to load by the path.
     file: Option<File>,
-    /// Whether a run may fail for the values of its inputs alone.
+    /// True if a run may fail because of the values of its inputs.
     pub depends_on_values: bool,
-    /// Bytes of the model file and of those that it keeps tensors in.
+    /// The bytes of the model file and of its files of tensors.
     pub files_size: u64,
-    /// The path and the stamp of the model file and of each file that it keeps tensors in.
+    /// The path and the stamp of the model file and of each of its files of tensors.
     stamps: Vec<(String, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl PinnedFiles {
         Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, files_size, stamps })
     }
 
-    /// Of a model that is one file and is not looked into.
+    /// Opens a model that is one file, without reading it.
     fn of_one(source: &ModelSource, path: &str) -> Result<Self, Error> {
         let opened = source.repository.open_file(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (files_size, file) = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
@@ -79,8 +79,8 @@ impl PinnedFiles {
         Ok(Self { file: Some(file), depends_on_values: true, files_size, stamps })
     }
 
-    /// Of a model of OpenVINO's or TensorFlow's, whose library opens it by its path: a file with its weights beside it, or
-    /// a directory with everything in it.
+    /// Opens a model of OpenVINO's or TensorFlow's, whose library opens it by its path: a file with
+    /// its weights beside it, or a directory with all its files.
     fn of_framework(source: &ModelSource, path: &str) -> Result<Self, Error> {
         let (mut stamps, mut files_size) = (Vec::new(), 0_u64);
         if source.repository.is_directory(path) {
@@ -99,22 +99,22 @@ impl PinnedFiles {
         Ok(Self { files_size, stamps, ..Self::none() })
     }
 
-    /// Of a model without a file, or with files of its own.
+    /// Creates the files of a model without a file, or with files of its own.
     const fn none() -> Self {
         Self { file: None, depends_on_values: true, files_size: 0, stamps: Vec::new() }
     }
 
-    /// The paths of the files.
+    /// Returns the paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         self.stamps.iter().map(|(path, _)| path.clone())
     }
 
-    /// Whether the engine gets the file that was opened here, and looks for none by a path.
+    /// Returns true if the engine gets the file that was opened here, and opens none by a path.
     pub const fn is_opened(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Called after the load: checks that the files did not change meanwhile.
+    /// Checks, after the load, that the files did not change meanwhile.
     ///
     /// # Errors
     /// `Unavailable` when one did.
@@ -127,10 +127,11 @@ impl PinnedFiles {
         }
     }
 
-    /// The same check for a process that opens the files by their paths later; one that gets the opened file needs none.
+    /// Returns the same check for a process that opens the files by their paths later; one that
+    /// gets the opened file needs none.
     ///
     /// # Errors
-    /// `Unavailable` where the repository cannot be kept open.
+    /// `Unavailable` if the repository cannot be kept open.
     pub fn later_check(&self, source: &ModelSource) -> Result<FilesCheck, Error> {
         if self.file.is_some() {
             return Ok(Arc::new(|| Ok(())));
@@ -164,7 +165,8 @@ impl PinnedFiles {
     }
 }
 
-/// Levels of directories in a model that is one; a SavedModel has one, and in `assets` what its author put there.
+/// Levels of directories in a model that is one; a SavedModel has one, and its author's files in
+/// `assets`.
 const DIRECTORY_LEVELS_MAX: usize = 8;
 
 /// Opens a file, so that it is known to be beneath the repository, and stamps it. Returns its size.
@@ -196,7 +198,7 @@ fn stamp_directory(
     Ok(size)
 }
 
-/// Opens and stamps the files that an ONNX file keeps tensors in. Returns their size.
+/// Opens and stamps the tensor files of an ONNX file. Returns their size.
 fn stamp_external(
     source: &ModelSource,
     path: &str,
@@ -222,7 +224,7 @@ fn stamp_external(
     Ok(size)
 }
 
-/// A file without a name that has these bytes.
+/// Returns a file without a name that has these bytes.
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("deuteron-model", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -230,10 +232,11 @@ fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Opens the file that a Python model begins with.
+/// Opens the first file of a Python model.
 ///
 /// # Errors
-/// `InvalidArgument` when it is not there, in Triton's words, or does not lie beneath the repository.
+/// `InvalidArgument` when it does not exist, in Triton's words, or does not lie beneath the
+/// repository.
 pub fn open_python_file(source: &ModelSource, path: &str) -> Result<File, Error> {
     source.repository.open_file(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => Error::invalid(format!("Python model file not found in '{path}'")),

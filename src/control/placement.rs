@@ -1,6 +1,7 @@
-//! Where a model's instances run: inline in the shards if a run of one row takes less than the hop to a worker and
-//! back, otherwise on workers. Measured before the model serves, with rows of zeros. The same runs tell a model that
-//! can never run from one that takes no zeros, and show outputs whose shape the model's file declares wrongly.
+//! The place of a model's instances: inline in the shards if a run of one row takes less than the
+//! hop to a worker and back, otherwise on workers. Measured before the model serves, with rows of
+//! zeros. The same runs tell a model that can never run from one that does not accept zeros, and
+//! find outputs whose shape the model's file declares wrongly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_c
 
 /// Measured runs. The shortest counts: every disturbance makes a run longer.
 const RUNS: usize = 5;
-/// The time of runs after which no further is needed: no disturbance hides a run that could be inline for so long.
+/// The time of runs after which no further one is needed: no disturbance hides a run that could be
+/// inline for this long.
 const RUNS_TIME_MAX: Duration = Duration::from_millis(20);
 /// The size of a variable dimension in the large trial request: a long sequence. The small one uses 1.
 const VARIABLE_SIZE: i64 = 512;
@@ -35,21 +37,22 @@ const TYPICAL_ROWS: u32 = 8;
 /// Bytes of one input above which a model is not tried: a long sequence of a large model. Images have some megabytes.
 const TRIAL_SIZE_MAX: usize = 16 * 1024 * 1024;
 
-/// The configuration parameter that sets where a model runs. The served configuration shows it with the choice made.
+/// The configuration parameter that sets the place of a model. The served configuration shows it
+/// with the choice made.
 pub const PARAMETER: &str = "placement";
 
-/// Where the instances of a model will run, and why.
+/// The place of a model's instances, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlacementChoice {
-    /// Where they run.
+    /// The place.
     pub site: InstanceSite,
-    /// The reason, for the log; empty if there is none to tell.
+    /// The reason, for the log; empty without one.
     pub why: String,
-    /// The shortest run of one row; none if it was not measured.
+    /// The shortest run of one row; `None` if it was not measured.
     pub run: Option<Duration>,
-    /// What the runs showed, for the log.
+    /// The findings of the runs, for the log.
     pub warnings: Vec<String>,
-    /// Whether an output has not the rows of its batch, so that requests must not be batched.
+    /// True if an output lacks the rows of its batch, so that requests must not be batched.
     pub runs_apart: bool,
     /// Why the first axis, from which `max_batch_size` was derived, is not a batch axis; `None` if it is, or nothing was
     /// derived.
@@ -59,7 +62,7 @@ pub struct PlacementChoice {
 }
 
 impl PlacementChoice {
-    /// One that needed no run.
+    /// Creates a choice that needed no run.
     pub fn new(site: InstanceSite, why: impl Into<String>) -> Self {
         Self {
             site,
@@ -101,7 +104,7 @@ pub enum WorkerLoad {
     Waiting,
 }
 
-/// Where the instances of a model run.
+/// The place of the instances of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceSite {
     /// Nowhere: an ensemble has no instances.
@@ -113,7 +116,7 @@ pub enum InstanceSite {
 }
 
 impl InstanceSite {
-    /// The value of the parameter [`PARAMETER`].
+    /// Returns the value of the parameter [`PARAMETER`].
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ensemble => "ensemble",
@@ -123,7 +126,8 @@ impl InstanceSite {
     }
 }
 
-/// Why the instances of a model need threads of their own; none if they may run inline.
+/// Returns the reason that the instances of a model need threads of their own; `None` if they may
+/// run inline.
 pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     let groups = &spec.instance_groups;
     if groups.iter().any(|group| group.is_passive) {
@@ -139,9 +143,10 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     (settings.rate_limit.is_on && groups.iter().any(takes)).then_some("its instances take resources")
 }
 
-/// Chooses where the instances run, and tries an ONNX model on the CPU in any case. `depends_on_values` says whether a
-/// run on zeros may fail where others do not. `parameters { key: "placement" value: { string_value: "inline" | "worker"
-/// } }` in the configuration decides if it is there; otherwise the model is measured.
+/// Chooses the place of the instances, and tries an ONNX model on the CPU in any case.
+/// `depends_on_values`: true if a run on zeros may fail although others do not. `parameters { key:
+/// "placement" value: { string_value: "inline" | "worker" } }` in the configuration decides if it
+/// is there; otherwise the model is measured.
 ///
 /// # Errors
 /// `InvalidArgument` for another value of the parameter, or for `inline` when the model needs threads of its own; the
@@ -187,7 +192,7 @@ fn unmeasured(spec: &ModelSpec, loaded: &dyn LoadedModel) -> WorkerLoad {
     }
 }
 
-/// The choice that needs no measurement, if there is one.
+/// Returns the choice that needs no measurement, if there is one.
 fn decide(
     spec: &ModelSpec,
     loaded: &dyn LoadedModel,
@@ -214,20 +219,20 @@ fn decide(
     }
 }
 
-/// Runs of an instance that nobody waits for.
+/// Runs of an instance that no client waits for.
 struct Trial<'a> {
     spec: &'a ModelSpec,
     instance: Box<dyn Instance>,
-    /// What to warn of, by the index of the output.
+    /// The warnings, by the index of the output.
     findings: BTreeMap<usize, String>,
     runs_apart: bool,
     /// The shortest run of one row of zeros; `None` if it failed.
     shortest: Option<Duration>,
 }
 
-/// Why a trial gave no time.
+/// The reason that a trial gave no time.
 enum TrialFailure {
-    /// An input is larger than what is tried.
+    /// An input is too large to try.
     Size,
     /// The run failed.
     Run(Error),
@@ -290,7 +295,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The shortest of several runs with zeros.
+    /// Returns the shortest of several runs with zeros.
     fn measure(&mut self, trial: TrialRun) -> Result<Duration, TrialFailure> {
         let zeros = self.spec.inputs.iter().map(|input| zeros(self.spec, input, trial));
         let inputs: Vec<Tensor> = zeros.collect::<Option<_>>().ok_or(TrialFailure::Size)?;
@@ -317,7 +322,7 @@ impl Trial<'_> {
         Ok(shortest)
     }
 
-    /// Notes the outputs whose shape is not the one that the model's file declares.
+    /// Notes the outputs whose shape is not as the model's file declares.
     fn check_shapes(&mut self, outputs: &[Tensor], rows: i64) {
         let ModelSpec { name, .. } = self.spec;
         for (index, (output, tensor)) in self.spec.outputs.iter().zip(outputs).enumerate() {
@@ -325,7 +330,7 @@ impl Trial<'_> {
             if !output.is_derived || (!lacks_rows && fits(&output.model_shape, &tensor.shape)) {
                 continue;
             }
-            // The first that is found, but that rows are missing is said rather than another size.
+            // The first finding counts, but missing rows take precedence over another size.
             if self.findings.contains_key(&index) && (!lacks_rows || self.runs_apart) {
                 continue;
             }
@@ -343,7 +348,7 @@ impl Trial<'_> {
     }
 }
 
-/// Whether any output has the shape that the model's file declares.
+/// Returns true if any output has the shape that the model's file declares.
 fn has_derived(spec: &ModelSpec) -> bool {
     spec.outputs.iter().any(|output| output.is_derived)
 }
@@ -364,12 +369,12 @@ fn has_one_shape(spec: &ModelSpec) -> bool {
     spec.batch_inputs.is_empty() && spec.sequence.is_none() && spec.inputs.iter().all(is_fixed)
 }
 
-/// Whether an error is not about the values of the inputs.
+/// Returns true if an error is not about the values of the inputs.
 const fn is_engines(error: &Error) -> bool {
     matches!(error.code(), Code::Internal | Code::Unsupported)
 }
 
-/// A trial request, by its rows and the elements of each variable dimension, and how often it runs.
+/// A trial request: its rows, the elements of each variable dimension, and the number of its runs.
 #[derive(Clone, Copy)]
 struct TrialRun {
     rows: i64,
@@ -377,8 +382,8 @@ struct TrialRun {
     runs: usize,
 }
 
-/// Whether the configuration asks for something that only a queue does: delay, preferred sizes, priority levels, queue
-/// rules, order, a latency target. An inline model has no queue.
+/// Returns true if the configuration asks for a function of the queue: delay, preferred sizes,
+/// priority levels, queue rules, order, a latency target. An inline model has no queue.
 fn has_queue(batching: &Batching, rows_max: u32) -> bool {
     let sizes_differ = batching.rows_preferred.iter().any(|rows| *rows != rows_max);
     let has_rules = batching.queue_default != QueueRules::default() || !batching.queue_by_level.is_empty();
@@ -419,7 +424,7 @@ mod tests {
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::settings::RateSettings;
 
-    /// A model whose runs take so long: one row, and more.
+    /// A model with these run times: of one row, and of more.
     #[derive(Clone, Copy)]
     struct Slow {
         one: Duration,
@@ -584,7 +589,7 @@ mod tests {
         check("{ }", &hosted, None);
     }
 
-    /// A model that answers every run so.
+    /// A model that gives this answer to every run.
     #[derive(Clone)]
     struct Answering(Result<Vec<Tensor>, Error>);
 
@@ -657,7 +662,7 @@ mod tests {
         };
         check(&spec, &[7, 5], None, false);
         spec.outputs[0].is_derived = true;
-        // It stays so for two rows.
+        // It is the same for two rows.
         let apart = "declares output 'y' as [-1,2], but it is [1,2] for 2 rows of zeros; clients get the shape that it \
                      has; its requests are not batched";
         check(&spec, &[1, 2], Some(apart), true);

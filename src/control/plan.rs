@@ -54,7 +54,7 @@ use crate::wire::compression::deflate::DeflateLevel;
 
 /// The plan of the whole server at start.
 pub struct ServerPlan {
-    /// What all threads share.
+    /// The part that all threads share.
     pub server_context: Arc<ServerContext>,
     /// The model versions.
     pub planned: Vec<PlannedModel>,
@@ -66,17 +66,17 @@ pub struct ServerPlan {
 pub struct PlannedModel {
     /// The model version.
     pub served: Arc<ServedModel>,
-    /// The producer of each shard for the version's queue; none for a model without a queue.
+    /// The producer of each shard for the version's queue; `None` for a model without a queue.
     pub producers: Vec<Option<QueueProducer>>,
     /// The placement of each of its workers.
     pub placements: Vec<WorkerPlacement>,
-    /// How long its load took.
+    /// The duration of its load.
     pub took: Duration,
-    /// Bytes of its files.
+    /// The bytes of its files.
     pub files_size: u64,
 }
 
-/// Where one worker thread runs.
+/// The place of one worker thread.
 #[derive(Clone, Debug)]
 pub struct WorkerPlacement {
     /// The index of the worker's parking in the model's queue.
@@ -85,7 +85,7 @@ pub struct WorkerPlacement {
     pub cores: Vec<usize>,
     /// The cores that it and other workers divide among themselves; `cores` is its part.
     pub shared: Vec<usize>,
-    /// Whether it is kept to its cores: by a flag, or because the process has their time.
+    /// True if it is pinned to its cores: by a flag, or because the process has their time.
     pub is_pinned: bool,
     /// Whether it only waits, for a process or for threads that are not its own.
     pub is_waiting: bool,
@@ -94,7 +94,7 @@ pub struct WorkerPlacement {
 }
 
 impl WorkerPlacement {
-    /// The cores that it is kept to; none where it is kept to none.
+    /// Returns the cores that it is pinned to; empty if it is not pinned.
     pub fn pinned_to(&self) -> &[usize] {
         if self.is_pinned { &self.cores } else { &[] }
     }
@@ -204,7 +204,7 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
     PlannedModel { served: Arc::new(served), producers, placements, took, files_size }
 }
 
-/// Which latencies the metrics have.
+/// Returns the latencies that the metrics have.
 fn latencies(settings: &Settings) -> LatencyOptions {
     let config = &settings.metrics_config;
     LatencyOptions {
@@ -215,7 +215,7 @@ fn latencies(settings: &Settings) -> LatencyOptions {
     }
 }
 
-/// The figures of the machine before the first look at it.
+/// Returns the figures of the machine before they are first read.
 fn host_cells(settings: &Settings) -> HostCells {
     let cells = HostCells::default();
     cells.pinned_total.set(u64::try_from(settings.pinned_memory_bytes_max).ok());
@@ -223,7 +223,7 @@ fn host_cells(settings: &Settings) -> HostCells {
     cells
 }
 
-/// The semaphore of each step of an ensemble; empty without `max_inflight_requests`.
+/// Returns the semaphore of each step of an ensemble; empty without `max_inflight_requests`.
 fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
     // 0 means no limit.
     let bounded = spec.ensemble.iter().filter(|ensemble| ensemble.in_flight_max > 0);
@@ -231,7 +231,7 @@ fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-/// The memory of the process, and of that what requests may have that are being received.
+/// Returns the memory of the process, and its part for requests that are being received.
 fn memory(settings: &Settings, shards: usize) -> MemoryBudgets {
     let limit = process_memory::limit(settings);
     let receive = settings.receive_memory_bytes_max.unwrap_or(limit / RECEIVE_MEMORY_PART);
@@ -242,7 +242,8 @@ fn memory(settings: &Settings, shards: usize) -> MemoryBudgets {
     }
 }
 
-/// What all threads of a server with so many shards share, which has no shared memory and no Redis and has not started.
+/// Returns the shared part of all threads of a server with `shards` shards, which has no shared
+/// memory and no Redis and has not started.
 pub fn server_context(
     settings: &Settings,
     shards: usize,
@@ -297,16 +298,18 @@ pub fn server_context(
             reloads: Arc::default(),
         },
         traces: trace_link(settings),
-        // A closure, here and elsewhere: its place is the cause of what it logs.
+        // A closure, here and elsewhere, so that its place is the cause in its log lines.
         warn: |text| log::warning(text),
     }
 }
 
-/// A thread for each shard: what they read of large bodies together, the pool reads as fast.
+/// Makes a pool with a thread for each shard: it reads large bodies as fast as all shards receive
+/// them.
 fn job_pool(shards: usize) -> Result<JobPool, Error> {
     JobPool::new(shards, |body| {
         let body = move || {
-            // Where the machine has no core for it, a shard that wakes up takes the thread's place at once.
+            // If the machine has no core for the thread, a shard that wakes up takes its place at
+            // once.
             if let Err(error) = rustix::process::setpriority_process(None, JOB_NICENESS) {
                 log::warning(&format!("what is read of large bodies delays other requests: {error}"));
             }
@@ -367,7 +370,7 @@ fn service(settings: &Settings) -> ServiceOptions {
     }
 }
 
-/// What the console shows, and to whom.
+/// Returns the rules of the console: its contents, and its users.
 fn console_rules(settings: &Settings) -> ConsoleRules {
     let tls = &settings.tls;
     ConsoleRules {
@@ -378,7 +381,7 @@ fn console_rules(settings: &Settings) -> ConsoleRules {
     }
 }
 
-/// What the ports of hosting services serve.
+/// Returns the services on the ports of hosting services.
 fn front_ends(settings: &Settings) -> FrontEnds {
     let sagemaker = &settings.foreign.sagemaker;
     let sagemaker_paths = sagemaker.is_on.then(|| SageMakerPaths {
@@ -402,10 +405,11 @@ fn front_ends(settings: &Settings) -> FrontEnds {
     FrontEnds { sagemaker: sagemaker_paths, vertex_ai: vertex_ai_paths }
 }
 
-/// Finds the model of predictions of Vertex AI among those that serve, where that is on.
+/// Finds the model of predictions of Vertex AI among those that serve, if that is on.
 ///
 /// # Errors
-/// `InvalidArgument` where it is none of them, or not named and not the only one; the texts are tritonserver's.
+/// `InvalidArgument` if it is not one of them, or not named and not the only one; the texts are
+/// tritonserver's.
 pub fn choose_default_model(settings: &mut Settings, loaded: &[LoadedVersion]) -> Result<(), Error> {
     if !settings.foreign.vertex_ai.is_on {
         return Ok(());
@@ -436,8 +440,8 @@ fn tls_options(settings: &Settings, certificates: &Certificates) -> TlsOptions {
     }
 }
 
-/// The parking of each worker of a model, in the order of [`instances`]. Only active instances are registered with the
-/// rate limiter, so only they take an id.
+/// Returns the parking of each worker of a model, in the order of [`instances`]. Only active
+/// instances are registered with the rate limiter, so only they take an id.
 fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     let mut rate_ids = loaded.registration.iter().flat_map(RateRegistration::ids);
     let parking = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
@@ -453,12 +457,12 @@ fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     instances(loaded).map(parking).map(Arc::new).collect()
 }
 
-/// The instances of a model that run on workers, with their names and GPUs.
+/// Returns the instances of a model that run on workers, with their names and GPUs.
 fn instances(loaded: &LoadedVersion) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
     loaded.worker_groups().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
 }
 
-/// The cores of the host policy that a group follows; none if no flag describes it.
+/// Returns the cores of the host policy that a group follows; `None` if no flag describes it.
 fn host_policy_cores<'a>(settings: &'a Settings, group: &InstanceGroup) -> Option<&'a Vec<usize>> {
     settings.host_policies.get(&group.host_policy)
 }
@@ -525,7 +529,7 @@ fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -
 enum WorkerPool {
     Heavy,
     Light,
-    /// Those that follow the host policy of this name.
+    /// Workers that follow the host policy of this name.
     Policy(String),
     Waiting,
 }

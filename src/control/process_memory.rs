@@ -1,7 +1,8 @@
-//! The memory of this process: how much it may have, how much it has, and how free memory returns to the system. While
-//! an engine builds a model it frees many blocks between others that stay, and glibc keeps these holes. Trimming locks the
-//! allocator and stalls every thread that allocates meanwhile, so it runs once before the server listens, once after a
-//! burst of loads and unloads, and once where memory runs short.
+//! The memory of this process: its limit, its use, and the return of free memory to the system.
+//! While an engine builds a model it frees many blocks between others that stay, and glibc keeps
+//! these holes. Trimming locks the allocator and stalls every thread that allocates meanwhile, so
+//! it runs once before the server listens, once after a burst of loads and unloads, and once if
+//! memory runs short.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -28,23 +29,24 @@ pub fn trim() {
 pub struct MemoryLimit {
     /// Bytes.
     pub size: usize,
-    /// Who says so.
+    /// The source of the limit.
     pub source: LimitSource,
 }
 
-/// Who says how much memory a process may have.
+/// The source of a limit on the memory of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitSource {
     /// `--memory-limit`.
     Flag,
     /// The control group of this folder, with all processes in it.
     Group(PathBuf),
-    /// The machine, which has no more.
+    /// The machine, with all its memory.
     Machine,
 }
 
 impl MemoryLimit {
-    /// What the flag says, or the smallest control group that the process is in, or the machine.
+    /// Returns the limit of the flag, or the smallest control group that the process is in, or the
+    /// machine.
     pub fn new(settings: &Settings) -> Self {
         match settings.memory_limit {
             Some(size) => Self { size, source: LimitSource::Flag },
@@ -52,7 +54,7 @@ impl MemoryLimit {
         }
     }
 
-    /// What a process knows of itself from `/proc` and `/sys` beneath a folder.
+    /// Returns the limit that `/proc` and `/sys` beneath a folder show.
     fn beneath(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let number = |text: &str| text.trim().parse::<usize>().ok();
@@ -90,23 +92,23 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// Reads how much memory is used of what a limit is for.
+/// Reads the memory in use that counts towards a limit.
 #[derive(Debug)]
 pub struct MemoryUsage(UsageFiles);
 
 #[derive(Debug)]
 enum UsageFiles {
-    /// What a control group has, and of that what the kernel can take back.
+    /// The memory of a control group, and the part that the kernel can take back.
     Group { current: File, stat: File },
     /// `/proc/self/status`.
     Process(File),
 }
 
 impl MemoryUsage {
-    /// Opens the files that say it.
+    /// Opens the files that show it.
     ///
     /// # Errors
-    /// Where the system has none of them.
+    /// If the system has none of them.
     pub fn open(limit: &MemoryLimit) -> io::Result<Self> {
         let LimitSource::Group(folder) = &limit.source else {
             return Ok(Self(UsageFiles::Process(File::open("/proc/self/status")?)));
@@ -116,10 +118,10 @@ impl MemoryUsage {
         Ok(Self(UsageFiles::Group { current, stat: File::open(folder.join("memory.stat"))? }))
     }
 
-    /// Bytes that are used and that the kernel cannot take back.
+    /// Returns the bytes in use that the kernel cannot take back.
     ///
     /// # Errors
-    /// Where a file cannot be read any more.
+    /// If a file can no longer be read.
     pub fn read(&mut self) -> io::Result<usize> {
         match &self.0 {
             UsageFiles::Group { current, stat } => {
@@ -131,13 +133,14 @@ impl MemoryUsage {
     }
 }
 
-/// The rows of `/proc/self/status` that count: shared memory is that of models in processes of their own.
+/// The rows of `/proc/self/status` that count: shared memory is that of models in processes of
+/// their own.
 const OWN: [&str; 2] = ["RssAnon:", "RssShmem:"];
 /// The rows of a group's `memory.stat` that the kernel frees before it ends a process, by both versions.
 const RECLAIMABLE: [&str; 5] =
     ["active_file", "inactive_file", "slab_reclaimable", "total_active_file", "total_inactive_file"];
 
-/// All of a small file of the kernel, which makes its text at each read from the start.
+/// Reads a small file of the kernel whole; the kernel makes its text at each read from the start.
 fn text_of(file: &File) -> io::Result<String> {
     let mut bytes = vec![0; 8 * 1024];
     let count = file.read_at(&mut bytes, 0)?;
@@ -145,7 +148,7 @@ fn text_of(file: &File) -> io::Result<String> {
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
-/// The sum of the rows with these names.
+/// Returns the sum of the rows with these names.
 fn sum_of(text: &str, names: &[&str], unit: usize) -> usize {
     let row = |line: &str| {
         let mut words = line.split_whitespace();
@@ -157,10 +160,10 @@ fn sum_of(text: &str, names: &[&str], unit: usize) -> usize {
     lines.filter_map(row).sum::<usize>().saturating_mul(unit)
 }
 
-/// Refuses a model whose files alone are larger than the memory that is left.
+/// Refuses a model whose files alone are larger than the memory left.
 ///
 /// # Errors
-/// `OutOfMemory`, with the flag that says how much there is.
+/// `OutOfMemory`, with the flag that sets the limit.
 pub fn check_files(name: &str, files_size: u64, settings: &Settings) -> Result<(), Error> {
     let limit = MemoryLimit::new(settings);
     let used = MemoryUsage::open(&limit).and_then(|mut usage| usage.read()).unwrap_or(0);
@@ -177,22 +180,22 @@ pub fn check_files(name: &str, files_size: u64, settings: &Settings) -> Result<(
     ))
 }
 
-/// Bytes that one region between the server and a Python process may have.
+/// Returns the bytes that one region between the server and a Python process may have.
 pub fn python_region_max(settings: &Settings) -> usize {
     settings.python_memory_bytes_max.unwrap_or_else(|| limit(settings) / PYTHON_MEMORY_PART)
 }
 
-/// Bytes that one run of the embedded engine may take.
+/// Returns the bytes that one run of the embedded engine may take.
 pub fn run_max(settings: &Settings) -> usize {
     settings.run_memory_bytes_max.unwrap_or_else(|| limit(settings) / RUN_MEMORY_PART)
 }
 
-/// Bytes that this process may have.
+/// Returns the bytes that this process may have.
 pub fn limit(settings: &Settings) -> usize {
     MemoryLimit::new(settings).size
 }
 
-/// Bytes of a machine that does not say what it has: a small one.
+/// The bytes of a machine that does not report its memory: a small one.
 const UNKNOWN_SIZE: usize = 2 * 1024 * 1024 * 1024;
 
 #[cfg(test)]
@@ -221,7 +224,7 @@ mod tests {
         let limit = MemoryLimit::beneath(&root);
         assert_eq!(limit, MemoryLimit { size: 7_000_000, source: LimitSource::Group(group.clone()) });
         assert_eq!(limit.to_string(), format!("7000000 bytes, of the control group {}", group.display()));
-        // What the kernel can take back does not count.
+        // Memory that the kernel can take back does not count.
         assert!(MemoryUsage::open(&limit).is_err());
         write("sys/fs/cgroup/a/b/memory.current", "5000\n");
         write(
@@ -272,14 +275,14 @@ mod tests {
         assert_eq!(check_files("m", 1, &limited(1 << 40)), Ok(()));
     }
 
-    /// Anonymous resident memory of this process, in KiB.
+    /// Returns the anonymous resident memory of this process, in KiB.
     fn resident() -> usize {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim_end_matches("kB").trim().parse().unwrap()
     }
 
-    /// Says that a test is alone in its process.
+    /// The variable of a test that is alone in its process.
     const ALONE: &str = "DEUTERON_TEST_ALONE";
 
     #[test]
@@ -287,7 +290,7 @@ mod tests {
         const SIZE: usize = 64 * 1024;
         let freed = || {
             let mut pieces: Vec<_> = (0..2_048).map(|_| (vec![1_u8; SIZE], vec![1_u8; 64])).collect();
-            // The small ones stay, so that the end of the heap is not free.
+            // The small blocks stay, so that the end of the heap is not free.
             let stay: Vec<_> = pieces.iter_mut().map(|(_, small)| std::mem::take(small)).collect();
             drop(pieces);
             let before = resident();
@@ -296,7 +299,7 @@ mod tests {
             assert_eq!(stay.len(), 2_048);
             (before, after)
         };
-        // What is resident is the whole process's, so this runs in one of its own.
+        // Resident memory is the whole process's, so this runs in one of its own.
         if std::env::var_os(ALONE).is_none() {
             let name = "control::process_memory::tests::holes_between_what_stays_are_given_back";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());

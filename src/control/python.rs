@@ -1,5 +1,5 @@
-//! What the server gives to Python models: its flags, its environment, its log and its services. The processes are
-//! those of `backend::python`.
+//! The server's part for Python models: its flags, its environment, its log and its services. The
+//! processes are those of `backend::python`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -21,12 +21,12 @@ use crate::log::{self, Severity};
 use crate::runtime::clock;
 use crate::settings::Settings;
 
-/// The engine of Python models, as the flags say.
+/// Returns the engine of Python models, as the flags say.
 pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
     PythonBackend::new(options(settings, services))
 }
 
-/// What processes of models are given.
+/// Returns the options of models' processes.
 pub fn options(settings: &Settings, services: &ModelServices) -> PythonOptions {
     let config = &settings.backend_config.python;
     PythonOptions {

@@ -1,6 +1,7 @@
-//! The choice of what runs PyTorch models: torch's own library through a shim that is compiled for it, or processes of
-//! Python where there is no compiler, no headers, or the flag says so. Chosen once, when the first such model is loaded, and
-//! told by the log, the model's configuration and `deuteron doctor`.
+//! The choice of the engine of PyTorch models: torch's own library through a shim that is compiled
+//! for it, or processes of Python if there is no compiler or no headers, or the flag says so.
+//! Chosen once, when the first such model is loaded, and shown by the log, the model's
+//! configuration and `deuteron doctor`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::model::spec::python::PYTORCH_MODULE;
 use crate::model::{ModelSpec, PythonModel};
 use crate::settings::{PytorchConfig, PytorchRunner};
 
-/// What runs PyTorch models.
+/// The engine of PyTorch models.
 pub enum PytorchEngine {
     /// Torch's library, in this process.
     Native(Pytorch),
@@ -27,15 +28,15 @@ pub enum PytorchEngine {
 /// PyTorch in processes of Python, which run a module of the server's own.
 pub struct PytorchInPython {
     python: Arc<dyn PythonEngine>,
-    /// Why it is not run natively.
+    /// The reason that it is not run natively.
     why: String,
 }
 
 impl PytorchEngine {
-    /// Finds what the flags ask for.
+    /// Finds the engine that the flags ask for.
     ///
     /// # Errors
-    /// Why there is nothing: the native road and, where it was looked at, that by Python.
+    /// The reason that it is missing: of the native engine and, if it was tried, of Python.
     pub fn find(config: &PytorchConfig, python: Option<&Arc<dyn PythonEngine>>) -> Result<Self, String> {
         let native = match config.runner {
             Some(PytorchRunner::Python) => Err("--backend-config=pytorch,runner=python is given".to_owned()),
@@ -54,7 +55,7 @@ impl PytorchEngine {
         }
     }
 
-    /// As a backend.
+    /// Returns it as a backend.
     pub fn as_backend(&self) -> &dyn Backend {
         match self {
             Self::Native(native) => native,
@@ -63,10 +64,11 @@ impl PytorchEngine {
     }
 }
 
-/// Checks that what the flag names can be used at all, before the server starts. It is opened when a model needs it.
+/// Checks that the library of the flag can be used at all, before the server starts. It is opened
+/// when a model needs it.
 ///
 /// # Errors
-/// `InvalidArgument` where there is no torch, or a part of it is missing.
+/// `InvalidArgument` if there is no torch, or a part of it is missing.
 pub fn check_named(config: &PytorchConfig) -> Result<(), Error> {
     let Some(path) = &config.library else { return Ok(()) };
     let refused = |why: String| Err(Error::invalid(format!("{LIBRARY_FLAG}={}: {why}", path.display())));
@@ -80,7 +82,7 @@ pub fn check_named(config: &PytorchConfig) -> Result<(), Error> {
     }
 }
 
-/// Opens the first torch that can be used. Those that cannot are logged.
+/// Opens the first usable torch. Unusable ones are logged.
 fn open(config: &PytorchConfig, search: &LibrarySearch) -> Result<Pytorch, String> {
     let mut last = None;
     for candidate in pytorch_shim::candidates(config, search) {
@@ -102,12 +104,12 @@ fn open(config: &PytorchConfig, search: &LibrarySearch) -> Result<Pytorch, Strin
     Err(last.unwrap_or_else(|| NOT_FOUND.to_owned()))
 }
 
-/// Logs what is odd about a model.
+/// Logs a warning about a model.
 pub fn warn(text: &str) {
     log::warning(text);
 }
 
-/// Why there is no native road where nothing was found.
+/// The reason against the native engine if nothing was found.
 const NOT_FOUND: &str = "no torch was found with its library and headers; install it (pip install torch, or Debian's \
      libtorch-dev), activate its Python environment, or name it by --backend-config=pytorch,library=PATH (`deuteron doctor` \
      shows where it was looked for)";
@@ -127,7 +129,7 @@ impl Backend for PytorchInPython {
         let spec = Arc::new(ModelSpec { python: Some(Arc::new(python)), ..ModelSpec::clone(spec) });
         self.python.load(&spec, directory).map_err(|error| {
             let text = error.text();
-            // Only where torch itself is missing does the other road matter.
+            // Only if torch itself is missing does the other engine matter.
             if text.contains("No module named 'torch'") {
                 return Error::unavailable(format!("{text}; and it is not run without Python: {}", self.why));
             }

@@ -37,7 +37,7 @@ pub static TORCH: SoughtLibrary = SoughtLibrary {
     unpacked_folders: &["torch/lib", "libtorch/lib"],
 };
 
-/// How a user names the torch to use.
+/// The flag that names the torch to use.
 pub const LIBRARY_FLAG: &str = "--backend-config=pytorch,library";
 
 /// A torch on this machine that a shim can be compiled against.
@@ -45,22 +45,23 @@ pub const LIBRARY_FLAG: &str = "--backend-config=pytorch,library";
 pub struct FoundTorch {
     /// Its library.
     pub library: PathBuf,
-    /// What led to it.
+    /// The way to it, for the log.
     pub source: &'static str,
-    /// Its version, as its headers have it.
+    /// Its version, as in its headers.
     pub version: String,
     include: PathBuf,
     /// The folder of its libraries.
     folder: PathBuf,
     /// The library that goes with it.
     core_library: PathBuf,
-    /// Whether its texts are those of C++11, as in all builds but older ones from PyPI.
+    /// True if its texts are those of C++11, as in all builds but older ones from PyPI.
     has_new_strings: bool,
     /// The language that its headers are written in.
     standard: &'static str,
 }
 
-/// The candidates for PyTorch, in the order to try them: what the flag names, or else what the search finds.
+/// Returns the candidates for PyTorch, in the order to try them: those of the flag, or else of the
+/// search.
 pub fn candidates(config: &PytorchConfig, search: &LibrarySearch) -> Vec<LibraryCandidate> {
     match &config.library {
         None => search.candidates(),
@@ -72,10 +73,10 @@ pub fn candidates(config: &PytorchConfig, search: &LibrarySearch) -> Vec<Library
 }
 
 impl FoundTorch {
-    /// What a shim needs beside a library of torch.
+    /// Finds the parts that a shim needs beside a library of torch.
     ///
     /// # Errors
-    /// What is missing, and what to install.
+    /// The missing part, and the package to install.
     pub fn of(candidate: &LibraryCandidate) -> Result<Self, String> {
         let LibraryCandidate { path, source } = candidate;
         let library = path.canonicalize().map_err(|error| error.to_string())?;
@@ -96,10 +97,11 @@ impl FoundTorch {
         Ok(Self { library, source, version, include, folder, core_library, has_new_strings, standard })
     }
 
-    /// The shim for it: the kept one, or one that is compiled now and kept.
+    /// Returns the shim for it: the kept one, or one that is compiled now and kept.
     ///
     /// # Errors
-    /// Why there is none: no compiler, no folder to keep it in, or the compiler's own words.
+    /// The reason that it is missing: no compiler, no folder to keep it in, or the compiler's own
+    /// words.
     pub fn shim(&self, config: &PytorchConfig, variable: Variable<'_>) -> Result<PathBuf, String> {
         if let Some(kept) = self.kept_shim(config, variable)? {
             return Ok(kept);
@@ -120,7 +122,7 @@ impl FoundTorch {
             fs::rename(&new, &path).map_err(|error| format!("the shim cannot be kept as '{}': {error}", path.display()))
         });
         if compiled.is_err() {
-            // It may not have come that far.
+            // The file may not exist yet.
             let _ = fs::remove_file(&new);
         }
         compiled?;
@@ -128,10 +130,10 @@ impl FoundTorch {
         Ok(path)
     }
 
-    /// The shim for it that was compiled earlier, if there is one.
+    /// Returns the shim for it that was compiled earlier, if there is one.
     ///
     /// # Errors
-    /// Where there is no folder for it, or others could have written it.
+    /// If there is no folder for it, or others could have written it.
     pub fn kept_shim(&self, config: &PytorchConfig, variable: Variable<'_>) -> Result<Option<PathBuf>, String> {
         let path = cache_folder(config, variable)?.join(self.shim_name());
         match fs::symlink_metadata(&path) {
@@ -140,7 +142,7 @@ impl FoundTorch {
         }
     }
 
-    /// A name that changes with whatever the shim is made of.
+    /// Returns a name that changes with every part of the shim.
     fn shim_name(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(SHIM_SOURCE);
@@ -155,7 +157,7 @@ impl FoundTorch {
         format!("torch-{version}-{hash}.so")
     }
 
-    /// What the compiler is told, but for the file to write.
+    /// Returns the compiler's arguments, but for the file to write.
     fn arguments(&self) -> Vec<OsString> {
         let with = |option: &str, path: &Path| {
             let mut argument = OsString::from(option);
@@ -184,7 +186,7 @@ impl FoundTorch {
         let mut command = Command::new(compiler);
         command.args(self.arguments()).arg("-o").arg(output).env("LC_ALL", "C").process_group(0);
         let child = command.stdin(source).stdout(outs.0).stderr(outs.1).spawn().map_err(cannot_start)?;
-        // What the server answers meanwhile goes first.
+        // The server's requests go first meanwhile.
         let _ = setpriority_process(Some(Pid::from_child(&child)), COMPILER_NICENESS);
         match wait(child, SHIM_COMPILE_MAX).map_err(cannot_start)? {
             Some(status) if status.success() => Ok(()),
@@ -200,22 +202,22 @@ impl fmt::Display for FoundTorch {
     }
 }
 
-/// A variable of the process's environment that is not empty.
+/// Returns a variable of the process's environment that is not empty.
 pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The environment of this process.
+/// Returns a variable of this process.
 pub fn process_variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// What the refusal of the native road says where there is no compiler.
+/// The refusal of the native engine without a compiler.
 pub const NO_COMPILER: &str = "there is no compiler for it: install g++ (Debian: g++), or name one by the variable CXX";
 /// The header that tells the headers of torch from others.
 const MODULE_HEADER: &str = "torch/csrc/jit/api/module.h";
-/// How much the compiler stands back, of 19.
+/// The niceness of the compiler, of 19.
 const COMPILER_NICENESS: i32 = 5;
 
-/// The compiler: that of `CXX`, or the first there is in `PATH`.
+/// Returns the compiler: that of `CXX`, or the first one in `PATH`.
 pub fn find_compiler(variable: Variable<'_>) -> Option<PathBuf> {
     let path = variable("PATH").unwrap_or_default();
     let in_path = |name: &OsStr| {
@@ -229,10 +231,11 @@ pub fn find_compiler(variable: Variable<'_>) -> Option<PathBuf> {
     ["c++", "g++", "clang++"].iter().find_map(|name| in_path(OsStr::new(name)))
 }
 
-/// The folder that shims are kept in, which is made if need be: the flag's, or that of this user's caches.
+/// Returns the folder that shims are kept in, which is made if need be: the flag's, or that of this
+/// user's caches.
 ///
 /// # Errors
-/// Where there is none, it cannot be made, or others could write to it.
+/// If there is no such folder, it cannot be made, or others could write to it.
 pub fn cache_folder(config: &PytorchConfig, variable: Variable<'_>) -> Result<PathBuf, String> {
     let usual = || {
         let caches = variable("XDG_CACHE_HOME").map(PathBuf::from);
@@ -253,12 +256,12 @@ pub fn cache_folder(config: &PytorchConfig, variable: Variable<'_>) -> Result<Pa
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| named(&error))?;
     let folder = folder.canonicalize().map_err(|error| named(&error))?;
     check_own(&folder, true).map_err(|why| named(&why))?;
-    // Who can rename a folder above can put another in its place.
+    // A user who can rename a folder above can put another in its place.
     folder.ancestors().skip(1).try_for_each(check_above).map_err(|why| named(&why))?;
     Ok(folder)
 }
 
-/// Checks that a file or folder is this user's, and that nobody else can write to it.
+/// Checks that a file or folder is this user's, and that no other user can write to it.
 fn check_own(path: &Path, is_folder: bool) -> Result<(), String> {
     let shown = path.display();
     let known = fs::symlink_metadata(path).map_err(|error| format!("'{shown}': {error}"))?;
@@ -274,7 +277,7 @@ fn check_own(path: &Path, is_folder: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that nobody else can rename what is in a folder.
+/// Checks that no other user can rename the contents of a folder.
 fn check_above(folder: &Path) -> Result<(), String> {
     let shown = folder.display();
     let known = fs::metadata(folder).map_err(|error| format!("'{shown}': {error}"))?;
@@ -291,7 +294,7 @@ const WRITE_BY_OTHERS: u32 = 0o022;
 /// The bit of a folder's mode by which only the owner of an entry can rename it.
 const STICKY: u32 = 0o1000;
 
-/// The version in torch's headers.
+/// Returns the version in torch's headers.
 fn version(include: &Path) -> Option<String> {
     let texts = ["torch/headeronly/version.h", "torch/csrc/api/include/torch/version.h"];
     let text =
@@ -311,7 +314,7 @@ fn header(include: &Path, name: &str) -> Option<String> {
     Some(text)
 }
 
-/// The library of torch's basic types, which is small.
+/// Returns the library of torch's basic types, which is small.
 fn core_library(folder: &Path) -> Option<PathBuf> {
     let plain = folder.join("libc10.so");
     if plain.is_file() {
@@ -324,14 +327,15 @@ fn core_library(folder: &Path) -> Option<PathBuf> {
     names.pop()
 }
 
-/// Whether a library has a text, as in the names of its functions.
+/// Returns true if a library has a text, as in the names of its functions.
 fn has_text(path: &Path, text: &[u8]) -> io::Result<bool> {
     let mut bytes = Vec::new();
     File::open(path)?.take(TORCH_LIBRARY_SIZE_MAX).read_to_end(&mut bytes)?;
     Ok(bytes.windows(text.len()).any(|place| place == text))
 }
 
-/// Waits for the end of a process and of what it has started; none where it took too long and was ended.
+/// Waits for the end of a process and of those that it has started; `None` if it took too long and
+/// was ended.
 fn wait(mut child: Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let by = clock::now() + limit;
     let group = Pid::from_child(&child);
@@ -353,7 +357,7 @@ fn wait(mut child: Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// The first line of the compiler's notes that says what is wrong.
+/// Returns the first line of the compiler's notes that names an error.
 fn first_error(mut notes: &File) -> String {
     let mut bytes = Vec::new();
     let read = notes.rewind().and_then(|()| notes.take(SHIM_NOTES_SIZE_MAX).read_to_end(&mut bytes));

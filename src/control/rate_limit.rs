@@ -10,7 +10,7 @@ use crate::queue::rate_limiter::RateLimiter;
 use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::settings::{RateResource, Settings};
 
-/// The rate limiter for the resources that all models share; none without `--rate-limit`.
+/// Returns the rate limiter for the resources that all models share; `None` without `--rate-limit`.
 pub fn limiter(settings: &Settings) -> Option<Arc<RateLimiter>> {
     let supply = |resource: &RateResource| Supply {
         name: resource.name.clone(),
@@ -40,14 +40,15 @@ pub fn register(
     Ok(versions)
 }
 
-/// What each active instance needs of the resources, in the order of the instances. Passive instances take no
-/// batches and need nothing.
+/// Returns the resources that each active instance needs, in the order of the instances. Passive
+/// instances take no batches and need none.
 fn demands(loaded: &LoadedVersion) -> impl Iterator<Item = Demand> {
     let active = loaded.worker_groups().filter(|group| !group.is_passive);
     active.flat_map(|group| group.instances().map(|(_, gpu)| demand(&group.rate, gpu)))
 }
 
-/// What one instance needs. For resources per device an instance on the CPU counts as on device 0, as in Triton.
+/// Returns the resources that one instance needs. For resources per device an instance on the CPU
+/// counts as on device 0, as in Triton.
 fn demand(rules: &RateRules, gpu: Option<u32>) -> Demand {
     let needs = rules.resources.iter().map(|resource| Need {
         name: resource.name.clone(),

@@ -1,5 +1,5 @@
-//! All model repositories: the models that they contain, and where. Used by the load and scan threads. How much a scan
-//! reads is bounded in `control::beneath`.
+//! All model repositories: the models that they contain, and their places. Used by the load and
+//! scan threads. `control::beneath` bounds the reads of a scan.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct RepositoryScan {
     pub sightings: Sightings,
     /// The models' directories, by index of the repository and name, qualified if it has a namespace.
     pub directories: BTreeMap<(usize, String), ModelDirectory>,
-    /// Why the first unreadable repository cannot be read.
+    /// The reason that the first unreadable repository cannot be read.
     pub error: Option<Error>,
 }
 
@@ -42,12 +42,12 @@ impl Repositories {
         Ok(Self { settings: Arc::clone(settings), all })
     }
 
-    /// The figures of the stores among them.
+    /// Returns the figures of the stores among them.
     pub fn store_cells(&self) -> Vec<Arc<StoreCells>> {
         self.all.iter().filter_map(ModelSource::store_cells).cloned().collect()
     }
 
-    /// The repository with an index.
+    /// Returns the repository with an index.
     pub fn source(&self, origin: usize) -> Option<&ModelSource> {
         self.all.get(origin)
     }
@@ -68,8 +68,8 @@ impl Repositories {
         scan
     }
 
-    /// Finds one model in all repositories: the index of the repository, and its directory. A qualified name is looked
-    /// for in its namespace.
+    /// Finds one model in all repositories: the index of the repository, and its directory. A
+    /// qualified name is searched for in its namespace.
     ///
     /// # Errors
     /// `NotFound` when no repository has it, `InvalidArgument` when two have or a repository cannot be read.
@@ -89,15 +89,17 @@ impl Repositories {
         found.ok_or_else(|| Error::not_found("model not found in any model repository."))
     }
 
-    /// The qualified names of the models of a name, one for each namespace that has it; empty without namespaces.
+    /// Returns the qualified names of the models of a name, one for each namespace that has it;
+    /// empty without namespaces.
     pub fn namesakes(&self, name: &str) -> Vec<String> {
         let sources = self.all.iter().filter(|_| self.settings.repository_rules.has_namespaces);
         let has = sources.filter(|source| source.has(name, &self.settings));
         has.map(|source| qualified(&source.namespace(&self.settings), name)).collect()
     }
 
-    /// What the model of an ensemble's step is called here: its own repository's, if that has it, or the only other one.
-    /// The name alone where none has or several have, which finds none.
+    /// Returns the name of the model of an ensemble's step: its own repository's, if that has it,
+    /// or the only other one. If no or several namespaces have it, the name alone, which finds no
+    /// model.
     pub fn step_model(&self, origin: Option<usize>, name: &str) -> String {
         let mut all = self.namesakes(name);
         let own = origin.and_then(|origin| self.source(origin)).map(|source| source.namespace(&self.settings));
@@ -105,7 +107,8 @@ impl Repositories {
         own.or_else(|| all.pop().filter(|_| all.is_empty())).unwrap_or_else(|| name.to_owned())
     }
 
-    /// The names of all models, qualified if they have namespaces, sorted, each with whether more than one repository has it.
+    /// Returns the names of all models, qualified if they have namespaces, sorted, each with true
+    /// if more than one repository has it.
     ///
     /// # Errors
     /// When a repository cannot be listed.

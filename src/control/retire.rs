@@ -16,10 +16,10 @@ use crate::shard::mailbox::ModelHandle;
 pub struct PendingChange {
     /// Shards that have not applied it.
     pub left: usize,
-    /// The clients to answer when all have.
+    /// The clients that are answered when all shards have applied it.
     pub replies: Vec<ControlReply>,
-    /// The versions whose queues are stopped when all have. Not earlier: a shard that has not applied the change
-    /// still sends requests there.
+    /// The versions whose queues are stopped when all shards have applied it. Not earlier: a shard
+    /// that has not applied the change still sends requests there.
     pub stopped: Vec<Arc<ServedModel>>,
 }
 
@@ -32,7 +32,7 @@ pub struct RetiringVersion {
 }
 
 impl RetiringVersion {
-    /// A version of the model `name` to which `handles` shards have a handle.
+    /// Creates a version of the model `name` to which `handles` shards have a handle.
     pub const fn new(name: String, version: VersionRecord, handles: usize) -> Self {
         Self { name, version, handles }
     }
@@ -60,7 +60,7 @@ impl ControlThread {
         self.finish_retiring();
     }
 
-    /// A shard has sent back its handle to a model version: no request of that shard uses it any more.
+    /// A shard has sent back its handle to a model version, which its requests no longer use.
     pub(super) fn handle_released(&mut self, handle: ModelHandle) {
         let retiring = self.retiring.iter_mut().find(|retiring| Arc::ptr_eq(&retiring.version.served, &handle.served));
         // When the server ends, shards return the handles of versions that were never retired.
@@ -104,7 +104,8 @@ impl ControlThread {
     }
 }
 
-/// For the log: how many sequences of a version were still open when its workers ended.
+/// Returns a text for the log: the number of a version's sequences that were still open when its
+/// workers ended.
 fn open_sequences(served: &ServedModel) -> String {
     let model_queue = match &served.placement {
         Placement::Ensemble(_) | Placement::Inline => None,

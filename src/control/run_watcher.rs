@@ -1,5 +1,5 @@
-//! The time limit of runs: reads it for each model, and the thread that watches all of them. It sleeps until a run may
-//! be due: once in a limit's time while nothing takes long.
+//! The time limit of runs: reads it for each model, and starts the thread that watches all of them.
+//! It sleeps until a run may be due: once in a limit's time while no run takes long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl RunWatcher {
         spawn("run-watch".to_owned(), body).map(drop)
     }
 
-    /// The limit of a model's runs: its parameter, or else the flag; none for 0.
+    /// Returns the limit of a model's runs: its parameter, or else the flag; `None` for 0.
     ///
     /// # Errors
     /// `InvalidArgument` when the parameter is not a whole number.

@@ -42,7 +42,8 @@ pub struct SharedMemoryReceivers {
 /// not search for GPUs.
 pub type FindGpus = Box<dyn Fn() -> Gpus + Send>;
 
-/// The channels between the shards and the two threads; none unless `--allow-client-shm` is on.
+/// Returns the channels between the shards and the two threads; `None` unless `--allow-client-shm`
+/// is on.
 pub fn shared_memory_client(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
     let request_size_max = settings.client_shm.bytes_max;
     settings.client_shm.is_allowed.then(|| {
@@ -144,7 +145,7 @@ impl RegionOwner {
 /// A region in a GPU's memory. Reads and writes block on the GPU, so they run on the copy thread ([`copy`]).
 #[derive(Debug)]
 struct CudaMemory {
-    /// Some until `drop` takes it.
+    /// `Some` until `drop` takes it.
     memory: Option<SharedMemory>,
     copying: Sender<CopyRequest>,
 }
@@ -197,12 +198,14 @@ fn copy(copy: CopyRequest) {
     }
 }
 
-/// Memory for a tensor in the models' context of a device; none where there is no room, or no such context yet.
+/// Returns memory for a tensor in the models' context of a device; `None` if there is no room, or
+/// no such context yet.
 fn lease(gpu: &Gpu, size: usize) -> Option<TensorLease> {
     TensorLease::new(&gpu.opened()?, size).ok()
 }
 
-/// Copies an input to where models take it on the device; over the host where there is no room for it.
+/// Copies an input to the place from which models take it on the device; over the host if there is
+/// no room.
 fn read_to(slice: &RegionSlice, gpu: &Gpu) -> Result<FetchedInput, Error> {
     let Some(lease) = lease(gpu, slice.size()) else { return slice.read().map(FetchedInput::Host) };
     slice.copy_by(|memory, offset| {
@@ -212,7 +215,7 @@ fn read_to(slice: &RegionSlice, gpu: &Gpu) -> Result<FetchedInput, Error> {
     Ok(FetchedInput::Device(lease))
 }
 
-/// Copies an output from where a model left it on the device.
+/// Copies an output from the place in which a model left it on the device.
 fn write_from(slice: &RegionSlice, tensors: &DeviceTensors, index: usize) -> Result<(), Error> {
     let lease = tensors.output(index).filter(|lease| lease.is_written() && lease.size() <= slice.size());
     let lease = lease.ok_or_else(|| Error::internal("an output is not where it was to be written"))?;
@@ -241,7 +244,8 @@ impl SystemMemory {
         let refused = |_| Error::internal(format!("Unable to open shared memory region: '{key}'"));
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(DIRECTORY, directory, Mode::empty()).map_err(refused)?;
-        // No link and no mount leads out of the directory, and the open of a pipe does not block.
+        // Neither a link nor a mount leads out of the directory, and the open of a pipe does not
+        // block.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let file = match openat2(&directory, name, flags, Mode::empty(), resolve) {
@@ -260,7 +264,7 @@ impl SystemMemory {
         }
     }
 
-    /// The size of the file in bytes; none if it is not a regular file.
+    /// Returns the size of the file in bytes; `None` if it is not a regular file.
     fn file_size(&self) -> rustix::io::Result<Option<u64>> {
         let status = fstat(&self.file)?;
         let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;

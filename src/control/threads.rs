@@ -25,7 +25,7 @@ use crate::runtime::executor::pin;
 use crate::shard::thread::{self, ShardParts};
 use crate::time::Instant;
 
-/// Workers whose cores a line of the log tells.
+/// Workers whose cores a log line shows.
 const WORKERS_SHOWN: usize = 16;
 
 /// Called with the reason when a thread hits a fault that the server cannot survive. Called from any thread.
@@ -34,7 +34,7 @@ pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
 /// Called on a thread at its end.
 pub type EndedHook = Arc<dyn Fn() + Send + Sync>;
 
-/// How worker threads report their end. Each has a clone.
+/// The calls by which worker threads report their end. Each has a clone.
 #[derive(Clone)]
 pub struct ThreadHooks {
     /// Nothing is ever sent: the channel closes when the last worker has dropped its clone.
@@ -68,11 +68,11 @@ impl Drop for WorkerExit {
     }
 }
 
-/// Reports once that a thread has started, or why it could not. Dropped without a report, it reports a failure, so that
-/// the starting thread never waits for ever.
+/// Reports once that a thread has started, or the reason that it could not. Dropped without a
+/// report, it reports a failure, so that the starting thread never waits forever.
 struct StartSignal(Cell<Option<StartSender>>);
 
-/// Tells when a thread had started, or why it could not.
+/// Reports the instant at which a thread had started, or the reason that it could not.
 type StartSender = mpsc::Sender<Result<Instant, Error>>;
 
 impl StartSignal {
@@ -148,7 +148,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Whether all workers have ended.
+    /// Returns true if all workers have ended.
     pub fn has_ended(&self) -> bool {
         self.running.load(Ordering::SeqCst) == 0
     }
@@ -208,7 +208,8 @@ fn start_worker(
     })
 }
 
-/// The cores of each worker: an engine computes with as many threads unless the model says otherwise.
+/// Returns the cores of each worker as a text: an engine computes with as many threads unless the
+/// model says otherwise.
 fn cores_text(placements: &[WorkerPlacement]) -> String {
     let mut texts: Vec<_> = placements.iter().map(|placement| cores::text(&placement.cores)).collect();
     texts.dedup();
@@ -276,7 +277,7 @@ fn new_instance(
     outcome
 }
 
-/// Waits for so many threads, and returns when the last of them had started.
+/// Waits for `count` threads, and returns the instant at which the last of them had started.
 fn wait(ready: &mpsc::Receiver<Result<Instant, Error>>, count: usize) -> Result<Option<Instant>, Error> {
     let mut last = None;
     for _ in 0..count {
@@ -288,7 +289,8 @@ fn wait(ready: &mpsc::Receiver<Result<Instant, Error>>, count: usize) -> Result<
     Ok(last)
 }
 
-/// Logs what a shard moves its bytes by. Epoll is worth an info line, since it may be the fallback.
+/// Logs the way in which a shard does its I/O. Epoll is worth an info line, since it may be the
+/// fallback.
 fn log_io_path(index: usize, name: &str) {
     log::verbose(&format!("shard {index} runs on {name}"));
     if index == 0 && name == "epoll" {

@@ -18,7 +18,7 @@ use crate::log;
 use crate::queue::worker::panic_text;
 use crate::settings::{LogSettings, Settings};
 
-/// Loads what the order on standard input says. Returns the exit status of the process.
+/// Loads the version of the order on standard input. Returns the exit status of the process.
 pub fn run(settings: &Settings) -> i32 {
     // The server loads the same again, and logs it then.
     log::start(LogSettings::SILENT);
@@ -43,7 +43,8 @@ fn read_order() -> Result<TrialOrder, Error> {
 
 fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     limit(&order).map_err(|error| Error::internal(format!("a trial cannot limit itself: {error}")))?;
-    // A model whose configuration leaves it open is loaded on the CPU here: those on GPUs are not tried.
+    // A model whose configuration allows both is loaded on the CPU here: loads on GPUs are not
+    // tried.
     let settings = Arc::new(Settings { uses_gpu_unasked: false, ..settings.clone() });
     let loader = ModelLoader::for_trial(&settings)?;
     let TrialOrder { path, is_repository, name, renamed_from, version, findings, given, .. } = order;
@@ -76,8 +77,9 @@ fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     outcome
 }
 
-/// Sets what the server does not set for it: the process ends with the thread that waits for it, has so much memory,
-/// goes first where memory runs out, and leaves no copy of it behind.
+/// Sets the limits that the server does not set for this process: it ends with the thread that
+/// waits for it, has `order.memory` bytes of data, goes first when memory runs out, and leaves no
+/// core dump.
 fn limit(order: &TrialOrder) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = i32::try_from(order.parent).ok().and_then(Pid::from_raw);
@@ -89,7 +91,7 @@ fn limit(order: &TrialOrder) -> io::Result<()> {
     rustix::process::setrlimit(Resource::Core, most(0))?;
     let allowed = rustix::process::getrlimit(Resource::Data).maximum.unwrap_or(u64::MAX);
     rustix::process::setrlimit(Resource::Data, most(order.memory.min(allowed)))?;
-    // A system without it has no such choice.
+    // A system without the file has no such choice.
     let _ = fs::write("/proc/self/oom_score_adj", PYTHON_OOM_SCORE_STEP.to_string());
     Ok(())
 }

@@ -32,7 +32,7 @@ impl UploadedFiles {
         Ok(Self { source, _directory: directory })
     }
 
-    /// The directory as a model source.
+    /// Returns the directory as a model source.
     pub const fn source(&self) -> &ModelSource {
         &self.source
     }

@@ -1,5 +1,5 @@
-//! A model whose new instances are looked at before they serve: by what runs its warm-up samples, and by what holds its
-//! files to their checksums.
+//! A model whose new instances are checked before they serve: by their warm-up samples, and by the
+//! checksums of their files.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::error::Error;
 
 /// A check of each new instance; it runs on the thread that made the instance.
 pub trait InstanceCheck: Send + Sync {
-    /// Looks at an instance.
+    /// Checks an instance.
     ///
     /// # Errors
-    /// Why it may not serve.
+    /// The reason that it may not serve.
     fn check(&self, instance: &mut dyn Instance, threads: &Threads) -> Result<(), Error>;
 }
 
-/// A model and the check of its instances. Everything else is the model's.
+/// A model and the check of its instances. All else is the model's.
 pub struct VettedModel<C> {
     /// The model.
     pub model: Box<dyn LoadedModel>,
-    /// What each new instance must pass.
+    /// The check that each new instance must pass.
     pub check: C,
 }
 

@@ -26,13 +26,13 @@ struct WarmUpSample {
     name: String,
     /// Requests in the batch, one row each.
     requests: u32,
-    /// How often the batch runs.
+    /// The number of runs of the batch.
     runs: u32,
     /// The inputs of each request.
     inputs: Vec<Tensor>,
 }
 
-/// What each new instance of a model runs.
+/// The runs of each new instance of a model.
 struct WarmUpRuns {
     /// The model's name.
     name: String,
@@ -179,8 +179,8 @@ fn tensor(
     Ok(Tensor { datatype, shape: shape.unwrap_or_else(|| given.shape.clone()), contents: contents.freeze() })
 }
 
-/// The part of a file that makes the tensor. As in Triton, the file may be longer; not so for strings, whose number
-/// must be that of the shape.
+/// Returns the part of a file that makes the tensor. As in Triton, the file may be longer; not so
+/// for strings, whose number must be that of the shape.
 fn file_contents<'a>(
     datatype: Datatype,
     shape: &[i64],
@@ -206,8 +206,8 @@ fn file_contents<'a>(
     )))
 }
 
-/// Random contents, the same at each start (xorshift64): floats from 0 to 1, and integers below 128, since integer
-/// inputs are often indices.
+/// Returns random contents, the same at each start (xorshift64): floats from 0 to 1, and integers
+/// below 128, since integer inputs are often indices.
 fn random(datatype: Datatype, size: usize) -> AlignedBuffer {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {

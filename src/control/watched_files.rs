@@ -12,18 +12,18 @@ use crate::limits::{WATCHED_FILES_INTERVAL, WATCHED_FILES_SETTLED};
 use crate::log;
 use crate::shard::ServerContext;
 
-/// What wakes the thread that reads the files, once it runs.
+/// Wakes the thread that reads the files, once it runs.
 pub type FileWaker = Arc<OnceLock<Thread>>;
 
 /// Files that are read again when they change.
 pub trait WatchedFiles: Send {
-    /// Reads them again.
+    /// Reads the files again.
     fn read(&mut self);
 
-    /// A number for what was read last, which is another one for other contents.
+    /// Returns a number for the contents read last, which differs for other contents.
     fn fingerprint(&self) -> u64;
 
-    /// Uses what was read last, if it is in order.
+    /// Uses the contents read last, if they are valid.
     fn apply(&mut self, server_context: &ServerContext);
 }
 
@@ -49,11 +49,11 @@ pub fn watch(all: Vec<Box<dyn WatchedFiles>>, server_context: &Arc<ServerContext
     }
 }
 
-/// Files that change together, with what they had.
+/// Files that change together, with their contents.
 struct WatchedSet {
     files: Box<dyn WatchedFiles>,
     in_use: u64,
-    /// What was seen last; it is used when it is seen again.
+    /// The fingerprint seen last; the contents are used when it is seen again.
     seen: u64,
 }
 
@@ -78,12 +78,13 @@ impl WatchedSet {
     }
 }
 
-/// The contents of a file of at most so many bytes. An error is the end of a sentence that begins with its path.
+/// Reads the contents of a file of at most `size_max` bytes. An error is the end of a sentence that
+/// begins with its path.
 pub(super) fn read_file(path: &Path, size_max: u64) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let file = File::open(path).map_err(cannot)?;
     let mut contents = Vec::new();
-    // One byte beyond the limit tells that there is more.
+    // One byte beyond the limit shows that the file is larger.
     file.take(size_max + 1).read_to_end(&mut contents).map_err(cannot)?;
     if contents.len() as u64 > size_max {
         return Err(format!("has more than {size_max} bytes"));

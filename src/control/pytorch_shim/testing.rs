@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 
 use super::*;
 
-/// The headers of torch that the shim names, and that with which torch says its language.
+/// The headers of torch that the shim names, and the one with torch's language standard.
 const HEADERS: &str = include_str!("../../../tests/pytorch/stand_in/headers.txt");
 
-/// An environment with the stand-in as its torch; compiled once for all tests of this process.
+/// Returns an environment with the stand-in as its torch; compiled once for all tests of this
+/// process.
 pub fn stand_in() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -25,7 +26,7 @@ pub fn stand_in() -> &'static Path {
     })
 }
 
-/// Headers that all lead to that of the stand-in.
+/// Writes headers that all lead to that of the stand-in.
 pub fn write_headers(include: &Path) {
     let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pytorch/stand_in/torch.h");
     for name in HEADERS.lines() {
@@ -41,7 +42,7 @@ pub fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The shim of the stand-in, and the folder that it is kept in.
+/// Returns the shim of the stand-in, in the folder that it is kept in.
 pub fn stand_in_shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
@@ -50,7 +51,7 @@ pub fn stand_in_shim() -> &'static Path {
     })
 }
 
-/// The stand-in, as the search in its environment finds it.
+/// Returns the stand-in, as the search in its environment finds it.
 pub fn found() -> FoundTorch {
     let search = LibrarySearch { virtual_environment: Some(stand_in().into()), ..LibrarySearch::nowhere(&TORCH) };
     FoundTorch::of(&candidates(&PytorchConfig::default(), &search)[0]).unwrap()

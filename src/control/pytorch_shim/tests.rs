@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::testing::{found, stand_in, stand_in_shim, write, write_headers};
 use super::*;
 
-/// A variable of a process that has only these.
+/// Returns the variables of a process that has only these.
 fn only<'a>(variables: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
     |name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
 }
@@ -58,12 +58,12 @@ fn a_shim_is_compiled_once_and_kept_by_what_it_is_made_of() {
     let folder = shim.parent().unwrap();
     assert_eq!(fs::metadata(folder).unwrap().mode() & 0o777, 0o700);
     let compiled = fs::metadata(shim).unwrap().mtime_nsec();
-    // Without a compiler, since it is kept.
+    // Works without a compiler, since the shim is kept.
     let again = found().shim(&cache(folder), &only(&[])).unwrap();
     assert_eq!((again.as_path(), fs::metadata(&again).unwrap().mtime_nsec()), (shim, compiled));
     let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [name], "nothing is left of the compilation");
-    // Another torch of the same version is another shim.
+    // Another torch of the same version gets another shim.
     let mut other = found();
     other.has_new_strings = false;
     assert_ne!(other.shim_name(), found().shim_name());
@@ -83,7 +83,7 @@ fn without_a_compiler_or_where_it_fails_nothing_is_kept_and_the_reason_is_told()
     assert_eq!(refused(&found(), &[("CXX", "/nowhere/c++"), ("PATH", "/usr/bin")]), NO_COMPILER);
     let broken = "'/usr/bin/false' cannot compile the shim (exit status: 1): it does not say why";
     assert_eq!(refused(&found(), &[("CXX", "/usr/bin/false")]), broken);
-    // The headers of a release whose interface is another.
+    // The headers of a release with another interface.
     let mut other = found();
     other.include = root.join("include");
     write_headers(&other.include);
@@ -101,7 +101,7 @@ fn a_compiler_that_does_not_end_is_ended_with_what_it_started() {
     let mut output = child.stdout.take().unwrap();
     let began = clock::now();
     assert!(wait(child, Duration::from_millis(50)).unwrap().is_none());
-    // What it has started holds the other end as long as it lives.
+    // A process that it started would hold the other end while it lives.
     output.read_to_end(&mut Vec::new()).unwrap();
     assert!(clock::now().since(began) < Duration::from_secs(30), "all have ended");
     let child = Command::new("/bin/sh").args(["-c", "exit 3"]).process_group(0).spawn().unwrap();
@@ -125,7 +125,7 @@ fn a_folder_or_file_that_others_can_write_is_refused() {
     assert!(refused().contains("others can rename what is in '"), "{}", refused());
     set_mode(&root.join("above"), 0o1777);
     assert!(cache_folder(&cache(&folder), &only(&[])).is_ok(), "as in /tmp");
-    // A kept shim that somebody else could have written.
+    // A kept shim that another user could have written.
     let shim = found().shim_name();
     write(&folder.join(&shim), "not a library");
     set_mode(&folder.join(&shim), 0o666);

@@ -29,16 +29,16 @@ pub(super) struct RedisConnection {
     sent: usize,
     /// What was read and not decoded yet.
     input: Vec<u8>,
-    /// Where a read goes to first.
+    /// The space that a read goes to first.
     space: Box<[u8]>,
 }
 
-/// Why there is no connection.
+/// The reason that there is no connection.
 #[derive(Debug)]
 pub(super) enum RedisFault {
-    /// It cannot be reached, does not answer, or not as Redis does.
+    /// It cannot be reached, or does not answer like Redis.
     Lost(io::Error),
-    /// It takes neither this login nor this database: trying again does not help.
+    /// It refuses this login or this database: trying again does not help.
     Refused(String),
 }
 
@@ -93,13 +93,13 @@ impl RedisConnection {
         })??;
         match refused {
             None => Ok(()),
-            // It loads its data, or follows another that is gone: that passes.
+            // It loads its data, or follows another that is gone: this passes.
             Some(why) if PASSING.iter().any(|word| why.starts_with(word)) => Err(io::Error::other(why).into()),
             Some(why) => Err(RedisFault::Refused(why)),
         }
     }
 
-    /// Sees whether the other end is there.
+    /// Checks that the other end is there.
     pub(super) fn ping(&mut self, until: Instant) -> io::Result<()> {
         let mut bytes = Vec::new();
         resp::encode(&[b"PING"], &mut bytes);
@@ -130,7 +130,7 @@ impl RedisConnection {
                 Ok(Some((reply, used))) => {
                     let outcome = taken(reply);
                     self.input.drain(..used);
-                    // A large answer is not remembered by the size of the buffer.
+                    // The buffer does not keep the size of a large answer.
                     self.input.shrink_to(READ_SIZE);
                     return Ok(outcome);
                 }
@@ -177,7 +177,7 @@ impl RedisConnection {
     }
 }
 
-/// The errors of Redis that are over after a while.
+/// The errors of Redis that pass after a while.
 const PASSING: [&str; 4] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN"];
 
 fn connect(settings: &RedisSettings, until: Instant) -> io::Result<TcpStream> {

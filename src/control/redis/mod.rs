@@ -1,7 +1,7 @@
-//! The threads with connections to Redis, the response cache that servers share. A thread takes what waits in its lane
-//! (`queue::cache_link`), hashes, sends all of it at once and reads the replies: shards neither hash nor wait for a
-//! socket. Redis that is gone, slow or silent closes the lane; then requests do not ask until it is back
-//! (`docs/decisions/0026-redis-over-resp.md`).
+//! The threads with connections to Redis, the response cache that servers share. A thread takes the
+//! jobs in its lane (`queue::cache_link`), hashes, sends all of it at once and reads the replies:
+//! shards neither hash nor wait for a socket. If Redis is gone, slow or silent, the lane closes;
+//! then requests do not ask until it is back (`docs/decisions/0026-redis-over-resp.md`).
 
 mod connection;
 
@@ -31,11 +31,13 @@ use crate::wire::resp::{self, RespReply};
 /// The way to a Redis that is the response cache.
 pub type RedisLink = Arc<CacheLink>;
 
-/// Starts the threads, where Redis is the response cache, and waits for the first connection as long as one may take.
-/// Redis that cannot be reached is only warned of: requests do without until it is there.
+/// Starts the threads, if Redis is the response cache, and waits for the first connection as long
+/// as one may take. Redis that cannot be reached is only warned of: requests do without until it is
+/// there.
 ///
 /// # Errors
-/// `InvalidArgument` where Redis refuses the login or the database; `Unavailable` when the system refuses a thread.
+/// `InvalidArgument` if Redis refuses the login or the database; `Unavailable` when the system
+/// refuses a thread.
 pub fn start(settings: &Settings) -> Result<Option<RedisLink>, Error> {
     let Some(redis) = &settings.cache.redis else { return Ok(None) };
     let link = Arc::new(CacheLink::new(redis.connections, redis.lookup_timeout, redis.wait_timeout));
@@ -65,7 +67,7 @@ pub fn start(settings: &Settings) -> Result<Option<RedisLink>, Error> {
     Ok(Some(link))
 }
 
-/// How much longer than a connection the start waits, for the thread to tell.
+/// The time that the start waits beyond that of a connection, for the thread's message.
 const FIRST_MARGIN: Duration = Duration::from_millis(100);
 
 fn place(settings: &RedisSettings) -> String {
@@ -78,9 +80,9 @@ struct RedisThread {
     settings: RedisSettings,
     lane: Arc<CacheLane>,
     pauses: PauseLadder,
-    /// Whether it was said that there is no connection.
+    /// True if the loss of the connection was logged.
     is_lost: bool,
-    /// Told of the first attempt.
+    /// Receives the outcome of the first attempt.
     connected: Option<Sender<Result<(), RedisFault>>>,
 }
 
@@ -140,7 +142,7 @@ impl RedisThread {
         }
     }
 
-    /// Does what the lane brings until the server ends.
+    /// Serves the jobs of the lane until the server ends.
     fn serve(&mut self, connection: &mut RedisConnection) -> io::Result<()> {
         let mut idle_since = clock::now();
         while !self.lane.is_ending() {
@@ -196,14 +198,14 @@ impl RedisThread {
     }
 }
 
-/// However the thread ends, nobody waits for it any more.
+/// However the thread ends, no request waits for it afterwards.
 impl Drop for RedisThread {
     fn drop(&mut self) {
         self.lane.set_open(false);
     }
 }
 
-/// Commands that go out at once, and what answers each.
+/// Commands that go out at once, and the receiver of each reply.
 #[derive(Default)]
 struct RedisExchange {
     commands: Vec<u8>,
@@ -211,14 +213,14 @@ struct RedisExchange {
 }
 
 enum ExpectedReply {
-    /// Of a lookup in the answers of this model.
+    /// A lookup in the answers of this model.
     Answer(AnswerKey, Arc<ModelSpec>, LookupReply),
-    /// Of an answer that is stored.
+    /// An answer that is stored.
     Stored,
 }
 
 impl RedisExchange {
-    /// What waits in a lane, up to the bounds.
+    /// Takes the jobs that wait in a lane, up to the bounds.
     fn gather(lane: &CacheLane) -> Self {
         let mut exchange = Self::default();
         while exchange.replies.len() < REDIS_COMMANDS_MAX
@@ -253,7 +255,7 @@ impl RedisExchange {
     }
 }
 
-/// How long each failure in a row is followed by a pause.
+/// The pauses after failures in a row.
 #[derive(Default)]
 struct PauseLadder {
     last: Duration,

@@ -28,7 +28,7 @@ fn look(parameter: i64) -> (CacheJob, OneShotReceiver<CacheFinding>) {
     (CacheJob::Look(question, clock::now() + SOON, reply), awaited)
 }
 
-/// Settings for a peer that does, with each connection, what `serve` does.
+/// Returns settings for a peer that runs `serve` for each connection.
 fn peer(mut serve: impl FnMut(TcpStream) + Send + 'static) -> RedisSettings {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -87,7 +87,7 @@ fn a_peer_that_sends_a_byte_now_and_then_is_given_up_as_one_that_sends_none() {
     let mut connection = RedisConnection::open(&settings).map_err(|fault| fault.to_string()).unwrap();
     let began = clock::now();
     let late = connection.read(0, began + Duration::from_millis(40), |_| ()).unwrap_err();
-    // Its bytes are no reply either, which shows only once a line is whole.
+    // Its bytes are not a reply either, which shows only once a line is whole.
     assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     let took = clock::now().since(began);
     assert!(took >= Duration::from_millis(40) && took < Duration::from_secs(2), "{took:?}");
@@ -195,7 +195,8 @@ fn a_redis_that_falls_silent_answers_no_lookup_and_is_connected_to_again() {
     let link = thread(&settings);
     let began = clock::now();
     let connects = || link.lanes()[0].cells.connects.get();
-    // On a busy machine the thread may come to a lookup when its time is over, and makes no connection for it.
+    // On a busy machine the thread may reach a lookup after its time is over, and makes no
+    // connection for it.
     while connects() < 2 {
         assert_eq!(asked(&link, 1), Err(<LookupLease as crate::queue::one_shot::Lease>::closed()));
         assert!(clock::now().since(began) < Duration::from_secs(20), "{} connections", connects());

@@ -26,18 +26,18 @@ use crate::settings::{StoreKind, StoreSettings, StoreUrl};
 
 /// The client of one store.
 pub struct StoreClient {
-    /// Where the repository is.
+    /// The URL of the repository.
     pub url: StoreUrl,
-    /// What speaks its protocol.
+    /// The implementation of its protocol.
     pub store: Arc<dyn ObjectStore>,
 }
 
-/// Why a request failed, and how long the store asks to wait before the next.
+/// The reason that a request failed, and the wait that the store asks for before the next.
 #[derive(Debug)]
 pub struct FailedRequest {
-    /// Why.
+    /// The reason.
     pub fault: StoreFault,
-    /// How long.
+    /// The wait.
     pub wait: Option<Duration>,
 }
 
@@ -73,10 +73,10 @@ impl StoreClient {
         Ok(Self { url: url.clone(), store })
     }
 
-    /// All objects beneath a directory of the repository.
+    /// Lists all objects beneath a directory of the repository.
     ///
     /// # Errors
-    /// Why they cannot be listed.
+    /// The reason that they cannot be listed.
     pub async fn list(&self, directory: &str) -> Result<Vec<StoreObject>, FailedRequest> {
         if self.url.kind == StoreKind::Http {
             let mut all = self.http_index().await?;
@@ -97,10 +97,10 @@ impl StoreClient {
         Ok(all)
     }
 
-    /// The names in the repository.
+    /// Returns the names in the repository.
     ///
     /// # Errors
-    /// Why they cannot be listed.
+    /// The reason that they cannot be listed.
     pub async fn names(&self) -> Result<StoreNames, FailedRequest> {
         let mut names = StoreNames::default();
         if self.url.kind == StoreKind::Http {
@@ -123,10 +123,10 @@ impl StoreClient {
         Ok(names)
     }
 
-    /// The path of an object for the client.
+    /// Returns the path of an object for the client.
     ///
     /// # Errors
-    /// `Invalid` for one that the client cannot have.
+    /// `Invalid` for a path that the client cannot have.
     pub fn path(&self, path: &str) -> Result<ObjectPath, StoreFault> {
         ObjectPath::parse(self.url.key(path))
             .map_err(|_| StoreFault::Invalid("its path cannot be asked for".to_owned()))
@@ -158,10 +158,10 @@ impl StoreClient {
     }
 }
 
-/// The beginning of a tag that is no ETag.
+/// The beginning of a tag that is not an ETag.
 pub const MODIFIED: &str = "modified ";
 
-/// Attempts are counted, and what came is kept, where they are made: in `fetch` and `thread`.
+/// Attempts are counted, and received bytes kept, by their callers in `fetch` and `thread`.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
@@ -170,7 +170,7 @@ fn options(url: &StoreUrl, settings: &StoreSettings) -> ClientOptions {
     let options = ClientOptions::new()
         // The operator has named the scheme of the server; a store's own is HTTPS.
         .with_allow_http(true)
-        // Models take as long as they take, as long as something comes.
+        // Models may take any time, as long as bytes come.
         .with_timeout_disabled()
         .with_connect_timeout(settings.silence_max)
         .with_read_timeout(settings.silence_max);
@@ -237,7 +237,7 @@ fn gcs(url: &StoreUrl, found: Option<StoreCredentials>, options: ClientOptions) 
                 "the key of Google's that TRITON_CLOUD_CREDENTIAL_PATH names cannot be read: {error}"
             ))
         })?;
-        // A key of a service account, or what Google's tools keep for a person.
+        // A key of a service account, or the file that Google's tools keep for a person.
         let is_key = text.contains("\"private_key\"");
         builder =
             if is_key { builder.with_service_account_key(text) } else { builder.with_application_credentials(path) };
@@ -268,7 +268,8 @@ fn azure(url: &StoreUrl, settings: &StoreSettings, found: Option<StoreCredential
     builder.build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
 }
 
-/// Why a request failed. Of the client's text, which may have a signed URL, only the code of the store is taken.
+/// Returns the reason that a request failed. Of the client's text, which may have a signed URL,
+/// only the code of the store is taken.
 pub fn failed(error: &object_store::Error) -> FailedRequest {
     let mut chain = sources(error);
     if let Some(refusal) = chain.find_map(|error| error.downcast_ref::<StoreRefusal>()) {
@@ -280,7 +281,7 @@ pub fn failed(error: &object_store::Error) -> FailedRequest {
     }
     let text = error.to_string();
     let code = code_of(&text);
-    // Of a listing there is the text alone.
+    // A listing has only its text.
     let has_status = |status: &str| text.contains(&format!("status code: {status}"));
     match error {
         object_store::Error::NotFound { .. } => StoreFault::Missing(code),
@@ -307,7 +308,7 @@ pub fn failed(error: &object_store::Error) -> FailedRequest {
     .into()
 }
 
-/// The reasons beneath an error, the innermost last.
+/// Returns the reasons beneath an error, the innermost last.
 fn sources(error: &object_store::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     fn next<'a>(error: &&'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
         let error = *error;
@@ -316,14 +317,14 @@ fn sources(error: &object_store::Error) -> impl Iterator<Item = &(dyn Error + 's
     std::iter::successors(error.source(), next)
 }
 
-/// Where the clients ask for the identity of the machine.
+/// The addresses at which the clients ask for the identity of the machine.
 const METADATA_SERVERS: [&str; 4] = ["169.254.169.254", "169.254.170.", "metadata.google", "metadata/identity"];
 
-/// What S3 and Azure call, with status 400, a key that is none or no more.
+/// The names that S3 and Azure give, with status 400, to an invalid or expired key.
 const KEY_FAULTS: [&str; 4] =
     ["AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAuthenticationInfo", "InvalidToken"];
 
-/// The code in the XML of a store's answer.
+/// Returns the code in the XML of a store's answer.
 fn code_of(text: &str) -> String {
     let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
     if code.len() < 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -341,7 +342,7 @@ fn away_text(error: &object_store::Error) -> String {
     }
 }
 
-/// The innermost reason: the system's, or that of TLS. None of these has a URL.
+/// Returns the innermost reason: the system's, or that of TLS. None of these has a URL.
 fn root_text(error: &object_store::Error) -> String {
     let last = sources(error).last();
     let text = last.map_or_else(String::new, ToString::to_string);

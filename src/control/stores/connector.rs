@@ -1,5 +1,5 @@
-//! What is read of a store's answers before `object_store` has them: a refusal for now, with the time that the store asks
-//! for, and the checksums that only headers tell.
+//! The parts of a store's answers that are read before `object_store` gets them: a temporary
+//! refusal, with the wait that the store asks for, and the checksums that only headers have.
 
 use std::error::Error;
 use std::fmt;
@@ -25,12 +25,12 @@ impl HttpConnector for StoreConnector {
     }
 }
 
-/// A store that answers that it cannot answer now.
+/// An answer of a store that it cannot serve now.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRefusal {
     /// The status.
     pub status: u16,
-    /// How long it asks to wait.
+    /// The wait that it asks for.
     pub wait: Option<Duration>,
 }
 
@@ -42,12 +42,13 @@ impl fmt::Display for StoreRefusal {
 
 impl Error for StoreRefusal {}
 
-/// What the headers of an answer say of the whole object.
+/// The sums of the whole object in the headers of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderSums {
     /// Its MD5, in hexadecimal.
     pub md5: Option<String>,
-    /// Whether its ETag is no MD5, whatever it looks like: S3 encrypts it with a key of a service or of the client.
+    /// True if its ETag is not an MD5, whatever it looks like: S3 encrypts it with a key of a
+    /// service or of the client.
     pub has_other_tag: bool,
 }
 
@@ -68,7 +69,7 @@ impl HeaderSums {
 
 const CUSTOMER_KEY: &str = "x-amz-server-side-encryption-customer-algorithm";
 
-/// An MD5 in base64, as headers have it.
+/// Converts an MD5 in base64, as headers have it.
 fn hexadecimal(text: &str) -> Option<String> {
     let bytes = base64::decode(text).filter(|bytes| bytes.len() == 16)?;
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -95,7 +96,7 @@ impl WatchedService {
 }
 
 impl HttpService for WatchedService {
-    // What the macro of the trait makes of an async function.
+    // The expansion of an async function by the trait's macro.
     fn call<'life, 'future>(
         &'life self,
         request: HttpRequest,

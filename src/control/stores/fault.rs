@@ -1,4 +1,4 @@
-//! Why something of a store could not be had, and what to do about it. Nothing of it quotes a store's answer beyond its
+//! The failures of stores, and their remedies. Nothing here quotes a store's answer beyond its
 //! error code: answers have signed URLs.
 
 use std::io;
@@ -6,20 +6,20 @@ use std::io;
 use crate::error::{Code, Error};
 use crate::settings::{StoreKind, StoreUrl};
 
-/// Why something of a store could not be had.
+/// The reason that a part of a store could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreFault {
     /// It cannot be reached, or does not answer in time.
     Away(String),
     /// An object has changed since it was listed.
     Changed,
-    /// What came is not what was listed.
+    /// The received bytes differ from the listing.
     Damaged(String),
-    /// The credentials are none, or not enough; with the store's code where it has told one.
+    /// The credentials are missing or insufficient; with the store's code if it gave one.
     Denied(String),
     /// Nothing can be written to the cache.
     Disk(String),
-    /// Its settings, or what it answered, cannot be used.
+    /// Its settings, or its answer, cannot be used.
     Invalid(String),
     /// There is no such bucket or object.
     Missing(String),
@@ -28,7 +28,7 @@ pub enum StoreFault {
 }
 
 impl StoreFault {
-    /// Its place in [`StoreCells::REASONS`](crate::metrics::StoreCells::REASONS).
+    /// Returns its place in [`StoreCells::REASONS`](crate::metrics::StoreCells::REASONS).
     pub const fn index(&self) -> usize {
         match self {
             Self::Away(_) => 0,
@@ -42,17 +42,18 @@ impl StoreFault {
         }
     }
 
-    /// Whether the same may work in a moment.
+    /// Returns true if the same may work in a moment.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Away(_) | Self::Throttled(_))
     }
 
-    /// Of the disk.
+    /// Returns a fault of the disk.
     pub fn of_disk(error: &io::Error) -> Self {
         Self::Disk(error.to_string())
     }
 
-    /// What to tell: what was asked for, why it failed, what to do. `what` is an object, or empty for all.
+    /// Returns the error for the log and the client: the request, the reason, the remedy. `what` is
+    /// an object, or empty for all.
     pub fn error(&self, url: &StoreUrl, what: &str) -> Error {
         let place = if what.is_empty() { url.text.clone() } else { format!("{}/{what}", url.text) };
         let coded = |text: &str, code: &str| if code.is_empty() { text.to_owned() } else { format!("{text} ({code})") };
@@ -100,7 +101,7 @@ impl StoreFault {
     }
 }
 
-/// Where the identity for a store comes from.
+/// Returns the source of the identity for a store.
 const fn identity(kind: StoreKind) -> &'static str {
     match kind {
         StoreKind::Azure => {

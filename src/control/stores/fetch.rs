@@ -1,5 +1,6 @@
-//! Fetches objects of a store into files: several at a time, large ones in ranges. A range that is cut goes on at the byte
-//! where it was; nothing is asked for twice. What came is held against what was listed and against the store's checksum.
+//! Fetches objects of a store into files: several at a time, large ones in ranges. A range that is
+//! cut goes on at the byte where it was; nothing is fetched twice. The received bytes are compared
+//! with the listing and with the store's checksum.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -23,22 +24,22 @@ use crate::metrics::StoreCells;
 use crate::model::store::{StoreObject, md5_of_tag, plain_tag};
 use crate::settings::StoreKind;
 
-/// What all fetches of one store share.
+/// The part that all fetches of one store share.
 #[derive(Clone)]
 pub struct StoreFetcher {
     /// The client.
     pub client: Arc<StoreClient>,
-    /// As many may ask at a time.
+    /// Bounds the requests at a time.
     pub gate: Arc<Semaphore>,
     /// The figures of the store.
     pub cells: Arc<StoreCells>,
 }
 
 impl StoreFetcher {
-    /// Fetches all of them, or none: what has come when one fails is of no use.
+    /// Fetches all of them, or none: when one fails, the others are of no use.
     ///
     /// # Errors
-    /// The path of the object that failed first, and why.
+    /// The path of the object that failed first, and the reason.
     pub async fn fetch(&self, wanted: Vec<WantedObject>) -> Result<(), (String, StoreFault)> {
         let mut fetches = JoinSet::new();
         for WantedObject { object, file } in wanted {
@@ -105,7 +106,7 @@ impl StoreFetcher {
         }
     }
 
-    /// Reads from `at` on, which moves with what has come.
+    /// Reads from `at` on, which moves with the received bytes.
     async fn read(
         &self,
         object: &StoreObject,
@@ -145,23 +146,23 @@ impl StoreFetcher {
     }
 }
 
-/// Whether an object is known by an ETag, which the store itself compares too.
+/// Returns true if an object is known by an ETag, which the store itself compares too.
 fn has_tag(kind: StoreKind, object: &StoreObject) -> bool {
     kind != StoreKind::Http && !object.tag.starts_with(MODIFIED)
 }
 
-/// How long to wait after so many attempts in vain; the store may ask for longer.
+/// Returns the wait after `attempts` attempts in vain; the store may ask for longer.
 pub fn pause(attempts: u32, asked: Option<Duration>) -> Duration {
     let ladder = STORE_PAUSE_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(16));
     ladder.max(asked.unwrap_or_default()).min(STORE_PAUSE_MAX)
 }
 
-/// A task that panicked: its panic was logged.
+/// Returns the fault of a task that panicked: its panic was logged.
 fn broken() -> StoreFault {
     StoreFault::Invalid("a fetch ended before it was done".to_owned())
 }
 
-/// What a file must come to.
+/// The expected checksum of a file.
 #[derive(Debug, PartialEq, Eq)]
 enum ExpectedSum {
     Md5(String),
@@ -169,13 +170,14 @@ enum ExpectedSum {
 }
 
 impl ExpectedSum {
-    /// The strongest that is known. An object of S3 that was written in parts has none that we could compute.
+    /// Returns the strongest known one. An object of S3 that was written in parts has none that we
+    /// could compute.
     fn of(kind: StoreKind, object: &StoreObject, sums: &HeaderSums) -> Option<Self> {
         if !object.sha256.is_empty() {
             return Some(Self::Sha256(object.sha256.clone()));
         }
         let of_tag = || md5_of_tag(&object.tag).filter(|_| kind == StoreKind::S3 && !sums.has_other_tag);
-        // What is empty was not asked for.
+        // An empty object was not requested.
         sums.md5.clone().or_else(of_tag).filter(|_| object.size > 0).map(Self::Md5)
     }
 

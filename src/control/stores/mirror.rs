@@ -1,10 +1,11 @@
-//! The mirror of a store on disk: a directory that the rest of the server takes for a model repository. Scans, loads and
-//! listings of a store come here, on threads that may wait.
+//! The mirror of a store on disk: a directory that the rest of the server uses as a model
+//! repository. Scans, loads and listings of a store come here, on threads that may wait.
 //!
-//! A model changes as a whole: what is new of it is fetched beside it, what is not is linked, and then both directories are
-//! exchanged, unless a load reads the old one. Locks of files keep servers that share the cache out of each other's way:
-//! `turn` for who fetches a model, `load` for who reads one or exchanges it, `index` for the index. Nothing is kept in
-//! memory: another server may have done the work. Bounds: `--model-store-bytes-max`, and those of `limits` for waiting.
+//! A model changes as a whole: its new files are fetched beside it, the others are linked, and then
+//! both directories are exchanged, unless a load reads the old one. Locks of files separate servers
+//! that share the cache: `turn` to fetch a model, `load` to read or exchange one, `index` for the
+//! index. Nothing is kept in memory: another server may have done the work. Bounds:
+//! `--model-store-bytes-max`, and those of `limits` for waiting.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -29,33 +30,33 @@ use crate::model::store::{StoreObject, check_path};
 use crate::runtime::clock;
 use crate::settings::{StoreSettings, StoreUrl};
 
-/// What has the objects of a repository.
+/// The source of the objects of a repository.
 pub trait ObjectSource: Send + Sync {
     /// Lists all objects beneath a directory of the repository; an empty one is the repository.
     ///
     /// # Errors
-    /// Why they cannot be listed.
+    /// The reason that they cannot be listed.
     fn list(&self, directory: &str) -> Result<Vec<StoreObject>, StoreFault>;
 
     /// Lists the names in the repository alone.
     ///
     /// # Errors
-    /// Why they cannot be listed.
+    /// The reason that they cannot be listed.
     fn names(&self) -> Result<StoreNames, StoreFault>;
 
-    /// Fetches objects into files, and checks what came.
+    /// Fetches objects into files, and checks them.
     ///
     /// # Errors
-    /// The path of an object, and why it could not be had.
+    /// The path of an object, and the reason that it could not be fetched.
     fn fetch(&self, wanted: Vec<WantedObject>) -> Result<(), (String, StoreFault)>;
 }
 
 /// The names in a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreNames {
-    /// Those that have objects beneath them.
+    /// Names with objects beneath them.
     pub directories: Vec<String>,
-    /// Those of objects.
+    /// Names of objects.
     pub files: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ pub struct StoreMirror {
     cells: Arc<StoreCells>,
 }
 
-/// While it is there, the model's files in the mirror stay as they are.
+/// While it lives, the model's files in the mirror stay as they are.
 pub struct StoreLease {
     _lock: File,
 }
@@ -89,7 +90,7 @@ impl StoreMirror {
     /// Makes the directories of a store's mirror.
     ///
     /// # Errors
-    /// `Internal` where the cache cannot be written.
+    /// `Internal` if the cache cannot be written.
     pub fn open(
         url: StoreUrl,
         source: Box<dyn ObjectSource>,
@@ -103,44 +104,44 @@ impl StoreMirror {
         Ok(mirror)
     }
 
-    /// The directory that is as the store.
+    /// Returns the directory that mirrors the store.
     pub fn tree(&self) -> PathBuf {
-        // A single model is called as the last part of its URL.
+        // A single model has the name of the last part of its URL.
         let last = [&self.url.prefix, &self.url.bucket].into_iter().find(|part| !part.is_empty());
         let last = last.and_then(|part| part.rsplit('/').next()).unwrap_or("models");
         self.root.join("tree").join(last)
     }
 
-    /// The figures of the store.
+    /// Returns the figures of the store.
     pub const fn cells(&self) -> &Arc<StoreCells> {
         &self.cells
     }
 
-    /// What the store is called.
+    /// Returns the name of the store.
     pub fn name(&self) -> &str {
         &self.url.text
     }
 
-    /// Whether anything was mirrored, now or earlier.
+    /// Returns true if anything was mirrored, now or earlier.
     pub fn has_copy(&self) -> bool {
         !self.index().is_empty()
     }
 
-    /// The names in the store.
+    /// Returns the names in the store.
     ///
     /// # Errors
-    /// Why they cannot be listed.
+    /// The reason that they cannot be listed.
     pub fn names(&self) -> Result<StoreNames, Error> {
         let names = self.source.names().map_err(|fault| fault.error(&self.url, ""));
         self.cells.reachable.set(Some(u64::from(names.is_ok())));
         names
     }
 
-    /// Makes the mirror as the store. Returns the models that it could not be made for, each with the reason; of these the
-    /// mirror has what it had.
+    /// Mirrors the store. Returns the models that could not be mirrored, each with the reason;
+    /// their copies stay as they were.
     ///
     /// # Errors
-    /// Why the store cannot be listed; the mirror is as it was.
+    /// The reason that the store cannot be listed; the mirror is as it was.
     pub fn mirror_all(&self) -> Result<Vec<(String, Error)>, Error> {
         let listing = self.list("")?;
         let plan = plan::plan(&listing, &self.index(), self.bytes_max);
@@ -162,12 +163,12 @@ impl StoreMirror {
         Ok(refused)
     }
 
-    /// Makes the mirror of one model as the store.
+    /// Mirrors one model of the store.
     ///
     /// # Errors
-    /// Why it cannot be; the mirror is as it was.
+    /// The reason that it cannot be mirrored; the mirror is as it was.
     pub fn mirror_model(&self, name: &str) -> Result<(), Error> {
-        // It is to be a directory of the store and of the mirror.
+        // It must be a directory of the store and of the mirror.
         if name.contains('/') || check_path(name).is_err() {
             return Ok(());
         }
@@ -175,10 +176,11 @@ impl StoreMirror {
         if listing.is_empty() { self.remove(name) } else { self.mirror_group(name, &listing) }
     }
 
-    /// Keeps the files of a model as they are, until the lease is dropped. It waits while they are exchanged.
+    /// Keeps the files of a model unchanged until the lease is dropped. It waits while they are
+    /// exchanged.
     ///
     /// # Errors
-    /// `Internal` where the cache cannot be written.
+    /// `Internal` if the cache cannot be written.
     pub fn lease(&self, name: &str) -> Result<StoreLease, Error> {
         let lock = self.lock("load", name, FlockOperation::NonBlockingLockShared, self.swap_max);
         let lock = lock.map_err(|error| StoreFault::of_disk(&error).error(&self.url, name))?;
@@ -192,7 +194,7 @@ impl StoreMirror {
         listing
     }
 
-    /// Makes one model as a listing that has all of it.
+    /// Mirrors one model by a listing that has all of it.
     fn mirror_group(&self, name: &str, listing: &[StoreObject]) -> Result<(), Error> {
         let disk = |error: io::Error| StoreFault::of_disk(&error).error(&self.url, name);
         let (turn, index) = self.turn(name)?;
@@ -218,7 +220,7 @@ impl StoreMirror {
         Ok(())
     }
 
-    /// Objects of the index whose files are not there, or not as large, are fetched again.
+    /// Objects of the index whose files are missing, or have another size, are fetched again.
     fn with_lost(&self, mut plan: GroupPlan) -> GroupPlan {
         let tree = self.tree();
         let is_there = |object: &StoreObject| {
@@ -231,7 +233,7 @@ impl StoreMirror {
         plan
     }
 
-    /// Fetches what is new into a directory.
+    /// Fetches new objects into a directory.
     fn fetch(&self, new: &Path, plan: &GroupPlan) -> Result<(), Error> {
         let disk = |path: &str, error: io::Error| StoreFault::of_disk(&error).error(&self.url, path);
         for objects in plan.fetch.chunks(STORE_FILES_MAX) {
@@ -243,13 +245,13 @@ impl StoreMirror {
                 wanted.extend(file.map(|file| WantedObject { object: object.clone(), file }));
             }
             self.source.fetch(wanted).map_err(|(path, fault)| fault.error(&self.url, &path))?;
-            // The index will say that it is there, also after a loss of power.
+            // The index will name these files, also after a loss of power.
             files.iter().try_for_each(File::sync_data).map_err(|error| disk("", error))?;
         }
         Ok(())
     }
 
-    /// Puts a model's new directory in the place of the old one, with what it keeps of it.
+    /// Replaces a model's directory by the new one, with the files that it keeps.
     fn exchange(&self, name: &str, new: &Path, plan: &GroupPlan) -> Result<(), Error> {
         let disk = |error: io::Error| StoreFault::of_disk(&error).error(&self.url, name);
         let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, self.swap_max).map_err(disk)?;
@@ -267,7 +269,7 @@ impl StoreMirror {
         exchange(&new.join(name), &tree.join(name)).map_err(disk)
     }
 
-    /// The same for files beside models, one by one.
+    /// Does the same for files beside models, one by one.
     fn exchange_files(&self, new: &Path, plan: &GroupPlan) -> io::Result<()> {
         let tree = self.tree();
         let index = self.index();
@@ -278,7 +280,7 @@ impl StoreMirror {
         plan.fetch.iter().try_for_each(|object| fs::rename(new.join(&object.path), tree.join(&object.path)))
     }
 
-    /// The store has a model no more.
+    /// Removes a model that is no longer in the store.
     fn remove(&self, name: &str) -> Result<(), Error> {
         let disk = |error: io::Error| StoreFault::of_disk(&error).error(&self.url, name);
         let (_turn, index) = self.turn(name)?;
@@ -302,7 +304,7 @@ impl StoreMirror {
         Ok(())
     }
 
-    /// Waits until no other thread or server fetches the model. The index is that of after the wait.
+    /// Waits until no other thread or server fetches the model. The index is read after the wait.
     fn turn(&self, name: &str) -> Result<(File, StoreIndex), Error> {
         let lock = |wait| self.lock("turn", name, FlockOperation::NonBlockingLockExclusive, wait);
         let turn = lock(Duration::ZERO).and_then(|turn| {
@@ -322,9 +324,9 @@ impl StoreMirror {
         Ok((turn.ok_or_else(late)?, self.index()))
     }
 
-    /// A lock of this name for one model; `None` if others have it for so long.
+    /// Takes a lock of this name for one model; `None` if others have it for `wait`.
     fn lock(&self, kind: &str, name: &str, how: FlockOperation, wait: Duration) -> io::Result<Option<File>> {
-        // No model is called as the other directory.
+        // No model has the name of the other directory.
         let path = match name {
             "" => self.root.join(format!("locks/{kind}-files")),
             name => self.root.join("locks").join(kind).join(name),
@@ -344,7 +346,7 @@ impl StoreMirror {
     }
 
     fn index(&self) -> StoreIndex {
-        // One that is not there or damaged: all is fetched again.
+        // If it is missing or damaged, all is fetched again.
         fs::read_to_string(self.root.join("index")).ok().and_then(|text| StoreIndex::decode(&text)).unwrap_or_default()
     }
 
@@ -361,24 +363,24 @@ impl StoreMirror {
         fs::rename(new, self.root.join("index"))
     }
 
-    /// The directory in which a model is put together.
+    /// Returns the directory in which a model is put together.
     fn staging(&self, name: &str) -> PathBuf {
         if name.is_empty() { self.root.join("new/files") } else { self.root.join("new/models").join(name) }
     }
 
     fn make(&self) -> io::Result<()> {
-        // What is in a store may be for few.
+        // The contents of a store may be private.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
         for directory in ["locks/turn", "locks/load", "new/models"] {
             fs::create_dir_all(self.root.join(directory))?;
         }
         fs::create_dir_all(self.tree())?;
-        // For whoever looks into the cache.
+        // For a person who looks into the cache.
         fs::write(self.root.join("url"), format!("{}\n", self.url.text))
     }
 }
 
-/// The name of a store's directory: readable, and no other store's.
+/// Returns the name of a store's directory: readable, and unique.
 fn directory_name(url: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-_".contains(letter) { letter } else { '-' };
     let readable: String = url.replace("://", "-").chars().map(plain).take(64).collect();
@@ -397,7 +399,8 @@ fn create(new: &Path, object: &StoreObject) -> io::Result<Option<File>> {
     OpenOptions::new().read(true).write(true).create_new(true).open(&path).map(Some)
 }
 
-/// Gives a file that does not change a second name, or copies it where the file system has no such names.
+/// Gives a file that does not change a second name, or copies it if the file system has no hard
+/// links.
 fn keep(old: &Path, new: &Path) -> io::Result<()> {
     if old.is_dir() {
         return fs::create_dir_all(new);
@@ -406,12 +409,14 @@ fn keep(old: &Path, new: &Path) -> io::Result<()> {
     fs::hard_link(old, new).or_else(|_| fs::copy(old, new).map(drop))
 }
 
-/// Puts `new` in the place of `old`, and the old one in the place of the new one. Whoever looks sees one or the other.
+/// Puts `new` in the place of `old`, and the old one in the place of the new one. A reader sees one
+/// or the other.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),
         Err(Errno::NOENT) => fs::rename(new, old),
-        // A file system without it, as over a network: for a moment there is none.
+        // A file system without exchange, such as one over a network: for a moment there is
+        // neither.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             let aside = new.with_extension("old");
             fs::rename(old, &aside)?;

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::metrics::StoreCells;
 use crate::settings::{Settings, StoreUrl};
 
-/// Opens a store and its mirror. Nothing of it is asked yet.
+/// Opens a store and its mirror, without a request to the store.
 ///
 /// # Errors
 /// `InvalidArgument` for settings and credentials that cannot be used, `Internal` for a cache that cannot be written;

@@ -1,5 +1,5 @@
-//! The thread of one store: runs its client, and the only tokio of the program. Scans and loads hand it what they want and
-//! wait; no shard does.
+//! The thread of one store: runs its client, and the only tokio of the program. Scans and loads
+//! hand it their jobs and wait; no shard does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,8 @@ use crate::metrics::StoreCells;
 use crate::model::store::StoreObject;
 use crate::settings::{StoreSettings, StoreUrl};
 
-/// The way to a store's thread, which ends with it. What it is asked for is bounded by those who wait: a scan, a listing
-/// and the loads.
+/// The channel to a store's thread, which ends with it. Its jobs are bounded by their callers,
+/// which wait: a scan, a listing and the loads.
 pub struct StoreThread {
     jobs: UnboundedSender<StoreJob>,
 }
@@ -120,7 +120,7 @@ async fn serve(mut fetcher: StoreFetcher, settings: &StoreSettings, mut jobs: Un
                 }
                 is_denied.fetch_or(matches!(fault, StoreFault::Denied(_)), Ordering::Relaxed);
             };
-            // Whoever asked may have gone.
+            // The caller may have gone.
             match job {
                 StoreJob::Fetch(wanted, reply) => {
                     let outcome = fetcher.fetch(wanted).await;
@@ -139,7 +139,7 @@ async fn serve(mut fetcher: StoreFetcher, settings: &StoreSettings, mut jobs: Un
     }
 }
 
-/// Asks again while that may help.
+/// Retries while that may help.
 async fn again<T>(fetcher: &StoreFetcher, ask: impl AsyncFn() -> Result<T, FailedRequest>) -> Result<T, StoreFault> {
     let mut attempts = 0;
     loop {

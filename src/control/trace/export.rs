@@ -17,7 +17,7 @@ use crate::time::Instant;
 use crate::trace::record::random_id;
 use crate::wire::proto::otlp::Span;
 
-/// How often a wait for the collector looks whether the server ends.
+/// The interval at which a wait for the collector checks whether the server ends.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes of an answer that are logged.
@@ -31,12 +31,12 @@ pub struct TraceExporter {
     resource: Vec<(String, String)>,
     batch_spans: usize,
     batch_delay: Duration,
-    /// Whether the last batch failed, which was logged.
+    /// True if the last batch failed, which was logged.
     has_failed: bool,
     timeouts: ExportTimeouts,
 }
 
-/// How long a collector may take.
+/// The time that a collector may take.
 #[derive(Clone, Copy)]
 struct ExportTimeouts {
     /// To accept a connection.
@@ -54,7 +54,7 @@ impl Default for ExportTimeouts {
 }
 
 impl TraceExporter {
-    /// Nothing is connected before there are spans.
+    /// Creates it without a connection: it connects when there are spans.
     pub fn new(settings: &TraceSettings) -> Self {
         let (host, port, path) = settings.collector.clone();
         Self {
@@ -69,7 +69,7 @@ impl TraceExporter {
         }
     }
 
-    /// Sends spans until no more records come.
+    /// Sends spans until the records end.
     pub fn run(mut self, queue: &TraceQueue) {
         let mut batch: Vec<Span> = Vec::new();
         let mut due = None;
@@ -119,7 +119,8 @@ impl TraceExporter {
         }
     }
 
-    /// One request with its answer. The time is limited as a whole: a collector may send a byte now and then.
+    /// Sends one request and reads its answer. The time is limited as a whole: a collector may send
+    /// a byte now and then.
     fn post(&self, body: &[u8], queue: &TraceQueue) -> io::Result<()> {
         let began = clock::now();
         let mut stream = self.connect()?;
@@ -175,7 +176,7 @@ impl TraceExporter {
     }
 }
 
-/// How long a request to the collector goes on: less where the server ends.
+/// The time that a request to the collector may take: less if the server ends.
 struct ExportWait<'a> {
     began: Instant,
     timeouts: ExportTimeouts,
@@ -183,8 +184,8 @@ struct ExportWait<'a> {
 }
 
 impl ExportWait<'_> {
-    /// Tries until something other than a timeout of the socket comes out. A collector that sends or takes a byte now and
-    /// then is as late as one that is silent.
+    /// Retries until the step ends in something other than a timeout of the socket. A collector
+    /// that sends or takes a byte now and then is as late as a silent one.
     fn until<T>(&self, mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             let outcome = step();
@@ -218,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a request to a collector that writes this, again and again.
+    /// Returns the outcome of a request to a collector that writes this, again and again.
     fn answered(answer: &'static [u8]) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

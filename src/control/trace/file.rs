@@ -1,7 +1,8 @@
-//! Trace files, in Triton's JSON. Traces of a setting without a log frequency go to the file as they come, which is a
-//! whole JSON document after each write. With one, or with a count, they are gathered in memory and go to `file.0`,
-//! `file.1` and so on: one file for so many traces, or when the count is reached, as in Triton. What is left when a
-//! setting is replaced, or the server ends, is written then.
+//! Trace files, in Triton's JSON. Traces of a setting without a log frequency go to the file as
+//! they come, which is a whole JSON document after each write. With a frequency, or with a count,
+//! they are gathered in memory and go to `file.0`, `file.1` and so on: one file for each
+//! `log_frequency` traces, or when the count is reached, as in Triton. The rest is written when a
+//! setting is replaced, or the server ends.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,7 +33,7 @@ struct PendingTraces {
     setting: Arc<TraceSetting>,
     /// Whole traces.
     text: Vec<u8>,
-    /// How many.
+    /// The number of whole traces.
     traces: u64,
     /// Traces under way, by the number of the client's request: the records of one are kept together.
     open: BTreeMap<u64, OpenTrace>,
@@ -48,13 +49,13 @@ struct OpenTrace {
 }
 
 impl TraceFiles {
-    /// Nothing is opened before there is a trace.
+    /// Creates it without a file: the file is opened for the first trace.
     pub fn new(path: &str) -> Self {
         let since_boot = clock::monotonic_at_start();
         Self { path: path.to_owned(), main: None, index: 0, pending: BTreeMap::new(), since_boot, has_failed: false }
     }
 
-    /// Writes records until no more come.
+    /// Writes records until they end.
     pub fn run(mut self, queue: &TraceQueue) {
         loop {
             let is_ending = queue.is_ending();
@@ -84,8 +85,8 @@ impl TraceFiles {
         }
     }
 
-    /// Writes what needs not wait: traces that go to the main file, those of settings that were replaced, those that
-    /// are too large to wait, and at the end all.
+    /// Writes the traces that need not wait: those for the main file, those of settings that were
+    /// replaced, those that are too large to wait, and at the end all.
     fn flush(&mut self, is_ending: bool, queue: &TraceQueue) {
         let is_over = |pending: &PendingTraces| is_ending || pending.setting.is_over();
         let mut due = Vec::new();
@@ -113,7 +114,7 @@ impl TraceFiles {
             Ok(()) => queue.count_written(spans),
             Err(error) => {
                 queue.count_dropped(spans);
-                // Once: a full disk would fill the log too.
+                // Logged once: a full disk would fill the log too.
                 if !std::mem::replace(&mut self.has_failed, true) {
                     log::error(&format!("failed creating trace file '{}': {error}; traces are lost", self.path));
                 }
@@ -171,7 +172,7 @@ impl PendingTraces {
             self.setting.count_collected();
             self.close(record.trace.root_id);
         }
-        // Those whose last record was dropped would stay for ever.
+        // Traces whose last record was dropped would stay forever.
         while self.open_size > TRACE_TEXT_SIZE_MAX
             && let Some(first) = self.open.keys().next().copied()
         {
@@ -179,7 +180,7 @@ impl PendingTraces {
         }
     }
 
-    /// Nothing more comes of a trace.
+    /// Closes a trace, which gets no further records.
     fn close(&mut self, root: u64) {
         let OpenTrace { text, spans } = self.open.remove(&root).unwrap_or_default();
         self.open_size -= text.len();
@@ -196,12 +197,12 @@ impl PendingTraces {
         }
     }
 
-    /// Whether its traces wait for more of them.
+    /// Returns true if its traces wait for further ones.
     fn is_gathered(&self) -> bool {
         self.setting.log_frequency > 0 || self.setting.count_max >= 0
     }
 
-    /// Whether a file is complete.
+    /// Returns true if a file is complete.
     fn is_due(&self) -> bool {
         let TraceSetting { log_frequency, count_max, .. } = *self.setting;
         let is_full = log_frequency > 0 && self.traces >= u64::from(log_frequency);
@@ -234,7 +235,7 @@ mod tests {
         path
     }
 
-    /// The records of a trace, whose client gave an id of this size.
+    /// Returns the records of a trace, whose client gave an id of this size.
     fn trace(setting: &Arc<TraceSetting>, id_size: usize) -> [TraceRecord; 2] {
         assert!(setting.sample(false));
         let trace = Arc::new(ActiveTrace::root(setting, None));

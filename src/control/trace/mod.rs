@@ -1,6 +1,7 @@
-//! Traces outside of the shards: their settings at start, and the thread `traces`, which takes finished records off a
-//! bounded queue and writes them to files ([`mod@file`]) or sends them to a collector ([`export`]). It is started only where
-//! a setting can turn tracing on. Nothing waits for it but the end of the server, for a while.
+//! Traces outside of the shards: their settings at start, and the thread `traces`, which takes
+//! finished records off a bounded queue and writes them to files ([`mod@file`]) or sends them to a
+//! collector ([`export`]). It is started only if a setting can turn tracing on. Only the end of the
+//! server waits for it, for a while.
 
 pub mod export;
 pub mod file;
@@ -19,7 +20,7 @@ use crate::settings::{Settings, TraceSettings};
 use crate::shard::trace_settings::TraceLink;
 use crate::trace::{TraceLevel, TraceMode, TraceSetting, TraceTable};
 
-/// What the shards get: the settings of the command line, and the queue where tracing can be on.
+/// Returns the shards' part: the settings of the command line, and the queue if tracing can be on.
 pub fn trace_link(settings: &Settings) -> TraceLink {
     let trace = &settings.trace;
     let mode = if trace.is_opentelemetry { TraceMode::OpenTelemetry } else { TraceMode::Triton };
@@ -41,7 +42,7 @@ pub struct TraceThread {
 }
 
 impl TraceThread {
-    /// Starts it, where there is a queue.
+    /// Starts the thread, if there is a queue.
     ///
     /// # Errors
     /// `Unavailable` when the system refuses another thread.
@@ -67,7 +68,7 @@ impl TraceThread {
         Ok(Some(Self { queue, ended }))
     }
 
-    /// Writes what waits, and ends. All shards have ended by then.
+    /// Writes the records that wait, and ends. All shards have ended by then.
     pub fn end(self) {
         self.queue.end();
         if self.ended.recv_timeout(TRACE_END_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {

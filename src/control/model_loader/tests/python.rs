@@ -1,4 +1,4 @@
-//! Python models, loaded by an engine that only notes what it is asked.
+//! Python models, loaded by an engine that only notes the calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use crate::settings::OnnxruntimeConfig;
 const TENSORS: &str =
     "input { name: 'x' data_type: TYPE_FP32 dims: 4 } output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
 
-/// Changes the configuration of each model by `edits`, or fails. Notes what it is asked.
+/// Changes the configuration of each model by `edits`, or fails. Notes the calls.
 #[derive(Default)]
 struct NotingEngine {
     edits: Vec<(&'static str, &'static str)>,

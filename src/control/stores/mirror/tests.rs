@@ -1,4 +1,4 @@
-//! The mirror on a store that is a table, with faults as scripted.
+//! The mirror on a store that is a table, with scripted faults.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// A store that is a table; what is fetched of it is counted.
+/// A store that is a table; its fetches are counted.
 struct TableStore {
     state: Arc<TableState>,
 }
@@ -96,7 +96,7 @@ impl Setup {
         StoreMirror::open(url, Box::new(source), &settings, Arc::default()).unwrap()
     }
 
-    /// Fetches since the last time.
+    /// Returns the fetches since the last call.
     fn fetched(&self) -> usize {
         self.state.fetched.swap(0, Ordering::SeqCst)
     }
@@ -108,7 +108,7 @@ impl Drop for Setup {
     }
 }
 
-/// All files of a directory, with their contents.
+/// Returns all files of a directory, with their contents.
 fn files(root: &Path) -> String {
     let mut found = Vec::new();
     let mut left = vec![root.to_path_buf()];
@@ -129,7 +129,7 @@ fn files(root: &Path) -> String {
     found.join(" ")
 }
 
-/// Whether a directory has anything: those are not shown.
+/// Returns true if a directory has anything: those are not shown.
 fn found_below(name: &str, root: &Path) -> bool {
     fs::read_dir(root.join(name)).unwrap().next().is_some()
 }
@@ -240,7 +240,7 @@ fn files_that_were_lost_from_the_cache_are_fetched_again() {
     fs::write(mirror.tree().join("a/1/v"), "longer").unwrap();
     assert_eq!((mirror.mirror_all(), setup.fetched()), (Ok(Vec::new()), 4));
     assert_eq!(files(&mirror.tree()), "a/1/v=two a/1/w=one");
-    // An index that is no index is none.
+    // An invalid index counts as missing.
     fs::write(mirror.root.join("index"), "nonsense").unwrap();
     assert_eq!((mirror.mirror_all(), setup.fetched()), (Ok(Vec::new()), 2));
 }
@@ -281,7 +281,7 @@ fn a_model_does_not_change_under_a_load() {
     setup.store("a/1/w=two:u");
     thread::scope(|scope| {
         let changing = scope.spawn(|| mirror.mirror_all());
-        // What is new was fetched, and waits.
+        // The new object was fetched, and waits.
         while setup.state.fetched.load(Ordering::SeqCst) < 2 {
             thread::yield_now();
         }
