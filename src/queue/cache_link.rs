@@ -1,7 +1,7 @@
-//! The shards' way to a response cache that servers share. Each connection to it has a thread, and a lane: a bounded
-//! queue in bytes and number. A shard asks no lane that is closed, and is refused at once by one that is full, so that a
-//! cache that is gone, slow or silent costs a request its lookup's time limit at most. No lock, and no wait here: the
-//! shard awaits the reply with a timer beside it.
+//! The shards' link to a response cache that servers share. Each connection to it has a thread, and
+//! a lane: a bounded queue in bytes and number. A shard pushes into no closed lane, and a full one
+//! refuses at once, so that a cache that is gone, slow or silent costs a request its lookup's time
+//! limit at most. No lock, and no wait here: the shard awaits the reply with a timer beside it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,34 +25,34 @@ pub type AnswerKey = [u8; 32];
 /// The lanes to one cache.
 pub struct CacheLink {
     lanes: Box<[Arc<CacheLane>]>,
-    /// How long a request waits for the cache at most.
+    /// The most time that a request waits for the cache.
     pub lookup_timeout: Duration,
-    /// How long a lookup may wait for its turn on a connection.
+    /// The time that a lookup may wait for its turn on a connection.
     pub wait_timeout: Duration,
 }
 
-/// The way to one connection: any number of shards, and one thread that reads.
+/// The lane to one connection: any number of shards, and one thread that reads.
 pub struct CacheLane {
     jobs: ArrayQueue<CacheJob>,
-    /// Bytes of the jobs that wait.
+    /// The bytes of the jobs that wait.
     size: AtomicUsize,
-    /// Whether there is a connection.
+    /// True if there is a connection.
     is_open: AtomicBool,
     is_ending: AtomicBool,
     reader: OnceLock<Thread>,
-    /// What the thread counts.
+    /// The thread's counters.
     pub cells: RedisCells,
 }
 
-/// What a shard asks of the cache.
+/// A job of the cache for a shard.
 pub enum CacheJob {
-    /// To look for an answer; no longer after an instant.
+    /// Looks for an answer; no longer after an instant.
     Look(CacheQuestion, Instant, LookupReply),
-    /// To store an answer.
+    /// Stores an answer.
     Store(AnswerKey, Vec<Tensor>),
 }
 
-/// A request, as far as its answer depends on it.
+/// The parts of a request on which its answer depends.
 pub struct CacheQuestion {
     /// The model version that answers, then those that an ensemble reaches.
     pub models: Vec<Arc<ModelSpec>>,
@@ -64,20 +64,20 @@ pub struct CacheQuestion {
     pub outputs: Vec<usize>,
 }
 
-/// What a lookup came to.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CacheFinding {
     /// The outputs.
     Found(Vec<Tensor>),
     /// It had no turn in time.
     Late,
-    /// Nothing is stored under this key, or nothing that is an answer.
+    /// Nothing is stored under this key, or something that is not an answer.
     Missing(AnswerKey),
     /// The cache could not be asked.
     Unknown,
 }
 
-/// Why a job was not taken.
+/// The reason that a job was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneRefusal {
     /// There is no connection.
@@ -99,12 +99,12 @@ impl Lease for LookupLease {
 }
 
 impl CacheLink {
-    /// So many lanes, closed.
+    /// Creates `lanes` lanes, closed.
     pub fn new(lanes: usize, lookup_timeout: Duration, wait_timeout: Duration) -> Self {
         Self { lanes: (0..lanes.max(1)).map(|_| Arc::default()).collect(), lookup_timeout, wait_timeout }
     }
 
-    /// The lanes.
+    /// Returns the lanes.
     pub fn lanes(&self) -> &[Arc<CacheLane>] {
         &self.lanes
     }
@@ -112,7 +112,7 @@ impl CacheLink {
     /// Hands a job to the first lane with a connection, from the one at an index on.
     ///
     /// # Errors
-    /// Where there is no connection, or that lane is full.
+    /// If there is no connection, or that lane is full.
     pub fn push(&self, from: usize, job: CacheJob) -> Result<(), LaneRefusal> {
         let count = self.lanes.len();
         let from = from.checked_rem(count).unwrap_or(0);
@@ -121,7 +121,7 @@ impl CacheLink {
         lane.push(job)
     }
 
-    /// Nothing more is asked: the threads end.
+    /// Ends the threads: no further jobs come.
     pub fn end(&self) {
         for lane in &self.lanes {
             lane.is_ending.store(true, Ordering::Release);
@@ -156,14 +156,14 @@ impl CacheLane {
         Ok(())
     }
 
-    /// The next job.
+    /// Takes the next job.
     pub fn pop(&self) -> Option<CacheJob> {
         let job = self.jobs.pop()?;
         self.size.fetch_sub(job.size(), Ordering::Relaxed);
         Some(job)
     }
 
-    /// The thread that reads is the one that calls this; a job unparks it from now on.
+    /// Makes the calling thread the one that reads; a job unparks it from now on.
     pub fn set_reader(&self) {
         self.reader.get_or_init(std::thread::current);
     }
@@ -174,7 +174,8 @@ impl CacheLane {
         }
     }
 
-    /// There is a connection from now on, or none. What waits for one that is lost is dropped, which answers it.
+    /// Sets whether there is a connection. Jobs that wait for a lost one are dropped, which answers
+    /// them.
     pub fn set_open(&self, is_open: bool) {
         self.is_open.store(is_open, Ordering::Release);
         self.cells.connections.set(is_open.into());
@@ -184,14 +185,14 @@ impl CacheLane {
         }
     }
 
-    /// Whether nothing more is asked.
+    /// Returns true if no further jobs come.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Acquire)
     }
 }
 
 impl CacheJob {
-    /// Bytes that it keeps in memory.
+    /// Returns the bytes that it keeps in memory.
     fn size(&self) -> usize {
         let of = |tensors: &[Tensor], more: usize| {
             tensors.iter().map(|tensor| tensor.contents.len()).fold(more, usize::saturating_add)

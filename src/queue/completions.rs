@@ -1,6 +1,7 @@
-//! What one shard shares with the workers: the claims on its requests, the tensors of those that wait, and the answers
-//! on their way back. Any thread may push an answer. Bounded by the tickets: a shard has [`IN_FLIGHT_MAX`] of them, and
-//! each request has one answer, but for decoupled models.
+//! The state that one shard shares with the workers: the claims on its requests, the tensors of
+//! those that wait, and the answers on their way back. Any thread may push an answer. Bounded by
+//! the tickets: a shard has [`IN_FLIGHT_MAX`] of them, and each request has one answer, but for
+//! decoupled models.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +15,12 @@ use crate::tensor::Tensor;
 /// The claims, tensors and answers of one shard's requests. Ticket indices are the indices of all its tables.
 pub struct Completions {
     answers: SegQueue<(Ticket, Answer)>,
-    /// A [`ClaimState`] in the lower two bits, the ticket's generation above them: one compare-and-swap decides for
-    /// exactly one request who has it.
+    /// A [`ClaimState`] in the lower two bits, the ticket's generation above them: one
+    /// compare-and-swap decides the owner of exactly one request.
     claims: Box<[AtomicU64]>,
-    /// The tensors and details of queued requests. Whoever settles the claim takes them: a shard that withdraws a
-    /// request frees them at once, however long the entry stays in the queue.
+    /// The tensors and details of queued requests. The thread that settles the claim takes them: a
+    /// shard that withdraws a request frees them at once, however long the entry stays in the
+    /// queue.
     inputs: Box<[AtomicCell<Option<Box<BoxedInputs>>>]>,
     /// Answers of decoupled models that the client has not read yet. Only a hint to the model to slow down, so relaxed.
     unread: Box<[AtomicU32]>,
@@ -35,9 +37,9 @@ struct BoxedInputs {
     details: Option<Arc<RequestDetails>>,
 }
 
-/// Who has a request. `Waiting` becomes `Taken` (by a batch) or `Dropped` (by its shard), once; `Taken` may become
-/// `Left`. The ticket's generation tells a request from earlier ones with the same index, so a late compare-and-swap
-/// for one of those fails.
+/// The owner of a request. `Waiting` becomes `Taken` (by a batch) or `Dropped` (by its shard),
+/// once; `Taken` may become `Left`. The ticket's generation tells a request from earlier ones with
+/// the same index, so a late compare-and-swap for one of those fails.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum ClaimState {
@@ -49,7 +51,7 @@ enum ClaimState {
 }
 
 impl ClaimState {
-    /// Whether the request before this one at the same index was taken or dropped.
+    /// Returns true if the request before this one at the same index was taken or dropped.
     const fn is_settled(before: u64, ticket: Ticket) -> bool {
         before & 0b11 != Self::Waiting as u64 && before >> 2 != ticket.generation as u64
     }
@@ -60,12 +62,12 @@ impl ClaimState {
 }
 
 impl Completions {
-    /// Without requests, for [`IN_FLIGHT_MAX`] tickets.
+    /// Creates completions without requests, for [`IN_FLIGHT_MAX`] tickets.
     pub fn new() -> Self {
         Self::with_slots(IN_FLIGHT_MAX)
     }
 
-    /// Without requests, for so many tickets.
+    /// Creates completions without requests, for `count` tickets.
     pub(super) fn with_slots(count: usize) -> Self {
         let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
         let inputs = (0..count).map(|_| AtomicCell::new(None)).collect();
@@ -80,7 +82,8 @@ impl Completions {
                 IS_INTERLEAVED || ClaimState::is_settled(claim.load(Ordering::Relaxed), ticket),
                 "an index is used again only after its claim was settled"
             );
-            // Release: an instance that reads `Waiting` also sees what the shard wrote for this request before.
+            // Release: an instance that reads `Waiting` also sees the shard's earlier writes for
+            // this request.
             claim.store(ClaimState::Waiting.of(ticket), Ordering::Release);
         }
         if let Some(unread) = self.unread.get(ticket.index as usize) {
@@ -111,7 +114,8 @@ impl Completions {
         }
     }
 
-    /// The tensors and details of a request that was queued, for whoever has settled its claim.
+    /// Returns the tensors and details of a request that was queued, for the thread that settled
+    /// its claim.
     pub fn take_inputs(&self, ticket: Ticket) -> (Vec<Tensor>, Option<Arc<RequestDetails>>) {
         debug_assert!(IS_INTERLEAVED || !self.is_waiting(ticket), "they are for whoever has settled the claim");
         let place = self.inputs.get(ticket.index as usize);
@@ -122,12 +126,13 @@ impl Completions {
     pub fn leave(&self, ticket: Ticket) {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
             let (taken, left) = (ClaimState::Taken.of(ticket), ClaimState::Left.of(ticket));
-            // It fails where the request is finished and its ticket reused: then there is nothing to leave.
+            // It fails if the request is finished and its ticket reused: then there is nothing to
+            // leave.
             let _ = claim.compare_exchange(taken, left, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Whether the request still waits. A hint: only [`Self::claim`] decides.
+    /// Returns true if the request still waits. A hint: only [`Self::claim`] decides.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         let claim = self.claims.get(ticket.index as usize);
         claim.is_some_and(|claim| claim.load(Ordering::Acquire) == ClaimState::Waiting.of(ticket))
@@ -141,13 +146,13 @@ impl Completions {
         }
     }
 
-    /// The next answer that came.
+    /// Returns the next answer that came.
     pub fn poll_answer(&self) -> Option<(Ticket, Answer)> {
         self.answers.pop()
     }
 
-    /// Sets the task to wake when an answer comes. The caller polls once more afterwards: an answer that came just
-    /// before wakes nobody.
+    /// Sets the task to wake when an answer comes. The caller polls once more afterwards: an answer
+    /// that came just before wakes no task.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }

@@ -1,8 +1,9 @@
-//! What becomes of a model whose run reaches the time limit. The run of an engine that can be stopped is, and only the
-//! log tells. One that cannot be keeps its thread: the instance counts as lost until the run returns, so that the model
-//! is not ready. Where a worker's instance was the last, one thread in its place refuses what comes; there are no more
-//! of them than workers, and it ends when the run returns or the model is unloaded. The thread of an inline instance is
-//! its shard.
+//! The handling of a model whose run reaches the time limit. If the engine can stop the run it
+//! does, and only the log shows it. A run that cannot be stopped keeps its thread: the instance
+//! counts as lost until the run returns, so that the model is not ready. If it was the last
+//! instance of workers, one thread in its place refuses requests; there are at most as many such
+//! threads as workers, and each ends when the run returns or the model is unloaded. The thread of
+//! an inline instance is its shard.
 
 #![expect(clippy::disallowed_types, reason = "taken when an instance is given up, never for a batch")]
 
@@ -18,7 +19,7 @@ use crate::queue::run_limit::RunLimit;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::clock;
 
-/// Has the runs of a new instance that runs inline watched, where they have a limit.
+/// Has the runs of a new inline instance watched, if they have a limit.
 pub fn watch_inline(served: &Arc<ServedModel>, instance: &mut dyn Instance) {
     if let Some(limit) = served.run_limit() {
         limit.watch(&served.spec.name, instance, Arc::new(InlineRuns(Arc::downgrade(served))));
@@ -60,7 +61,7 @@ impl RunObserver for InlineRuns {
 pub(super) struct WorkerRuns {
     served: Weak<ServedModel>,
     parking: usize,
-    /// Whether the instance was given up since the worker last asked.
+    /// True if the instance was given up since the worker last asked.
     is_given_up: AtomicBool,
     substitute: Mutex<Option<Substitute>>,
 }
@@ -72,20 +73,21 @@ struct Substitute {
 }
 
 impl WorkerRuns {
-    /// Those of the worker with this parking.
+    /// Creates the runs of the worker with this parking.
     pub(super) fn new(served: &Arc<ServedModel>, parking: usize) -> Arc<Self> {
         let (served, is_given_up) = (Arc::downgrade(served), AtomicBool::new(false));
         Arc::new(Self { served, parking, is_given_up, substitute: Mutex::new(None) })
     }
 
-    /// Has the runs of a new instance watched, where they have a limit.
+    /// Has the runs of a new instance watched, if they have a limit.
     pub(super) fn watch(self: &Arc<Self>, served: &ServedModel, instance: &mut dyn Instance) {
         if let Some(limit) = served.run_limit() {
             limit.watch(&served.spec.name, instance, Arc::clone(self) as Arc<dyn RunObserver>);
         }
     }
 
-    /// Whether the run that has just returned was given up: the instance counts as lost then.
+    /// Returns true if the run that has just returned was given up: the instance counts as lost
+    /// then.
     pub(super) fn take_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Acquire) && self.is_given_up.swap(false, Ordering::AcqRel)
     }
@@ -142,8 +144,8 @@ fn with_limit(served: Arc<ServedModel>) -> Option<(Arc<ServedModel>, RunLimit)> 
     Some((served, limit))
 }
 
-/// Refuses what comes while the model has no instance left, until the run of this one returns. Others answer as long as
-/// there are any.
+/// Refuses requests while the model has no instance left, until the run of this one returns. Other
+/// instances answer as long as there are any.
 fn refuse(served: &ServedModel, model_queue: &ModelQueue, parking: usize, has_returned: &AtomicBool) {
     let active = model_queue.active_instances();
     let is_needed = || served.lost() >= active && !has_returned.load(Ordering::Acquire);

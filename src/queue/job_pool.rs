@@ -1,6 +1,7 @@
-//! Threads for work that would hold a shard longer than its other tasks may wait, such as a tensor of megabytes in JSON.
-//! A shard hands a job over and awaits its outcome; whoever stops to wait for it takes it back, unless it runs. Nothing
-//! bounds the jobs that wait: each holds memory of its request, which is bounded where it is received.
+//! Threads for work that would hold a shard longer than its other tasks may wait, such as a tensor
+//! of megabytes in JSON. A shard hands a job over and awaits its outcome; a receiver that is
+//! dropped takes it back, unless it runs. The jobs that wait have no bound here: each holds memory
+//! of its request, which is bounded where it is received.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ struct JobQueue {
     is_ending: AtomicBool,
 }
 
-/// What keeps the channel of a job open: nothing bounds them here.
+/// The lease that keeps the channel of a job open, without a bound here.
 struct JobLease;
 
 impl Lease for JobLease {
@@ -36,7 +37,7 @@ impl Lease for JobLease {
 }
 
 impl JobPool {
-    /// A pool of so many threads, which `spawn` starts.
+    /// Creates a pool of `count` threads, which `spawn` starts.
     ///
     /// # Errors
     /// As `spawn`.
@@ -64,7 +65,8 @@ impl JobPool {
         if self.threads.is_empty() {
             self.shared.jobs.pop().into_iter().for_each(|job| job());
         }
-        // Few threads, and a job takes long: to wake them all is simple, and no job waits beside an idle thread.
+        // There are few threads, and a job takes long: waking all is simple, and no job waits
+        // beside an idle thread.
         self.threads.iter().for_each(Thread::unpark);
         receiver
     }
@@ -82,7 +84,7 @@ impl JobQueue {
         while !self.is_ending.load(Ordering::Acquire) {
             match self.jobs.pop() {
                 Some(job) => job(),
-                // What is pushed meanwhile unparks, so that this returns at once.
+                // A push meanwhile unparks, so that this returns at once.
                 None => park(),
             }
         }

@@ -1,7 +1,7 @@
-//! What shards and workers share: the queue of a model version, the completions of a shard, and the parkings of
-//! instances. Everything here may be called from several threads. Its atomics, locks and queues come from [`sync`], so
-//! that loom can run this code in every order of its steps (`.ci/run interleave`). A shard never waits for a lock in
-//! here.
+//! The parts that shards and workers share: the queue of a model version, the completions of a
+//! shard, and the parkings of instances. Everything here may be called from several threads. Its
+//! atomics, locks and queues come from [`sync`], so that loom can run this code in every order of
+//! its steps (`.ci/run interleave`). A shard never waits for a lock in here.
 
 pub mod cache_link;
 pub mod completions;

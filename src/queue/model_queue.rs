@@ -1,10 +1,11 @@
 //! The queue of one model version, between the shards that submit requests and the instances that run them.
 //!
-//! Each shard pushes into a ring of its own ([`QueueProducer`]). An idle instance takes the lock, drains the rings into
-//! the scheduler, takes a batch and runs it outside the lock; without one it sleeps in its parking. The lock is taken
-//! once per batch, among instances. A shard only ever tries it (`eviction`), where its ring fills up with cancelled
-//! requests. The tensors of a waiting request are not here but in its shard's completions, next to its claim, so that
-//! withdrawing a request frees them at once. Bounded by [`Admission`](crate::scheduler::Admission).
+//! Each shard pushes into a ring of its own ([`QueueProducer`]). An idle instance takes the lock,
+//! drains the rings into the scheduler, takes a batch and runs it outside the lock; without one it
+//! sleeps in its parking. The lock is taken once per batch, among instances. A shard only ever
+//! tries it (`eviction`), if its ring fills up with cancelled requests. The tensors of a waiting
+//! request are not here but in its shard's completions, next to its claim, so that withdrawing a
+//! request frees them at once. Bounded by [`Admission`](crate::scheduler::Admission).
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
@@ -54,24 +55,26 @@ pub use crate::queue::model_queue::sequence_queue::SequenceCounts;
 
 /// The queue of one model version, shared by shards and instances.
 ///
-/// What shards and instances write has cache lines of its own: all shards read the rest for every request.
+/// Fields that shards and instances write have cache lines of their own: all shards read the rest
+/// for every request.
 pub struct ModelQueue {
     queue: CachePadded<Mutex<LockedQueue>>,
     policy: Policy,
     admission: CachePadded<AdmissionControl>,
     counters: CachePadded<QueueCounters>,
-    /// Where answers keep the order of their requests (`preserve_ordering`).
+    /// Present if answers keep the order of their requests (`preserve_ordering`).
     order: Option<Arc<ResponseOrder>>,
-    /// Where the model serves sequences.
+    /// Present if the model serves sequences.
     sequences: Option<SequenceQueue>,
     pub(super) parkings: Arc<Parkings>,
-    /// Where there is a rate limit: registered as long as the queue exists.
+    /// Present with a rate limit: registered as long as the queue exists.
     limiter: Option<RateRegistration>,
     is_stopped: AtomicBool,
 }
 
 impl ModelQueue {
-    /// The queue of a model version, with a producer for every shard and a parking for every instance.
+    /// Creates the queue of a model version, with a producer for every shard and a parking for
+    /// every instance.
     pub fn new(
         policy: Policy,
         bounds: QueueBounds,
@@ -82,8 +85,9 @@ impl ModelQueue {
         Self::with_parkings(policy, bounds, shards, parkings, None, None)
     }
 
-    /// The queue of a model version whose parkings the caller made, the passive ones last. Those with a rate id are
-    /// registered with the limiter. `sequences` are the model's name and how it serves sequences, if it does.
+    /// Creates the queue of a model version whose parkings the caller made, the passive ones last.
+    /// Those with a rate id are registered with the limiter. `sequences` are the model's name and
+    /// its sequence policy, if it serves sequences.
     pub fn with_parkings(
         policy: Policy,
         bounds: QueueBounds,
@@ -97,8 +101,9 @@ impl ModelQueue {
         let parkings = Arc::new(Parkings::new(parkings));
         let admission = AdmissionControl::new(&policy, bounds, instances);
         let requests_max = admission.requests_max();
-        // No more requests of one shard can wait than this: each takes a ticket. The ring has room for as many
-        // cancelled ones again: a shard that finds the lock taken leaves them there and tries again later.
+        // At most this many requests of one shard can wait: each takes a ticket. The ring has room
+        // for as many cancelled ones again: a shard that finds the lock taken leaves them there and
+        // tries again later.
         let room_least = requests_max.min(IN_FLIGHT_MAX);
         let ring_size = room_least.saturating_mul(2);
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
@@ -131,12 +136,12 @@ impl ModelQueue {
         (model_queue, producers)
     }
 
-    /// How the model version batches.
+    /// Returns the batching policy of the model version.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Requests that wait.
+    /// Returns the requests that wait.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
     }
@@ -152,58 +157,58 @@ impl ModelQueue {
         waiting.saturating_mul(1_000_000).checked_div(most).unwrap_or(0)
     }
 
-    /// Bytes of the tensors of requests that wait.
+    /// Returns the bytes of the tensors of requests that wait.
     #[cfg(test)]
     pub fn held(&self) -> usize {
         self.admission.bytes()
     }
 
-    /// Batches that left so far.
+    /// Returns the batches that left so far.
     pub fn executions(&self) -> usize {
         self.counters.executions()
     }
 
-    /// Batches that left so far for a reason.
+    /// Returns the batches that left so far for a reason.
     pub fn released(&self, reason: ReleaseReason) -> usize {
         self.counters.released(reason)
     }
 
-    /// Times that a sleeping instance was woken.
+    /// Returns the times that a sleeping instance was woken.
     pub fn wakes(&self) -> usize {
         self.parkings.wakes()
     }
 
-    /// Times a lost instance was replaced.
+    /// Returns the times that a lost instance was replaced.
     pub fn restarts(&self) -> usize {
         self.parkings.restarts()
     }
 
-    /// Requests that may wait.
+    /// Returns the requests that may wait.
     pub fn waiting_max(&self) -> usize {
         self.admission.requests_max()
     }
 
-    /// Requests that were refused because they would have been late.
+    /// Returns the requests that were refused because they would have been late.
     pub fn late(&self) -> usize {
         self.admission.late()
     }
 
-    /// What its rows cost by size of batch, where that decides the size and is known.
+    /// Returns the cost of its rows by size of batch, if that decides the size and is known.
     pub fn row_costs(&self) -> Option<RowCostFigures> {
         self.counters.row_costs.read(self.policy.rows_max)
     }
 
-    /// The batches that ran.
+    /// Returns the batches that ran.
     pub fn batches(&self) -> &BatchCells {
         self.counters.batches()
     }
 
-    /// The parkings of its instances, including the passive ones.
+    /// Returns the parkings of its instances, including the passive ones.
     pub fn parkings(&self) -> &[Arc<Parking>] {
         self.parkings.all()
     }
 
-    /// How many instances take batches: all but the passive ones.
+    /// Returns the number of instances that take batches: all but the passive ones.
     pub fn active_instances(&self) -> usize {
         self.parkings().iter().filter(|parking| !parking.is_passive()).count()
     }
@@ -214,7 +219,8 @@ impl ModelQueue {
         let queue = self.policy.queue(room.level);
         let may_expire = self.policy.admission == AdmissionRule::Queue && queue.timeout_action == TimeoutAction::Reject;
         let timeout = may_expire.then(|| queue.timeout(entry.timeout)).flatten();
-        // A client that gives up by itself is told so when it does, as by Triton, unless the stricter rule is asked for.
+        // As in Triton, a client that gives up by itself learns it at that time, unless the
+        // stricter rule is asked for.
         let deadline = entry.deadline.filter(|_| self.policy.admission == AdmissionRule::Deadline);
         let due = RequestDue { expires_at: timeout.map(|timeout| entry.queued_at + timeout), deadline };
         self.admission.admit(room, due, entry.queued_at)
@@ -229,18 +235,19 @@ impl ModelQueue {
         self.admission.leave(room);
     }
 
-    /// Stops the queue. Each instance finishes its batch and what waits; then [`Self::next_batch`] returns `None`.
+    /// Stops the queue. Each instance finishes its batch and the waiting requests; then
+    /// [`Self::next_batch`] returns `None`.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
         self.parkings.wake_all();
     }
 
-    /// Whether it was stopped.
+    /// Returns true if it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
-    /// Wakes an instance for what was queued before.
+    /// Wakes an instance for requests that were queued before.
     pub fn wake(&self) {
         self.parkings.wake();
     }

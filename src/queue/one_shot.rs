@@ -1,7 +1,7 @@
-//! A one-shot channel from any thread to a task of a shard. The shard's task awaits the [`OneShotReceiver`]; whoever
-//! does the work has the [`OneShotSender`]. Sending consumes it; a sender that is dropped unused sends
-//! [`Lease::closed`], so that no receiver waits for ever. Bounded by the leases: a channel is open as long as its
-//! sender has a share of a budget.
+//! A one-shot channel from any thread to a task of a shard. The shard's task awaits the
+//! [`OneShotReceiver`]; the thread that does the work has the [`OneShotSender`]. Sending consumes
+//! it; a sender that is dropped unused sends [`Lease::closed`], so that no receiver waits forever.
+//! Bounded by the leases: a channel is open as long as its sender has a share of a budget.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,9 +11,10 @@ use std::task::{Context, Poll};
 use crate::error::Error;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 
-/// A share of what bounds the channels of one kind, given back when it is dropped.
+/// A share of a bound on the channels of one kind, given back when it is dropped.
 pub trait Lease {
-    /// What the receiver gets if the sender is dropped unused: the server is stopping.
+    /// Returns the outcome for the receiver if the sender is dropped unused: the server is
+    /// stopping.
     fn closed() -> Error;
 }
 
@@ -33,19 +34,19 @@ struct OneShot<T> {
     waker: AtomicWaker,
 }
 
-/// A channel that is open as long as its sender has the lease.
+/// Creates a channel that is open as long as its sender has the lease.
 pub fn one_shot<T, L: Lease>(lease: L) -> (OneShotSender<T, L>, OneShotReceiver<T>) {
     let shared = Arc::new(OneShot { outcome: SegQueue::new(), waker: AtomicWaker::new() });
     (OneShotSender { shared: Arc::clone(&shared), lease: Some(lease) }, OneShotReceiver { shared })
 }
 
 impl<T, L: Lease> OneShotSender<T, L> {
-    /// The lease that keeps it open.
+    /// Returns the lease that keeps it open.
     pub const fn lease(&self) -> Option<&L> {
         self.lease.as_ref()
     }
 
-    /// Whether somebody still waits for the outcome.
+    /// Returns true if a receiver still waits for the outcome.
     pub fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.shared) > 1
     }

@@ -1,6 +1,6 @@
-//! Where the thread of one instance sleeps while its model queue has no work for it, and what other threads need to
-//! know to pick an idle instance. Any thread may read it and wake its thread. The wake-up protocol is that of
-//! [`Parkings`](crate::queue::parkings::Parkings).
+//! The place in which the thread of one instance sleeps while its model queue has no work for it,
+//! and the state by which other threads pick an idle instance. Any thread may read it and wake its
+//! thread. The wake-up protocol is that of [`Parkings`](crate::queue::parkings::Parkings).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use crate::queue::sync::{self, AtomicBool, AtomicU8, SleepEnd, Thread, WakeFile, fence};
 use crate::time::{Clock, Instant};
 
-/// Where an instance's thread sleeps. Its cache lines are its own: those of a model are made one after the other.
+/// The place in which an instance's thread sleeps. Its cache lines are its own: those of a model
+/// are made one after the other.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Parking {
@@ -30,13 +31,14 @@ pub struct Parking {
     wakes: AtomicUsize,
     /// Times its instance was lost and another one was made in its place.
     restarts: AtomicUsize,
-    /// Rows of the batch that it runs; 0 for none.
+    /// Rows of the batch that it runs; 0 without one.
     rows: AtomicU32,
-    /// When that batch began, in nanoseconds.
+    /// The start of that batch, in nanoseconds.
     began: AtomicU64,
-    /// Nanoseconds that its instance had batches for, up to `busy_since`.
+    /// The nanoseconds for which its instance had batches, up to `busy_since`.
     busy: AtomicU64,
-    /// When it last took a batch after it had none, in nanoseconds; 0 while it has none.
+    /// The instant at which it last took a batch after it had none, in nanoseconds; 0 without a
+    /// batch.
     busy_since: AtomicU64,
     /// Set by the thread itself before it first sleeps.
     thread: OnceLock<Thread>,
@@ -77,7 +79,7 @@ impl SleepKind {
 const FILE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Parking {
-    /// The parking of an instance with a name.
+    /// Creates the parking of an instance with a name.
     pub fn new(name: String) -> Self {
         Self { name, ..Self::default() }
     }
@@ -92,22 +94,22 @@ impl Parking {
         Self { rate_id: Some(rate_id), ..self }
     }
 
-    /// The name of its instance.
+    /// Returns the name of its instance.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its instance is given no work.
+    /// Returns true if its instance gets no work.
     pub const fn is_passive(&self) -> bool {
         self.is_passive
     }
 
-    /// The id of its instance under the rate limit.
+    /// Returns the id of its instance under the rate limit.
     pub const fn rate_id(&self) -> Option<usize> {
         self.rate_id
     }
 
-    /// Batches that its instance took.
+    /// Returns the batches that its instance took.
     pub fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
@@ -117,12 +119,12 @@ impl Parking {
         self.batches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Times its thread was woken.
+    /// Returns the times that its thread was woken.
     pub(super) fn wakes(&self) -> usize {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// Times its instance was lost and another one was made in its place.
+    /// Returns the times that its instance was lost and replaced.
     pub(super) fn restarts(&self) -> usize {
         self.restarts.load(Ordering::Relaxed)
     }
@@ -142,24 +144,25 @@ impl Parking {
         debug_assert_eq!(before, 0, "the run before was taken when its instance came back");
     }
 
-    /// The rows of the batch that its instance ran, and when it began, if there was one.
+    /// Takes the rows of the batch that its instance ran, and its start, if there was one.
     pub(super) fn take_run(&self) -> Option<(u32, Instant)> {
         let rows = self.rows.swap(0, Ordering::Relaxed);
         (rows > 0).then(|| (rows, Instant::from_nanos(self.began.load(Ordering::Relaxed))))
     }
 
-    /// Its instance has no batch any more.
+    /// Its instance no longer has a batch.
     pub(super) fn handle_idle(&self, now: Instant) {
         let since = self.busy_since.load(Ordering::Relaxed);
         if since > 0 {
             let took = now.as_nanos().saturating_sub(since);
-            // Before the time is added: who reads in between misses this time until the next look, and counts none twice.
+            // Before the time is added: a reader in between misses this time until it reads again,
+            // and counts none twice.
             self.busy_since.store(0, Ordering::Relaxed);
             self.busy.store(self.busy.load(Ordering::Relaxed).saturating_add(took), Ordering::Release);
         }
     }
 
-    /// How long its instance had batches, with those that it has now.
+    /// Returns the time for which its instance had batches, with those that it has now.
     pub fn busy(&self, now: Instant) -> Duration {
         let ended = self.busy.load(Ordering::Acquire);
         let running = match self.busy_since.load(Ordering::Relaxed) {
@@ -225,12 +228,12 @@ impl Parking {
         SleepKind::from_number(self.sleep.load(Ordering::SeqCst))
     }
 
-    /// Whether its thread sleeps, or is about to.
+    /// Returns true if its thread sleeps, or is about to.
     pub(super) fn is_parked(&self) -> bool {
         self.sleep() != SleepKind::Awake
     }
 
-    /// Wakes its thread if it sleeps, or is about to.
+    /// Wakes its thread if it sleeps, or is about to; returns true if so.
     pub fn unpark(&self) -> bool {
         // Usually it is awake, and a load does not take the cache line from other cores as a swap does.
         if !self.is_parked() {
@@ -289,7 +292,7 @@ impl Parking {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// Whether it sleeps and would take a batch if it were woken.
+    /// Returns true if it sleeps and would take a batch if it were woken.
     pub(super) fn is_idle(&self) -> bool {
         let is_taken = self.is_blocked.load(Ordering::SeqCst) || self.is_full.load(Ordering::SeqCst);
         self.is_parked() && !is_taken && !self.is_passive
@@ -322,7 +325,7 @@ mod tests {
         parking.set_run(1, at(10));
         assert_eq!(busy(13), 3, "while it runs");
         parking.take_run();
-        // Another, while the one before is in flight.
+        // A second batch, while the first is in flight.
         parking.set_run(1, at(20));
         parking.take_run();
         parking.handle_idle(at(30));

@@ -1,11 +1,11 @@
-//! The parkings of all instances of one model version, and the wake-up protocol between them and whoever has work for
-//! them.
+//! The parkings of all instances of one model version, and the wake-up protocol between them and
+//! the threads that have work for them.
 //!
-//! The protocol is Dekker's handshake. A producer publishes its work, then a fence, then reads who is parked. An
-//! instance marks itself parked, then a fence (`Parking::announce`), then polls for work once more before it sleeps.
-//! With both fences sequentially consistent, at least one of the two sees the other's write; without either of them
-//! both could read the old value, and the work would wait for the next request. `sync/tests.rs` checks it in every
-//! order of the steps.
+//! The protocol is Dekker's handshake. A producer publishes its work, then a fence, then reads the
+//! marks of the parkings. An instance marks itself parked, then a fence (`Parking::announce`), then
+//! polls for work once more before it sleeps. With both fences sequentially consistent, at least
+//! one of the two sees the other's write; without either of them both could read the old value, and
+//! the work would wait for the next request. `sync/tests.rs` checks it in every order of the steps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,43 +16,44 @@ use crate::queue::sync::{AtomicI64, fence};
 /// The parkings of one model version's instances, by instance index; passive ones last.
 pub struct Parkings {
     parkings: Box<[Arc<Parking>]>,
-    /// Rows missing until the next wake-up; 0 or less where every request must wake. Set while one instance sleeps only
-    /// until the delay of a batch that may still grow: waking it for each row would cost a system call per request.
+    /// Rows missing until the next wake-up; 0 or less if every request must wake. Set while one
+    /// instance sleeps only until the delay of a batch that may still grow: waking it for each row
+    /// would cost a system call per request.
     rows_missing: AtomicI64,
 }
 
 impl Parkings {
-    /// The parkings, with every request waking an instance.
+    /// Creates the parkings, with every request waking an instance.
     pub fn new(parkings: Vec<Arc<Parking>>) -> Self {
         debug_assert!(parkings.is_sorted_by_key(|parking| parking.is_passive()), "the passive ones are the last");
         Self { parkings: parkings.into(), rows_missing: AtomicI64::new(0) }
     }
 
-    /// All, by instance index.
+    /// Returns all, by instance index.
     pub fn all(&self) -> &[Arc<Parking>] {
         &self.parkings
     }
 
-    /// That of one instance.
+    /// Returns that of one instance.
     pub fn get(&self, instance_index: usize) -> Option<&Arc<Parking>> {
         self.parkings.get(instance_index)
     }
 
-    /// Times that a sleeping instance was woken.
+    /// Returns the times that a sleeping instance was woken.
     pub fn wakes(&self) -> usize {
         self.parkings.iter().map(|parking| parking.wakes()).sum()
     }
 
-    /// Times a lost instance was replaced.
+    /// Returns the times that a lost instance was replaced.
     pub fn restarts(&self) -> usize {
         self.parkings.iter().map(|parking| parking.restarts()).sum()
     }
 
-    /// A request of so many rows was queued. True where an instance must be woken for it; false where the batch that
-    /// waits to grow still misses rows after it.
+    /// A request of `rows` rows was queued. Returns true if an instance must be woken for it; false
+    /// if the batch that waits to grow still misses rows after it.
     pub fn handle_queued(&self, rows: u32) -> bool {
-        // Pairs with the fence in `await_rows`: either this reads what the instance waits for, or the instance finds
-        // the request in the ring.
+        // Pairs with the fence in `await_rows`: either this reads the rows that the instance waits
+        // for, or the instance finds the request in the ring.
         fence(Ordering::SeqCst);
         let rows = i64::from(rows);
         let is_short =
@@ -65,13 +66,14 @@ impl Parkings {
         self.rows_missing.store(0, Ordering::SeqCst);
     }
 
-    /// So many rows must come before an instance needs to wake. The caller checks the rings afterwards.
+    /// `rows` rows must come before an instance needs to wake. The caller checks the rings
+    /// afterwards.
     pub fn await_rows(&self, rows: u32) {
         self.rows_missing.store(rows.into(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// What [`Self::await_rows`] set, less what came since.
+    /// Returns the rows set by [`Self::await_rows`], less those that came since.
     #[cfg(test)]
     pub fn rows_missing(&self) -> i64 {
         self.rows_missing.load(Ordering::SeqCst)
@@ -84,8 +86,9 @@ impl Parkings {
         self.wake_one();
     }
 
-    /// Wakes the idle instance with the lowest turn: work is shared evenly, or by priority where there is a rate limit.
-    /// Without a fence: for callers that hold the lock which the work was found under, or had a fence already.
+    /// Wakes the idle instance with the lowest turn: work is shared evenly, or by priority with a
+    /// rate limit. Without a fence: for callers that hold the lock under which the work was found,
+    /// or had a fence already.
     pub fn wake_one(&self) {
         // Another thread may unpark the chosen one first: then its work is not ours, and the next is tried.
         while let Some(idle) =

@@ -1,4 +1,5 @@
-//! One request while it waits in a model queue, what it takes of the queue's bounds, and why it may be refused.
+//! One request while it waits in a model queue, its share of the queue's bounds, and the reasons
+//! that it may be refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +26,11 @@ pub struct QueuedRequest {
     pub size: usize,
     /// Its priority level, as [`Policy::level`](crate::scheduler::Policy::level) maps it.
     pub level: u64,
-    /// Its place in a sequence, where the model serves sequences.
+    /// Its place in a sequence, if the model serves sequences.
     pub mark: Option<SequenceMark>,
     /// Only `received` is set while it waits.
     pub stamps: Stamps,
-    /// What its client asks for of each output.
+    /// Its client's needs of each output.
     pub output_needs: OutputNeeds,
     /// What it says beside its tensors, of which models that do not look have only the id; none where nothing was said.
     /// While it is queued it is in `completions`, as the tensors are.
@@ -39,7 +40,7 @@ pub struct QueuedRequest {
     pub again: Option<Responder>,
 }
 
-/// What one request takes of the bounds of a queue.
+/// One request's share of the bounds of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSize {
     /// Its priority level, as [`Policy::level`](crate::scheduler::Policy::level) maps it.
@@ -50,19 +51,19 @@ pub struct RequestSize {
     pub size: usize,
 }
 
-/// Why a request is not admitted to a queue.
+/// The reason that a request is not admitted to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueRefusal {
     /// A bound is reached.
     Full,
     /// The forecast says that its answer would be this much later than its deadline.
     Late(Duration),
-    /// The forecast says that it would wait until so long after its queue timeout or deadline.
+    /// The forecast says that it would wait until this long after its queue timeout or deadline.
     Stuck(Duration),
 }
 
 impl QueuedRequest {
-    /// A request of one row and one byte, at the default level.
+    /// Creates a request of one row and one byte, at the default level.
     #[cfg(test)]
     pub fn plain(ticket: Ticket, completions: Arc<Completions>) -> Self {
         Self {
@@ -80,7 +81,7 @@ impl QueuedRequest {
         }
     }
 
-    /// What it takes of the queue's bounds.
+    /// Returns its share of the queue's bounds.
     pub const fn room(&self) -> RequestSize {
         RequestSize { level: self.level, rows: self.rows, size: self.size }
     }
@@ -94,12 +95,12 @@ impl QueuedRequest {
     }
 }
 
-/// The error of a request whose queue timeout passed.
+/// Returns the error of a request whose queue timeout passed.
 pub fn timeout_expired() -> Error {
     Error::unavailable("Request timeout expired")
 }
 
-/// The error of a request whose client's deadline passed.
+/// Returns the error of a request whose client's deadline passed.
 pub fn deadline_exceeded() -> Error {
     Error::new(Code::DeadlineExceeded, "Deadline Exceeded")
 }

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::queue::parking::Parking;
 use crate::scheduler::rate::{Demand, Rate, RateError, Supply};
 
-/// Decides which of all instances that need resources may run.
+/// Decides which of the instances that need resources may run.
 pub struct RateLimiter {
     shares: Mutex<RateShares>,
 }
@@ -34,17 +34,18 @@ pub struct RateRegistration {
 type GrantedInstances = SmallVec<[(usize, Arc<Parking>); 4]>;
 
 impl RateLimiter {
-    /// Nothing is registered. Without a supply there is as much of each resource as the instance that
-    /// needs most of it needs.
+    /// Creates it without registrations. Without a supply, there is as much of each resource as the
+    /// instance with the largest need requires.
     pub fn new(supplies: Vec<Supply>) -> Self {
         Self { shares: Mutex::new(RateShares { rate: Rate::new(supplies), parkings: BTreeMap::new() }) }
     }
 
-    /// Registers the instances of a model version, all or none. That may raise a limit, so waiting instances of other
-    /// models may be granted what they need.
+    /// Registers the instances of a model version, all or none. That may raise a limit, so waiting
+    /// instances of other models may be granted their needs.
     ///
     /// # Errors
-    /// [`RateError`] where a resource is scarcer than one instance needs, or both global and of a device.
+    /// [`RateError`] if a resource is scarcer than one instance needs, or both global and of a
+    /// device.
     pub fn register(self: &Arc<Self>, demands: &[Demand]) -> Result<RateRegistration, RateError> {
         let mut shares = self.lock();
         let ids = shares.rate.register(demands)?;
@@ -54,8 +55,9 @@ impl RateLimiter {
         Ok(RateRegistration { limiter: Arc::clone(self), ids })
     }
 
-    /// An instance is between two runs: frees what its last run took, and asks for its resources if it has work
-    /// (`is_ready`). True where it may run now; otherwise it is woken when it may.
+    /// An instance is between two runs: frees the resources of its last run, and asks for its
+    /// resources if it has work (`is_ready`). Returns true if it may run now; otherwise it is woken
+    /// when it may.
     pub fn ask(&self, id: usize, is_ready: bool) -> bool {
         let mut shares = self.lock();
         shares.rate.handle_end(id);
@@ -77,8 +79,8 @@ impl RateLimiter {
         is_granted
     }
 
-    /// An instance that was granted its resources begins a run, and these siblings of its model have no work left. True
-    /// where any of them had asked for resources.
+    /// An instance that was granted its resources begins a run, and these siblings of its model
+    /// have no work left. Returns true if any of them had asked for resources.
     pub fn start(&self, id: usize, siblings: impl Iterator<Item = usize>) -> bool {
         let mut shares = self.lock();
         shares.rate.handle_start(id);
@@ -104,17 +106,18 @@ impl RateLimiter {
 }
 
 impl RateRegistration {
-    /// The ids of the instances, in the order of their demands.
+    /// Returns the ids of the instances, in the order of their demands.
     pub fn ids(&self) -> Range<usize> {
         self.ids.clone()
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     pub fn limiter(&self) -> &RateLimiter {
         &self.limiter
     }
 
-    /// Sets where the instances sleep, before any of them asks. Parkings without a rate id are skipped.
+    /// Sets the parkings of the instances, before any of them asks. Parkings without a rate id are
+    /// skipped.
     pub fn set_parkings<'a>(&self, parkings: impl IntoIterator<Item = &'a Arc<Parking>>) {
         let by_id = parkings.into_iter().filter_map(|parking| Some((parking.rate_id()?, Arc::clone(parking))));
         self.limiter.lock().parkings.extend(by_id);

@@ -1,6 +1,6 @@
-//! Asks a model's own code whether it is ready, once for all who ask at the same time, from whatever shard. Most models
-//! have no such code: that is learned by the first question, and costs nothing afterwards. Bounded by
-//! [`MODEL_READY_ASKERS_MAX`].
+//! Asks a model's own code whether it is ready, once for all callers at the same time, from any
+//! shard. Most models have no such code: the first question finds that out, and costs nothing
+//! afterwards. Bounded by [`MODEL_READY_ASKERS_MAX`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use crate::limits::MODEL_READY_ASKERS_MAX;
 use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 use crate::queue::sync::{AtomicBool, SharedQueue};
 
-/// The question to one model version, and those who wait for its answer.
+/// The question to one model version, and the callers that wait for its answer.
 #[derive(Default)]
 pub struct Readiness {
     has_no_code: AtomicBool,
-    /// Whether the model was asked and has not answered.
+    /// True if the model was asked and has not answered.
     is_asked: AtomicBool,
     waiting: SharedQueue<OneShotSender<bool, AskerLease>>,
     askers: Arc<AtomicUsize>,
 }
 
-/// A place among those who wait.
+/// A place among the callers that wait.
 struct AskerLease(Arc<AtomicUsize>);
 
 impl AskerLease {
@@ -45,25 +45,26 @@ impl Lease for AskerLease {
 }
 
 impl Readiness {
-    /// Asks the model, or joins those who wait for its answer; none where it has no code that could say no. The answer
-    /// may never come: the caller limits its patience.
+    /// Asks the model, or joins the callers that wait for its answer; `None` if it has no code that
+    /// could say no. The answer may never come: the caller limits its wait.
     ///
     /// # Errors
-    /// Unavailable, where as many wait as may.
+    /// `Unavailable` if too many callers wait.
     pub fn ask(self: &Arc<Self>, loaded: &dyn LoadedModel) -> Result<Option<OneShotReceiver<bool>>, Error> {
         if self.has_no_code.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let lease = AskerLease::take(&self.askers).ok_or_else(AskerLease::closed)?;
         let (sender, receiver) = one_shot(lease);
-        // Pushed before the look: the answer of a question that is still open is for this one too.
+        // Pushed before the check: the answer of a question that is still open is for this caller
+        // too.
         self.waiting.push(sender);
         if !self.is_asked.swap(true, Ordering::SeqCst) {
             let answer = AnswerOnDrop(Some(Arc::clone(self)));
             let unused = loaded.ask_ready(Box::new(move |is_ready| answer.send(is_ready)));
             if unused.is_some() {
                 self.has_no_code.store(true, Ordering::Relaxed);
-                // Answers those who joined meanwhile.
+                // Answers callers that joined meanwhile.
                 drop(unused);
                 return Ok(None);
             }
@@ -72,7 +73,8 @@ impl Readiness {
     }
 
     fn answer(&self, is_ready: bool) {
-        // First: who pushed before has seen the question open and asks none; who pushes after asks again.
+        // First: a caller that pushed before has seen the question open and does not ask; one that
+        // pushes after asks again.
         self.is_asked.store(false, Ordering::SeqCst);
         while let Some(sender) = self.waiting.pop() {
             sender.send(Ok(is_ready));
@@ -80,7 +82,7 @@ impl Readiness {
     }
 }
 
-/// Answers those who wait, at the latest when it is dropped: code that is gone is not ready.
+/// Answers the callers that wait, at the latest when it is dropped: code that is gone is not ready.
 struct AnswerOnDrop(Option<Arc<Readiness>>);
 
 impl AnswerOnDrop {
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
     use crate::backend::{Instance, ReadyReply, Threads};
 
-    /// A model that keeps its questions, where it has code to answer them.
+    /// A model that keeps its questions, if it has code to answer them.
     #[derive(Default)]
     struct Asked {
         has_code: bool,
@@ -210,7 +212,7 @@ mod tests {
             };
             let askers: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
             askers.into_iter().for_each(|asker| asker.join().unwrap());
-            // Ends the thread that answers, however many questions were shared.
+            // Ends the thread that answers, regardless of how many questions were shared.
             readiness.askers.store(usize::MAX / 2, Ordering::SeqCst);
             answering.join().unwrap();
         });

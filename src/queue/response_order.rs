@@ -1,7 +1,7 @@
-//! Answers in the order in which batches took their requests (`preserve_ordering`): an early answer is kept until all
-//! before it were sent. Sits between the instances of one model version and the shards. Its lock is taken per answer,
-//! by instances only, and only where the configuration asks for the order. A request that is refused while it waits has
-//! no turn yet, so no answer waits for it.
+//! Answers in the order in which batches took their requests (`preserve_ordering`): an early answer
+//! is kept until all before it were sent. Sits between the instances of one model version and the
+//! shards. Its lock is taken per answer, by instances only, and only if the configuration asks for
+//! the order. A request that is refused while it waits has no turn yet, so no answer waits for it.
 
 #![expect(clippy::disallowed_types, reason = "instances share the order; no shard takes the lock")]
 
@@ -32,12 +32,14 @@ struct OrderedSink {
 }
 
 impl ResponseOrder {
-    /// Empty, for so many shards: each has at most [`IN_FLIGHT_MAX`] requests, and each request one answer.
+    /// Creates an empty order, for `shards` shards: each has at most [`IN_FLIGHT_MAX`] requests,
+    /// and each request one answer.
     pub fn new(shards: usize) -> Self {
         Self { ordering: Mutex::new(Ordering::new(shards.saturating_mul(IN_FLIGHT_MAX))) }
     }
 
-    /// A batch took the next request: the sink that sends its answers to `completions` in turn.
+    /// A batch took the next request: returns the sink that sends its answers to `completions` in
+    /// turn.
     pub fn handle_request(self: &Arc<Self>, completions: Arc<dyn backend::AnswerSink>) -> Arc<dyn backend::AnswerSink> {
         let turn = self.ordering.lock().unwrap_or_else(PoisonError::into_inner).handle_request();
         Arc::new(OrderedSink { order: Arc::clone(self), turn, completions })

@@ -1,18 +1,18 @@
-//! The time limit of a model's runs, and what the log says of one that reaches it.
+//! The time limit of a model's runs, and the log lines of a run that reaches it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Instance, RunObserver, RunWatch, RunWatches};
 
-/// The time limit of a model's runs, and who watches it.
+/// The time limit of a model's runs, and its watchers.
 #[derive(Clone)]
 pub struct RunLimit {
-    /// How long a run may take.
+    /// The time that a run may take.
     pub limit: Duration,
     /// The watches of the server.
     pub watches: Arc<RunWatches>,
-    /// Where it is told that a run took longer.
+    /// Logs that a run took longer.
     pub warn: fn(&str),
 }
 
@@ -32,7 +32,7 @@ impl RunLimit {
         ));
     }
 
-    /// A run cannot be stopped: this is given up.
+    /// A run cannot be stopped: its instance is given up.
     pub(super) fn tell_given_up(&self, model: &str, thread: &str) {
         (self.warn)(&format!(
             "a run of '{model}' takes longer than {:?} (--run-timeout-secs) and cannot be stopped: {thread} is given up, \

@@ -1,7 +1,8 @@
-//! An asynchronous semaphore: how many requests one step of an ensemble may have in flight at a time, over all shards
-//! (`max_inflight_requests`). Waiters are granted permits in order, by whoever releases one. There is no lock, and no
-//! semaphore where an ensemble has no such bound. No deadlock: a step has a permit only while its model has the
-//! request, and that waits for no other permits but those of steps inside it.
+//! An asynchronous semaphore: bounds the requests that one step of an ensemble may have in flight
+//! at a time, over all shards (`max_inflight_requests`). Waiters are granted permits in order, by
+//! any thread that releases one. There is no lock, and no semaphore for an ensemble without such a
+//! bound. No deadlock: a step has a permit only while its model has the request, and that waits for
+//! no other permits but those of steps inside it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,11 +30,12 @@ pub struct Semaphore {
     most: u64,
     taken: AtomicU64,
     waiting: SharedQueue<Arc<SemaphoreWaiter>>,
-    /// Roughly how many of `waiting` have given up.
+    /// The approximate number of `waiting` that have given up.
     gone: AtomicU64,
 }
 
-/// Cancelled waiters after which the queue is swept: without a bound it would grow as long as no permit is released.
+/// Cancelled waiters after which the queue is swept: without a bound it would grow as long as no
+/// permit is released.
 const GONE_MAX: u64 = 1_024;
 
 /// One waiter. Its state changes once, from waiting to granted or to gone, by compare-and-swap: so a permit is never
@@ -59,7 +61,7 @@ pub struct AcquireFuture {
 }
 
 impl Semaphore {
-    /// So many permits, at least one.
+    /// Creates a semaphore of `most` permits, at least one.
     pub fn new(most: u32) -> Self {
         Self {
             most: u64::from(most.max(1)),
@@ -74,7 +76,7 @@ impl Semaphore {
         AcquireFuture { permits: Arc::clone(self), waiter: None }
     }
 
-    /// Permits that are taken.
+    /// Returns the permits that are taken.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -108,7 +110,8 @@ impl Semaphore {
         self.hand_on();
     }
 
-    /// A waiter gave up: removes all cancelled waiters once there are many. Otherwise only a release would meet them.
+    /// A waiter gave up: removes all cancelled waiters once there are many. Otherwise only a
+    /// release would meet them.
     fn sweep(&self) {
         if self.gone.fetch_add(1, Ordering::Relaxed) < GONE_MAX {
             return;
@@ -145,7 +148,7 @@ impl Semaphore {
 }
 
 impl SemaphoreWaiter {
-    /// Changes the state of one that waits; false if it was changed before.
+    /// Changes the state of a waiter that waits; returns false if it was changed before.
     fn become_state(&self, state: u64) -> bool {
         debug_assert!(state == GRANTED || state == GONE, "a waiter never waits again");
         self.state.compare_exchange(WAITING, state, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -1,5 +1,6 @@
-//! One served model version, as all threads share it: its configuration, where its instances run, and its counters.
-//! Also runs a batch on an instance so that a panic of the engine costs only that batch.
+//! One served model version, as all threads share it: its configuration, the place of its
+//! instances, and its counters. Also runs a batch on an instance so that a panic of the engine
+//! costs only that batch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,25 +31,25 @@ pub struct ServedModel {
     pub spec: Arc<ModelSpec>,
     /// Its version.
     pub version: u64,
-    /// Where its instances come from.
+    /// The maker of its instances.
     pub loaded: Arc<dyn LoadedModel>,
-    /// Where its instances run.
+    /// The place of its instances.
     pub placement: Placement,
-    /// Its counters, one set per shard: on lines of the cache that no other shard writes.
+    /// Its counters, one set per shard: on cache lines that no other shard writes.
     pub cells: Box<[CachePadded<ModelCells>]>,
-    /// The shortest run of one row during warm-up, where it was measured.
+    /// The shortest run of one row during warm-up, if it was measured.
     run: Option<Duration>,
     /// Instances that were lost and could not be recreated yet.
     lost: AtomicUsize,
     /// Instances that were lost just now and are being recreated for the first time.
     renewing: AtomicUsize,
-    /// The question to its own code whether it is ready.
+    /// The readiness question to its own code.
     readiness: Arc<Readiness>,
-    /// The time limit of its runs, where they have one.
+    /// The time limit of its runs, if they have one.
     run_limit: Option<RunLimit>,
 }
 
-/// Where the instances of a model version run.
+/// The place of the instances of a model version.
 #[derive(Clone)]
 pub enum Placement {
     /// Inside each shard: a run costs less than a hop.
@@ -59,11 +60,11 @@ pub enum Placement {
     Ensemble(Arc<[Arc<Semaphore>]>),
 }
 
-/// The parameter of the configuration that clients see which says how many rows a batch has at most, where that was learned.
+/// The parameter of the clients' configuration with the most rows of a batch, if that was learned.
 const ROWS_CHOSEN_PARAMETER: &str = "batch_rows_chosen";
 
 impl ServedModel {
-    /// A model version for so many shards; ready at once.
+    /// Creates a model version for `shards` shards; ready at once.
     pub fn new(
         spec: Arc<ModelSpec>,
         version: u64,
@@ -100,12 +101,12 @@ impl ServedModel {
         Self { run_limit, ..self }
     }
 
-    /// Sets how long a run of one row takes.
+    /// Sets the duration of a run of one row.
     pub fn measured(self, run: Option<Duration>) -> Self {
         Self { run, ..self }
     }
 
-    /// Sets which distributions of durations it counts.
+    /// Sets the distributions of durations that it counts.
     pub fn with_latencies(self, options: &LatencyOptions) -> Self {
         let bounds = self.spec.first_response_bounds.as_deref().unwrap_or(&FIRST_RESPONSE_BOUNDS);
         let bounds = self.spec.is_decoupled.then_some(bounds);
@@ -115,17 +116,17 @@ impl ServedModel {
         Self { cells, ..self }
     }
 
-    /// The time limit of its runs, where they have one.
+    /// Returns the time limit of its runs, if they have one.
     pub const fn run_limit(&self) -> Option<&RunLimit> {
         self.run_limit.as_ref()
     }
 
-    /// Whether it can serve: no instance is lost for longer than it takes to recreate it.
+    /// Returns true if it can serve: no instance is lost for longer than it takes to recreate it.
     pub fn is_ready(&self) -> bool {
         self.lost.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether an instance is there to take a request: not all of them are lost or being recreated.
+    /// Returns true if an instance can take a request: not all of them are lost or being recreated.
     pub fn has_instance(&self) -> bool {
         let renewing = self.renewing.load(Ordering::Relaxed);
         match &self.placement {
@@ -134,21 +135,22 @@ impl ServedModel {
         }
     }
 
-    /// Asks the model's own code whether it is ready; none where it has none. Those who ask at the same time share one
-    /// question.
+    /// Asks the model's own code whether it is ready; `None` if it has none. Callers at the same
+    /// time share one question.
     ///
     /// # Errors
-    /// Unavailable, where too many wait for the answer.
+    /// `Unavailable` if too many callers wait for the answer.
     pub fn ask_ready(&self) -> Result<Option<OneShotReceiver<bool>>, Error> {
         self.readiness.ask(&*self.loaded)
     }
 
-    /// When it last answered with outputs, in milliseconds since the Unix epoch; 0 if never.
+    /// Returns the time of its last answer with outputs, in milliseconds since the Unix epoch; 0 if
+    /// never.
     pub fn answered_at(&self) -> u64 {
         self.cells.iter().map(|cells| cells.last_inference()).max().unwrap_or(0)
     }
 
-    /// Whether sequences of it are not over.
+    /// Returns true if it has sequences that are not over.
     pub fn has_sequences(&self) -> bool {
         match &self.placement {
             Placement::Inline | Placement::Ensemble(_) => false,
@@ -156,12 +158,12 @@ impl ServedModel {
         }
     }
 
-    /// Bytes of memory that processes of its own have.
+    /// Returns the bytes of memory of its own processes.
     pub fn process_size(&self) -> u64 {
         self.loaded.process_size()
     }
 
-    /// How many instances are lost and could not be recreated yet.
+    /// Returns the number of instances that are lost and could not be recreated yet.
     pub fn lost(&self) -> usize {
         self.lost.load(Ordering::Relaxed)
     }
@@ -183,8 +185,9 @@ impl ServedModel {
         debug_assert!(before > 0, "an instance is restored after it was lost");
     }
 
-    /// How busy each of its instance groups has been so far; empty for an ensemble. Passive groups do nothing. What runs
-    /// inline has an instance in each shard, as one group.
+    /// Returns the time that each of its instance groups has been busy so far; empty for an
+    /// ensemble. Passive groups do nothing. An inline model has an instance in each shard, as one
+    /// group.
     pub fn group_loads(&self, now: Instant) -> Vec<GroupLoad> {
         let model_queue = match &self.placement {
             Placement::Ensemble(_) => return Vec::new(),
@@ -203,8 +206,8 @@ impl ServedModel {
         groups.map(load).collect()
     }
 
-    /// Its figures, for metrics and statistics. Runs inside shards never wait in a queue, so they count as released
-    /// because an instance was idle.
+    /// Returns its figures, for metrics and statistics. Runs inside shards never wait in a queue,
+    /// so they count as released because an instance was idle.
     pub fn figures(&self) -> ModelFigures<'_> {
         let model_queue = match &self.placement {
             Placement::Inline | Placement::Ensemble(_) => None,
@@ -247,8 +250,8 @@ impl ServedModel {
 }
 
 impl ServedModel {
-    /// The configuration as clients see it: with the rows of its batches, where they have fewer than they may since more cost
-    /// more.
+    /// Returns the configuration as clients see it: with the rows of its batches, if they have
+    /// fewer than they may since more cost more.
     pub fn shown_spec(&self) -> Arc<ModelSpec> {
         let costs = if let Placement::Worker(queue) = &self.placement { queue.row_costs() } else { None };
         let shown = costs
@@ -258,7 +261,7 @@ impl ServedModel {
     }
 }
 
-/// How busy an instance group has been.
+/// The load of an instance group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLoad {
     /// The time that its instances had batches, together.
@@ -310,7 +313,7 @@ impl Drop for Renewal<'_> {
     }
 }
 
-/// What became of an instance in a run.
+/// The state of an instance after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// The instance is fine.

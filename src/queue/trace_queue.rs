@@ -1,5 +1,6 @@
-//! The records of traces on their way from shards to the thread that writes them. Bounded in number and in bytes: what
-//! does not fit is dropped and counted, so that a slow disk or collector costs no request anything.
+//! The records of traces on their way from shards to the thread that writes them. Bounded in number
+//! and in bytes: records that do not fit are dropped and counted, so that a slow disk or collector
+//! costs no request anything.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ pub struct TraceQueue {
 }
 
 impl TraceQueue {
-    /// An empty queue for so many records.
+    /// Creates an empty queue for `count_max` records.
     pub fn new(count_max: usize) -> Self {
         Self {
             records: ArrayQueue::new(count_max.max(1)),
@@ -48,24 +49,24 @@ impl TraceQueue {
         self.wake();
     }
 
-    /// The next record.
+    /// Takes the next record.
     pub fn pop(&self) -> Option<TraceRecord> {
         let record = self.records.pop()?;
         self.size.fetch_sub(record.size(), Ordering::Relaxed);
         Some(record)
     }
 
-    /// Records that wait.
+    /// Returns the records that wait.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if no record waits.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The thread that reads is the one that calls this; [`Self::wake`] unparks it from now on.
+    /// Makes the calling thread the one that reads; [`Self::wake`] unparks it from now on.
     pub fn set_reader(&self) {
         self.reader.get_or_init(std::thread::current);
     }
@@ -77,13 +78,13 @@ impl TraceQueue {
         }
     }
 
-    /// No more records come: the thread that reads ends when it has written those that wait.
+    /// No further records come: the thread that reads ends when it has written those that wait.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether no more records come.
+    /// Returns true if no further records come.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Acquire)
     }
@@ -98,7 +99,7 @@ impl TraceQueue {
         self.written.fetch_add(spans, Ordering::Relaxed);
     }
 
-    /// Spans that have arrived, and those that were lost.
+    /// Returns the spans that have arrived, and those that were lost.
     pub fn counts(&self) -> (u64, u64) {
         (self.written.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
     }

@@ -46,7 +46,7 @@ fn guard(served: &ServedModel, model_queue: &ModelQueue, parking: usize, body: i
     })
 }
 
-/// The text of a panic.
+/// Returns the text of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text").to_owned()
@@ -82,8 +82,8 @@ fn serve(
     }
 }
 
-/// The instance of a worker and what becomes of it: all of the loop of [`run`] but its sleeps, so that a simulation takes
-/// the same steps without a thread.
+/// The instance of a worker and its state: all of the loop of [`run`] but its sleeps, so that a
+/// simulation takes the same steps without a thread.
 pub(crate) struct Worker {
     served: Arc<ServedModel>,
     model_queue: Arc<ModelQueue>,
@@ -101,7 +101,7 @@ struct InstanceMaker {
     threads: Threads,
 }
 
-/// What a worker does after its work.
+/// The next step of a worker after its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerStep {
     /// The next work.
@@ -131,7 +131,7 @@ impl InstanceMaker {
 }
 
 impl Worker {
-    /// The worker with this parking of a model.
+    /// Creates the worker with this parking of a model.
     pub(crate) fn new(
         (served, model_queue, parking): (&Arc<ServedModel>, &Arc<ModelQueue>, usize),
         mut instance: Box<dyn Instance>,
@@ -146,7 +146,7 @@ impl Worker {
         Self { served: Arc::clone(served), model_queue: Arc::clone(model_queue), parking, instance, maker, warn }
     }
 
-    /// The next work; sleeps until there is some.
+    /// Returns the next work; sleeps until there is some.
     fn next(&mut self) -> NextWork {
         // Another instance, another file.
         let file = self.instance.event_source();
@@ -155,7 +155,7 @@ impl Worker {
         self.model_queue.next_beside(self.parking, clock::now, &mut poll_flight, file.as_deref())
     }
 
-    /// The next work, or until when it may sleep.
+    /// Returns the next work, or the instant until which it may sleep.
     #[cfg(test)]
     pub(crate) fn poll_next(&mut self) -> WorkPoll {
         let instance = &mut self.instance;
@@ -163,19 +163,19 @@ impl Worker {
         self.model_queue.poll_beside(self.parking, clock::now, &mut poll_flight)
     }
 
-    /// Whether it was not woken since [`Self::poll_next`] said that it may sleep.
+    /// Returns true if it was not woken since [`Self::poll_next`] said that it may sleep.
     #[cfg(test)]
     pub(crate) fn is_parked(&self) -> bool {
         self.model_queue.parkings().get(self.parking).is_some_and(|parking| parking.is_parked())
     }
 
-    /// Its sleep is over, because the time is.
+    /// Its sleep is over, because its time is.
     #[cfg(test)]
     pub(crate) fn end_sleep(&self) {
         self.model_queue.parkings().get(self.parking).map(|parking| parking.clear_parked());
     }
 
-    /// Does it.
+    /// Does the work.
     pub(crate) fn handle_work(&mut self, work: NextWork) -> WorkerStep {
         let Self { instance, maker, served, model_queue, parking, .. } = self;
         let ran = match work {
@@ -213,7 +213,7 @@ impl Worker {
         WorkerStep::Renew
     }
 
-    /// Tries to make another instance in the place of a lost one; whether that went well.
+    /// Tries to make another instance in the place of a lost one; returns true if that went well.
     pub(crate) fn try_renew(&mut self) -> bool {
         let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(|| self.maker.make())) else { return false };
         self.instance = new;
@@ -246,18 +246,19 @@ fn handle_restored(served: &ServedModel, model_queue: &ModelQueue, parking: usiz
     model_queue.handle_instance_restored(parking, clock::now());
 }
 
-/// Waits until the next attempt to recreate an instance; false if there is none, because the queue is stopped. While a
-/// model that [refuses](crate::backend::LoadedModel::refuses_while_lost) has no instance left, a placeholder answers
-/// what comes.
+/// Waits until the next attempt to recreate an instance; returns false without a next attempt,
+/// because the queue is stopped. While a model that
+/// [refuses](crate::backend::LoadedModel::refuses_while_lost) has no instance left, a placeholder
+/// answers requests.
 fn wait_for_attempt(served: &ServedModel, model_queue: &ModelQueue, parking: usize, pause: Duration) -> bool {
     let retry_at = clock::now() + pause;
     let active = model_queue.active_instances();
     let mut poll_flight = || {
         let left = retry_at.since(clock::now());
-        // Once the queue is stopped, what waits in it is refused, and there is no other attempt.
+        // Once the queue is stopped, waiting requests are refused, and there is no other attempt.
         let is_stopped = model_queue.is_stopped();
         let look_again = (!is_stopped).then_some(left);
-        // Another instance that is back takes what comes, and this one must not refuse it.
+        // Another instance that is back takes the requests, and this one must not refuse them.
         let is_over = left.is_zero() || served.lost() < active;
         InFlightState { is_lost: is_over && !is_stopped, look_again, ..InFlightState::default() }
     };
@@ -297,7 +298,7 @@ mod tests {
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
     use crate::shard::request_slots::RequestSlots;
 
-    /// A model whose first run panics, and which then cannot be made so many times.
+    /// A model whose first run panics, and which then cannot be made `failures` times.
     struct Mortal {
         failures: AtomicUsize,
         made: AtomicUsize,
@@ -351,7 +352,7 @@ mod tests {
         (Arc::new(served), model_queue, producers)
     }
 
-    /// A thread with the only instance of a model; it ends when the queue is stopped.
+    /// Starts a thread with the only instance of a model; it ends when the queue is stopped.
     fn spawn_worker<'scope>(
         scope: &'scope std::thread::Scope<'scope, '_>,
         served: &'scope Arc<ServedModel>,
@@ -531,7 +532,8 @@ mod tests {
         });
     }
 
-    /// A model of one product, on a fake GPU, whose instances can be made so many times.
+    /// A model of one product, on a fake GPU, whose instances can be made a limited number of
+    /// times.
     struct OnGpu {
         gpu: Arc<gpu::Gpu>,
         left: AtomicUsize,

@@ -1,5 +1,5 @@
-//! Which requests a model queue admits: the bounds on what waits, and the forecast by which requests that would be late
-//! are refused at once (`--admission`).
+//! The admission of requests to a model queue: the bounds on waiting requests, and the forecast by
+//! which requests that would be late are refused at once (`--admission`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,18 +11,18 @@ use crate::time::Instant;
 
 pub(super) struct AdmissionControl {
     admission: Admission,
-    /// Where requests that would be late are refused.
+    /// Present if requests that would be late are refused.
     forecast: Option<Forecast>,
     /// Requests that were refused because they would be late.
     late: AtomicUsize,
 }
 
-/// When a request's time is over.
+/// The instants at which a request's time is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestDue {
-    /// Its time in the queue, where it is refused then.
+    /// The end of its time in the queue, if it is refused then.
     pub expires_at: Option<Instant>,
-    /// Its time as a whole, where that counts.
+    /// The end of its time as a whole, if that counts.
     pub deadline: Option<Instant>,
 }
 
@@ -71,14 +71,14 @@ impl AdmissionControl {
         }
     }
 
-    /// The scheduler has learned how long a run takes.
+    /// The scheduler has learned the duration of a run.
     pub(super) fn handle_times<T>(&self, scheduler: &Scheduler<T>) {
         if let Some(forecast) = &self.forecast {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
     }
 
-    /// Requests that may wait, over all levels.
+    /// Returns the requests that may wait, over all levels.
     pub(super) fn requests_max(&self) -> usize {
         self.admission.requests_max()
     }
@@ -97,7 +97,7 @@ impl AdmissionControl {
     }
 }
 
-/// Why a request that comes now would be too late, if it would be.
+/// Returns the refusal of a request that comes now, if it would be too late.
 fn refusal(forecast: &Forecast, room: RequestSize, due: RequestDue, now: Instant) -> Option<QueueRefusal> {
     if due == RequestDue::default() {
         return None;

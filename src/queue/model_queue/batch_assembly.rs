@@ -11,9 +11,9 @@ use crate::queue::queued_request::QueuedRequest;
 use crate::time::{Clock, Stamps};
 
 impl ModelQueue {
-    /// Sinks that answer the requests of a batch in order (`preserve_ordering`); none where the order does not matter.
-    /// A request that ran before has its sink already. Called under the lock, so that batches get their places in the
-    /// order in which they were taken.
+    /// Returns sinks that answer the requests of a batch in order (`preserve_ordering`); empty if
+    /// the order does not matter. A request that ran before has its sink already. Called under the
+    /// lock, so that batches get their places in the order in which they were taken.
     pub(super) fn ordered_sinks(&self, formed: &FormedBatch) -> Vec<Arc<dyn backend::AnswerSink>> {
         let completions = |waiting: &QueuedRequest| Arc::clone(&waiting.completions) as Arc<dyn backend::AnswerSink>;
         let first_runs = || formed.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
@@ -22,7 +22,8 @@ impl ModelQueue {
         sinks.collect()
     }
 
-    /// The batch as its instance gets it. `sinks` are those of [`Self::ordered_sinks`], in the same order.
+    /// Returns the batch as its instance gets it. `sinks` are those of [`Self::ordered_sinks`], in
+    /// the same order.
     pub(super) fn assemble(
         &self,
         formed: FormedBatch,

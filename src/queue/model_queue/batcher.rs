@@ -1,5 +1,5 @@
-//! What forms the batches of a model queue: the scheduler, or the sequence batcher where the model serves sequences.
-//! The queue treats both alike, under its lock.
+//! The source of the batches of a model queue: the scheduler, or the sequence batcher if the model
+//! serves sequences. The queue treats both alike, under its lock.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub(super) struct BatchRow {
     pub(super) flight: Option<RunId>,
 }
 
-/// A request that was not accepted, with its error; `None` where the queue was full and may have room after an
-/// eviction.
+/// A request that was not accepted, with its error; `None` if the queue was full and may have room
+/// after an eviction.
 pub(super) struct RejectedRequest {
     pub(super) entry: Entry<QueuedRequest>,
     pub(super) error: Option<Error>,
@@ -51,7 +51,8 @@ pub(super) struct EndedRequest {
 }
 
 impl Batcher {
-    /// A request arrived. Returned where the queue is full, and with an error where it can never be accepted.
+    /// A request arrived. It is returned if the queue is full, and with an error if it can never be
+    /// accepted.
     pub(super) fn handle_request(
         &mut self,
         entry: Entry<QueuedRequest>,
@@ -93,7 +94,7 @@ impl Batcher {
         }
     }
 
-    /// The instance in a parking ran a batch of so many rows in so long.
+    /// The instance in a parking ran a batch of `rows` rows in `took`.
     pub(super) fn handle_run(&mut self, instance_index: usize, rows: u32, took: Duration, now: Instant) {
         match self {
             Self::Queue(scheduler) => scheduler.handle_run(rows, took),
@@ -101,15 +102,15 @@ impl Batcher {
         }
     }
 
-    /// The same of a run with nothing else at the same time on its instance.
+    /// The same for a run without another at the same time on its instance.
     pub(super) fn handle_lone_run(&mut self, rows: u32, took: Duration) {
         if let Self::Queue(scheduler) = self {
             scheduler.handle_lone_run(rows, took);
         }
     }
 
-    /// A request of an iterative sequence is to run again (`again`), or had its last run. Returned with an error where
-    /// it should run again and its sequence has ended meanwhile.
+    /// A request of an iterative sequence is to run again (`again`), or had its last run. It is
+    /// returned with an error if it should run again and its sequence has ended meanwhile.
     pub(super) fn handle_released(
         &mut self,
         flight: RunId,
@@ -129,7 +130,7 @@ impl Batcher {
         Some(EndedRequest { waiting: token, error })
     }
 
-    /// Whether requests of iterative sequences run, or may be scheduled to run again.
+    /// Returns true if requests of iterative sequences run, or may be scheduled to run again.
     pub(super) fn has_flights(&self) -> bool {
         matches!(self, Self::Sequences { sequences, .. } if sequences.flights() > 0)
     }
@@ -194,7 +195,7 @@ impl Batcher {
         }
     }
 
-    /// The next request that expired, or whose sequence ended.
+    /// Returns the next request that expired, or whose sequence ended.
     pub(super) fn poll_ended(&mut self, now: Instant) -> Option<EndedRequest> {
         match self {
             Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| EndedRequest {
@@ -218,7 +219,8 @@ impl Batcher {
         }
     }
 
-    /// An instance whose sequences have new work. Without sequences any instance will do, so none is named.
+    /// Returns an instance whose sequences have new work. Without sequences any instance will do,
+    /// so this is `None`.
     pub(super) fn poll_attention(&mut self, now: Instant) -> Option<usize> {
         match self {
             Self::Queue(_) => None,
@@ -226,7 +228,8 @@ impl Batcher {
         }
     }
 
-    /// Requests that wait and could run, and those that wait behind other sequences. None where batches are not formed.
+    /// Returns the requests that wait and could run, and those that wait behind other sequences.
+    /// `None` if batches are not formed.
     #[cfg(feature = "test-hooks")]
     pub(super) fn waiting(&self) -> Option<(usize, usize)> {
         match self {
@@ -238,7 +241,8 @@ impl Batcher {
         }
     }
 
-    /// Rows missing until the next wake-up. 0 with sequences: their requests may be for any instance.
+    /// Returns the rows missing until the next wake-up. 0 with sequences: their requests may be for
+    /// any instance.
     pub(super) const fn rows_wanted(&self) -> u32 {
         match self {
             Self::Queue(scheduler) => scheduler.rows_wanted(),
@@ -259,7 +263,7 @@ fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
     let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
     let ended = |code, why: &str| Error::new(code, format!("sequence {id} of model '{model}' was ended: {why}"));
     match end {
-        // With it Triton cancels all that wait of its sequence.
+        // With it Triton cancels all waiting requests of its sequence.
         SequenceEnd::Cancel => ended(Code::Cancelled, "a request before this one was cancelled"),
         SequenceEnd::Instance => ended(Code::Unavailable, "the instance that held its state was lost"),
         SequenceEnd::Model => unstarted(model, waiting),
@@ -359,7 +363,7 @@ mod tests {
             assert!(self.producer.submit(entry).ok().unwrap(), "somebody must look");
         }
 
-        /// The slots that an instance is given, `-` for a row without a request.
+        /// Polls, and returns the slots of the instance, `-` for a row without a request.
         fn poll(&self, parking: usize) -> String {
             let PollOutcome::Batch(batch) = self.model_queue.poll(parking, now, &InFlightState::default()) else {
                 return String::new();

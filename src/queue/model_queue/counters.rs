@@ -1,5 +1,6 @@
-//! What metrics show of a model queue: batches by release reason and by size, and what rows cost. No protocol rests on these numbers, so
-//! they are relaxed and may be read a moment too late.
+//! The figures of a model queue in the metrics: batches by release reason and by size, and the cost
+//! of rows. No protocol rests on these numbers, so they are relaxed and may be read a moment too
+//! late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -36,7 +37,7 @@ impl QueueCounters {
         self.ahead.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The batcher has learned what rows cost, or that it cannot be said.
+    /// The batcher has learned the cost of rows, or that it cannot be known.
     pub(super) fn handle_row_costs(&self, costs: Option<&RowCosts>) {
         match costs {
             Some(costs) => self.row_costs.set(costs.rows_chosen(), costs.costs()),
@@ -51,23 +52,24 @@ impl QueueCounters {
         }
     }
 
-    /// Batches that left so far.
+    /// Returns the batches that left so far.
     pub(super) fn executions(&self) -> usize {
         self.releases.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Batches that left so far for a reason.
+    /// Returns the batches that left so far for a reason.
     pub(super) fn released(&self, reason: ReleaseReason) -> usize {
         self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// The batches that ran. The last responder of a batch counts it, which may outlive the queue.
+    /// Returns the batches that ran. The last responder of a batch counts it, which may outlive the
+    /// queue.
     pub(super) const fn batches(&self) -> &Arc<BatchCells> {
         &self.batches
     }
 }
 
-/// Sizes that the batches of a model version may have, as far as they are counted apart.
+/// Returns the number of batch sizes of a model version that are counted apart.
 pub fn batch_sizes(rows_max: u32) -> usize {
     usize::try_from(rows_max).unwrap_or(BATCH_SIZES_MAX).clamp(1, BATCH_SIZES_MAX)
 }
@@ -81,10 +83,11 @@ impl ExecutionCounter for BatchCells {
     }
 }
 
-/// Counts a batch of several requests, of which any may fail alone: by its first, or by another where the first failed.
+/// Counts a batch of several requests, of which any may fail alone: by its first, or by another if
+/// the first failed.
 pub(super) struct BatchExecution {
     batches: Arc<BatchCells>,
-    /// What is known of the answers. Publishes nothing: relaxed.
+    /// The flags of the answers so far. Publishes nothing: relaxed.
     known: AtomicU8,
 }
 
@@ -94,7 +97,7 @@ const FIRST_FAILED: u8 = 1;
 const OTHER_HAS_OUTPUTS: u8 = 2;
 
 impl BatchExecution {
-    /// Of a batch without an answer yet.
+    /// Creates the count of a batch without an answer yet.
     pub(super) const fn new(batches: Arc<BatchCells>) -> Self {
         Self { batches, known: AtomicU8::new(0) }
     }
@@ -109,7 +112,7 @@ impl ExecutionCounter for BatchExecution {
             (false, false) => return,
         };
         let before = self.known.fetch_or(news, Ordering::Relaxed);
-        // Only who makes it complete counts.
+        // Only the answer that makes it complete counts.
         if before & news == 0 && before | news == FIRST_FAILED | OTHER_HAS_OUTPUTS {
             self.batches.count_shared(answer.rows, answer.stamps);
         }

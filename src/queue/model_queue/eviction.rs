@@ -1,6 +1,6 @@
-//! What a shard does at the queue itself, where no instance polls in time: it drains the rings, which drops cancelled
-//! requests, and refuses expired ones. It only tries the lock: a shard that waited for an instance would stall all of
-//! its connections.
+//! A shard's own work at the queue, if no instance polls in time: it drains the rings, which drops
+//! cancelled requests, and refuses expired ones. It only tries the lock: a shard that waited for an
+//! instance would stall all of its connections.
 
 use std::sync::TryLockError;
 
@@ -13,15 +13,15 @@ use crate::time::Instant;
 const NO_INSTANCE: usize = usize::MAX;
 
 impl ModelQueue {
-    /// Drains the rings; false where another thread has the lock.
+    /// Drains the rings; returns false if another thread has the lock.
     pub(in crate::queue) fn try_drain(&self, now: Instant) -> bool {
         let Some(mut queue) = self.try_lock() else { return false };
         queue.drain(now, self);
         true
     }
 
-    /// Refuses expired requests. False where another thread has the lock: it may have polled just before the expiry, so
-    /// the caller must try again.
+    /// Refuses expired requests. Returns false if another thread has the lock: it may have polled
+    /// just before the expiry, so the caller must try again.
     pub fn refuse_expired(&self, now: Instant) -> bool {
         let Some(mut queue) = self.try_lock() else { return false };
         queue.drain(now, self);
@@ -29,7 +29,8 @@ impl ModelQueue {
         true
     }
 
-    /// The lock, unless another thread has it. A panic under it leaves the queue usable, as in [`Self::lock`].
+    /// Takes the lock, unless another thread has it. A panic under it leaves the queue usable, as
+    /// in [`Self::lock`].
     fn try_lock(&self) -> Option<MutexGuard<'_, LockedQueue>> {
         match self.queue.try_lock() {
             Ok(queue) => Some(queue),

@@ -1,5 +1,5 @@
-//! How an instance waits for work: for its batches in flight and for the queue at the same time. It takes no batch from
-//! the queue while it has no room for one in flight.
+//! The wait of an instance for work: for its batches in flight and for the queue at the same time.
+//! It takes no batch from the queue while it has no room for one in flight.
 
 use std::os::fd::OwnedFd;
 
@@ -8,9 +8,9 @@ use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::poll::PollOutcome;
 use crate::time::{Clock, Instant};
 
-/// What a worker does next.
+/// The next step of a worker.
 pub enum NextWork {
-    /// Run this.
+    /// Run this batch.
     Batch(Batch),
     /// End: the queue was stopped, nothing waits and nothing is in flight.
     Ended,
@@ -18,17 +18,17 @@ pub enum NextWork {
     Lost,
 }
 
-/// What a worker may do at once.
+/// A step that a worker may take at once.
 pub enum WorkPoll {
-    /// Sleep until it is woken, at most until then.
+    /// Sleep until it is woken, at most until this instant.
     Sleep(Option<Instant>),
-    /// This.
+    /// Do this work.
     Work(NextWork),
 }
 
 impl ModelQueue {
-    /// The next batch for the instance in a parking; sleeps until there is one. `None` once the queue was stopped and
-    /// nothing waits.
+    /// Returns the next batch for the instance in a parking; sleeps until there is one. `None` once
+    /// the queue was stopped and nothing waits.
     pub fn next_batch(&self, instance_index: usize, clock: Clock) -> Option<Batch> {
         match self.next_beside(instance_index, clock, &mut InFlightState::default, None) {
             NextWork::Batch(batch) => Some(batch),
@@ -36,9 +36,10 @@ impl ModelQueue {
         }
     }
 
-    /// The next work of the instance in a parking; sleeps until there is some. `poll_flight` answers what has ended of
-    /// its batches in flight, and says whether there is room for another; the end of one wakes the parking, or makes
-    /// the `file` readable, on which the thread sleeps too.
+    /// Returns the next work of the instance in a parking; sleeps until there is some.
+    /// `poll_flight` answers the ended batches in flight, and says whether there is room for
+    /// another; the end of one wakes the parking, or makes the `file` readable, on which the thread
+    /// sleeps too.
     pub fn next_beside(
         &self,
         instance_index: usize,
@@ -56,8 +57,8 @@ impl ModelQueue {
         }
     }
 
-    /// [`Self::next_beside`] without the sleep: the next work, or until when the thread may sleep, whose parking is marked
-    /// then.
+    /// [`Self::next_beside`] without the sleep: returns the next work, or the instant until which
+    /// the thread may sleep, whose parking is marked then.
     pub(in crate::queue) fn poll_beside(
         &self,
         instance_index: usize,
@@ -71,8 +72,9 @@ impl ModelQueue {
             PollOutcome::Lost => return self.lose(instance_index),
             PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
         }
-        // The sleeper's half of the handshake with `QueueProducer::submit`, and with the end of a batch in flight:
-        // this second poll sees the request or the end, or whoever published it sees us parked.
+        // The sleeper's half of the handshake with `QueueProducer::submit`, and with the end of a
+        // batch in flight: this second poll sees the request or the end, or the thread that
+        // published it sees us parked.
         parking.announce();
         let work = match self.poll_with_room(instance_index, clock, &poll_flight()) {
             PollOutcome::Nothing(until) => return WorkPoll::Sleep(until),
@@ -92,8 +94,8 @@ impl ModelQueue {
         WorkPoll::Work(work)
     }
 
-    /// An instance was lost. To make another may take minutes, so what it was to do goes to others now: the time that it
-    /// watched, its resources, and a wake-up that it had and did not use.
+    /// An instance was lost. To make another may take minutes, so its duties go to others now: the
+    /// time that it watched, its resources, and a wake-up that it had and did not use.
     fn lose(&self, instance_index: usize) -> WorkPoll {
         if let Some(parking) = self.parkings.get(instance_index) {
             parking.clear_parked();
@@ -118,7 +120,7 @@ impl ModelQueue {
         parking.set_full(false);
     }
 
-    /// Polls for a batch where there is room for one.
+    /// Polls for a batch if there is room for one.
     fn poll_with_room(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
         let Some(parking) = self.parkings.get(instance_index) else { return PollOutcome::Ended };
         self.counters.set_ahead(instance_index, flight.ahead);

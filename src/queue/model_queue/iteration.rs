@@ -1,6 +1,7 @@
-//! Requests of iterative sequences between two runs. While such a request runs, an [`IterationSink`] takes its answers
-//! in place of the completions, and returns it to the queue when the model reschedules it. Any thread may answer; the
-//! queue learns of it when an instance polls. Bounded by the slots: a sequence has one request that runs.
+//! Requests of iterative sequences between two runs. While such a request runs, an
+//! [`IterationSink`] takes its answers in place of the completions, and returns it to the queue
+//! when the model reschedules it. Any thread may answer; the queue learns of it when an instance
+//! polls. Bounded by the slots: each sequence has one running request.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(super) struct Iterations {
 
 struct ReleasedRequest {
     flight: RunId,
-    /// The request, where it is to run again.
+    /// The request, if it is to run again.
     again: Option<QueuedRequest>,
 }
 
@@ -36,9 +37,10 @@ struct ReleasedRequest {
 struct IterationSink {
     iterations: Arc<Iterations>,
     flight: RunId,
-    /// Where its answers go: to its shard's completions, or to a sink that keeps their order first.
+    /// The destination of its answers: its shard's completions, or a sink that keeps their order
+    /// first.
     inner: Arc<dyn backend::AnswerSink>,
-    /// From here on, what the request is made of when it is queued again.
+    /// From here on, the parts of the request when it is queued again.
     completions: Arc<Completions>,
     inputs: Vec<Tensor>,
     rows: u32,
@@ -80,8 +82,8 @@ impl ModelQueue {
         }
     }
 
-    /// A request of an iterative sequence, as it goes into a batch. `sink` keeps its answer in order, where the order
-    /// matters.
+    /// Returns a request of an iterative sequence, as it goes into a batch. `sink` keeps its answer
+    /// in order, if the order matters.
     pub(super) fn iterate(
         &self,
         waiting: QueuedRequest,
@@ -159,7 +161,8 @@ impl backend::AnswerSink for IterationSink {
             };
             return self.iterations.release(ReleasedRequest { flight, again: Some(waiting) });
         }
-        // Its queue duration is that before its first run: the time between two runs counts as the model's.
+        // Its queue duration is the one before its first run: the time between two runs counts as
+        // the model's.
         (answer.stamps.batched, answer.stamps.input_end) = (first.batched, first.input_end);
         let is_last = answer.part != AnswerPart::More;
         self.inner.push(ticket, answer);

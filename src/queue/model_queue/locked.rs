@@ -1,5 +1,5 @@
-//! The part of a model queue that is behind its lock: the consuming ends of the shards' rings, the batcher, and which
-//! instance watches the time.
+//! The part of a model queue that is behind its lock: the consuming ends of the shards' rings, the
+//! batcher, and the instance that watches the time.
 
 use crate::error::Error;
 use crate::model::CorrelationId;
@@ -39,27 +39,27 @@ impl LockedQueue {
         }
     }
 
-    /// The same, whose first batch waits for so many requests.
+    /// Returns the same queue, whose first batch waits for `hold`.
     #[cfg(feature = "test-hooks")]
     pub(super) fn with_hold(self, hold: crate::scheduler::hold::FirstBatchHold) -> Self {
         Self { hold, ..self }
     }
 
-    /// Whether the first batch waits for more requests.
+    /// Returns true if the first batch waits for more requests.
     #[cfg(feature = "test-hooks")]
     pub(super) fn poll_held(&mut self) -> bool {
         let hold = &mut self.hold;
         self.batcher.waiting().is_some_and(|(requests, backlogged)| hold.poll_held(requests, backlogged))
     }
 
-    /// Moves what arrived into the scheduler, in arrival order over all shards.
+    /// Moves the arrived requests into the scheduler, in arrival order over all shards.
     pub(super) fn drain(&mut self, now: Instant, model_queue: &ModelQueue) {
         debug_assert!(self.arrived.is_empty(), "what arrived before is in the scheduler");
         let claims = &mut RequestClaims(&model_queue.admission);
         for ring in &mut self.rings {
             while let Ok(entry) = ring.pop() {
-                // A sequence whose first request was cancelled began all the same: what follows is cancelled with it,
-                // and not refused for a start that is missing.
+                // A sequence whose first request was cancelled began all the same: the requests
+                // that follow are cancelled with it, and not refused for a missing start.
                 let is_start = entry.token.mark.as_ref().is_some_and(|mark| mark.is_start);
                 if is_start || entry.token.completions.is_waiting(entry.token.ticket) {
                     self.arrived.push(entry);
@@ -75,8 +75,8 @@ impl LockedQueue {
                 model_queue.refuse(entry.token, error);
                 continue;
             }
-            // The scheduler is full, and has room for twice what admission lets wait: half of its entries at least
-            // are cancelled.
+            // The scheduler is full, and has room for twice the requests that admission lets wait:
+            // half of its entries at least are cancelled.
             self.batcher.evict_cancelled(now, claims);
             if let Err(refused) = self.batcher.handle_request(entry, now) {
                 model_queue.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
@@ -90,8 +90,9 @@ impl LockedQueue {
         }
     }
 
-    /// Whether to wake another instance, for a batch or to watch the time. With sequences, the instances that have work
-    /// were woken by name; only the time may still need a watcher.
+    /// Returns true if another instance should be woken, for a batch or to watch the time. With
+    /// sequences, the instances that have work were woken by name; only the time may still need a
+    /// watcher.
     pub(super) fn has_more(&self) -> bool {
         match &self.batcher {
             Batcher::Queue(scheduler) => !scheduler.is_empty(),
@@ -102,8 +103,8 @@ impl LockedQueue {
         }
     }
 
-    /// Makes an instance the one that watches the time, and says when it must poll again; `None` if another instance
-    /// polls early enough.
+    /// Makes an instance the one that watches the time, and returns the instant of its next poll;
+    /// `None` if another instance polls early enough.
     pub(super) fn watch(&mut self, instance_index: usize) -> Option<Instant> {
         let at = self.batcher.poll_timeout()?;
         debug_assert!(self.watch.as_ref().is_none_or(|watch| watch.instance_index != instance_index), "it is awake");
@@ -120,8 +121,8 @@ impl LockedQueue {
     }
 }
 
-/// How the scheduler claims requests from their shards. A claim settles who frees a request's share of the bounds: the
-/// scheduler if it wins, the shard that withdraws it otherwise.
+/// The scheduler's claims on requests of shards. The winner of a claim frees a request's share of
+/// the bounds: the scheduler, or the shard that withdraws it.
 pub(super) struct RequestClaims<'a>(pub(super) &'a AdmissionControl);
 
 impl Claims<QueuedRequest> for RequestClaims<'_> {
@@ -147,6 +148,7 @@ impl Claims<QueuedRequest> for RequestClaims<'_> {
 
 pub(super) struct SequenceDeparture {
     pub(super) id: CorrelationId,
-    /// When the last request that the client knows of arrived: a sequence that started later is another one.
+    /// The arrival of the last request that the client knows of: a sequence that started later is
+    /// another one.
     pub(super) since: Instant,
 }

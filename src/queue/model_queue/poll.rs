@@ -1,5 +1,5 @@
-//! One poll of the queue by an instance: what it ran is taken into account, what arrived is drained, and a batch is
-//! formed if there is one.
+//! One poll of the queue by an instance: its last run is taken into account, arrived requests are
+//! drained, and a batch is formed if there is one.
 
 use crate::backend::{Batch, InFlightState};
 use crate::queue::model_queue::ModelQueue;
@@ -8,12 +8,13 @@ use crate::queue::model_queue::rate_gate::GateOutcome;
 use crate::queue::sync;
 use crate::time::{Clock, Instant};
 
-/// What an instance does after a poll.
+/// The outcome of a poll for an instance.
 pub(super) enum PollOutcome {
     Batch(Batch),
     /// The queue was stopped and nothing waits: the instance ends.
     Ended,
-    /// No batch yet: the instance sleeps, until then if it is the one that watches the time.
+    /// No batch yet: the instance sleeps, until this instant if it is the one that watches the
+    /// time.
     Nothing(Option<Instant>),
     /// There is a batch, and the instance sleeps until its rate limiter resources are free.
     Blocked,
@@ -30,7 +31,8 @@ impl ModelQueue {
         // Before the rings are drained: nothing is queued after the stop, so a drain after it sees all.
         let is_stopped = self.is_stopped();
         let formed = loop {
-            // It watches only while it sleeps: also the watch of an earlier look is over, however this one ends.
+            // It watches only while it sleeps: the watch of an earlier poll is over too, however
+            // this one ends.
             queue.unwatch(instance_index);
             self.parkings.await_any();
             queue.drain(now, self);
@@ -41,7 +43,7 @@ impl ModelQueue {
             #[cfg(feature = "test-hooks")]
             if !is_stopped && queue.poll_held() {
                 self.admission.handle_idle(instance_index);
-                // As tritonserver: it looks again and again.
+                // Like tritonserver, it looks again and again.
                 return PollOutcome::Nothing(Some(now + std::time::Duration::from_millis(10)));
             }
             match self.take_batch(&mut queue, instance_index, now) {
@@ -60,8 +62,9 @@ impl ModelQueue {
             self.admission.handle_idle(instance_index);
             // Only if it was stopped before this poll: one stopped since may have a batch that still waits to grow.
             if is_stopped && !queue.batcher.has_flights() {
-                // Others may sleep for what was in flight, or for resources to run what another instance ran. One that has
-                // still something to look after wakes nobody: it would wake itself, and again.
+                // Others may sleep for a batch in flight, or for resources to run what another
+                // instance ran. An instance that still has a time to look again wakes no other: it
+                // would wake itself, and again.
                 if flight.look_again.is_none() {
                     self.parkings.wake_all();
                 }
@@ -71,8 +74,9 @@ impl ModelQueue {
             if queue.watch.is_none() {
                 return PollOutcome::Nothing(until);
             }
-            // Between here and sleep producers stay silent until enough rows came. A request that was queued before
-            // they could read the number is in a ring now, so the rings are checked again after the fence.
+            // Between here and sleep producers stay silent until enough rows came. A request that
+            // was queued before they could read the number is in a ring now, so the rings are
+            // checked again after the fence.
             self.parkings.await_rows(queue.batcher.rows_wanted());
             if queue.rings.iter().all(sync::Consumer::is_empty) {
                 return PollOutcome::Nothing(until);
@@ -105,8 +109,8 @@ impl ModelQueue {
         self.admission.handle_batch(instance_index, formed.size, now);
     }
 
-    /// The instance in a parking is back from a batch, if it had one. While batches are in flight, only the end of one
-    /// says how long it took.
+    /// The instance in a parking is back from a batch, if it had one. While batches are in flight,
+    /// only the end of one shows its duration.
     fn handle_run(&self, instance_index: usize, batcher: &mut Batcher, now: Instant, flight: &InFlightState) {
         let Some(parking) = self.parkings.get(instance_index) else { return };
         if flight.batches == 0 {
@@ -170,7 +174,7 @@ mod tests {
             Some(RowCostFigures { chosen: 4, costs })
         };
         assert_eq!(model_queue.row_costs(), figures(300));
-        // A process that runs one after the other.
+        // A process that runs one batch after the other.
         let in_turn = InFlightState { was_alone: true, ..overlapping };
         (0..20).for_each(|_| run(10, in_turn));
         assert_eq!(model_queue.row_costs(), figures(900));

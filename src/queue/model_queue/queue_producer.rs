@@ -1,6 +1,6 @@
-//! The producing end of a model queue: one per shard, with a ring of its own, so that a shard never waits for another
-//! thread when it queues a request. The ring has room for twice the requests that can wait: cancelled ones stay in it
-//! until somebody drains it.
+//! The producing end of a model queue: one per shard, with a ring of its own, so that a shard never
+//! waits for another thread when it queues a request. The ring has room for twice the requests that
+//! can wait: cancelled ones stay in it until it is drained.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::time::Instant;
 /// One shard's end of a model queue.
 pub struct QueueProducer {
     ring: sync::Producer<Entry<QueuedRequest>>,
-    /// Lower bound of the free slots: those counted last, less what was queued since. The ring is counted again only
-    /// when this gets low, because counting reads the consumer's cache line.
+    /// Lower bound of the free slots: the last count, less the requests queued since. The ring is
+    /// counted again only when this gets low, because counting reads the consumer's cache line.
     room_seen: usize,
     /// At this many free slots or fewer, the shard tries to drain the ring itself.
     room_least: usize,
@@ -22,7 +22,7 @@ pub struct QueueProducer {
 }
 
 impl QueueProducer {
-    /// The producer of a ring that is empty and has `ring_size` slots.
+    /// Creates the producer of a ring that is empty and has `ring_size` slots.
     pub(super) fn new(
         ring: sync::Producer<Entry<QueuedRequest>>,
         ring_size: usize,
@@ -33,16 +33,17 @@ impl QueueProducer {
         Self { ring, room_seen: ring_size, room_least, model_queue }
     }
 
-    /// The queue it belongs to.
+    /// Returns the queue it belongs to.
     pub const fn model_queue(&self) -> &Arc<ModelQueue> {
         &self.model_queue
     }
 
-    /// Queues a request. True where [`ModelQueue::wake`] must be called, once for a burst of requests.
+    /// Queues a request. Returns true if [`ModelQueue::wake`] must be called, once for a burst of
+    /// requests.
     ///
     /// # Errors
-    /// [`QueueRefusal`] where a bound is reached or the answer would be late. The request is dropped then; its ticket
-    /// stays open, for the shard to release.
+    /// [`QueueRefusal`] if a bound is reached or the answer would be late. The request is dropped
+    /// then; its ticket stays open, for the shard to release.
     pub fn submit(&mut self, mut entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
         let room = entry.token.room();
         self.model_queue.admit(&entry)?;
@@ -66,8 +67,8 @@ impl QueueProducer {
         Ok(self.model_queue.parkings.handle_queued(rows))
     }
 
-    /// Drains all rings into the scheduler where this one is half full: of cancelled requests because no instance
-    /// has polled, or of more waiting ones than the scheduler will take.
+    /// Drains all rings into the scheduler if this one is half full: of cancelled requests because
+    /// no instance has polled, or of more waiting ones than the scheduler will take.
     fn make_room(&mut self, now: Instant) {
         self.room_seen = self.ring.slots();
         // Only tries the lock: a shard must not wait for an instance.

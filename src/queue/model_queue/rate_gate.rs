@@ -10,9 +10,9 @@ use crate::queue::rate_limiter::RateLimiter;
 use crate::queue::sync::fence;
 use crate::time::Instant;
 
-/// What an instance may do now.
+/// The outcome of an instance's attempt to take a batch.
 pub(super) enum GateOutcome {
-    /// Run this.
+    /// Run this batch.
     Batch(FormedBatch),
     /// Wait to be woken: there is a batch, and its resources are not free.
     Blocked,
@@ -59,7 +59,8 @@ impl ModelQueue {
         }
     }
 
-    /// The instance in a parking takes no work any more, or not for now: another one watches the time and takes its work.
+    /// The instance in a parking takes no work from now on, or not for now: another one watches the
+    /// time and takes its work.
     pub fn retire(&self, instance_index: usize) {
         self.lock().unwatch(instance_index);
         self.rest(instance_index);
@@ -108,7 +109,8 @@ mod tests {
         Ok(())
     }
 
-    /// A model for each list; an instance for each number, which needs so much of one resource.
+    /// Returns a model for each list; an instance for each number, which needs this much of one
+    /// resource.
     fn models(needs: &[&[u64]]) -> (Vec<Arc<ModelQueue>>, Vec<QueueProducer>) {
         let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
         let demand = |count: &u64| Demand { needs: vec![need(*count)], ..Demand::default() };
@@ -248,8 +250,8 @@ mod tests {
         });
     }
 
-    /// Requests to all models at once, so many to each, from a thread each; answers the most of
-    /// the resource that was taken at any time.
+    /// Sends requests to all models at once, `count` to each, from a thread each; returns the most
+    /// of the resource that was taken at any time.
     fn run_all(
         model_queues: &[Arc<ModelQueue>],
         producers: Vec<QueueProducer>,
@@ -286,7 +288,7 @@ mod tests {
                             std::thread::yield_now();
                         }
                         request_slots.drain();
-                        // Now and then let the instances fall asleep.
+                        // Lets the instances fall asleep now and then.
                         while index % 64 == 0 && producer.model_queue().waiting() > 0 {
                             std::thread::yield_now();
                         }
@@ -349,7 +351,7 @@ mod tests {
             model_queue.stop();
         });
         let batches: Vec<_> = model_queue.parkings().iter().map(|parking| parking.batches()).collect();
-        // One that is not quite asleep again may take a batch out of turn.
+        // An instance that is not quite asleep again may take a batch out of turn.
         assert!(batches[..3].iter().all(|count| (200..=400).contains(count)), "{batches:?}");
         assert_eq!((batches.iter().sum::<u64>(), batches[3]), (900, 0));
     }

@@ -1,5 +1,5 @@
-//! What a model queue has only where its model serves sequences: requests between two runs, sequences that a client
-//! left, and the figures that any thread may read.
+//! The parts of a model queue for sequences, if its model serves them: requests between two runs,
+//! sequences that a client left, and the figures that any thread may read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct SequenceQueue {
     counts: SequenceCounts,
 }
 
-/// How many sequences there are, and how the others ended.
+/// The number of sequences, and the ends of the others.
 #[derive(Default)]
 pub struct SequenceCounts {
     active: AtomicUsize,
@@ -52,8 +52,8 @@ impl SequenceQueue {
 }
 
 impl ModelQueue {
-    /// The instance in a parking was lost: how long its batch took says nothing. Waiting requests of sequences whose
-    /// state it held are refused.
+    /// The instance in a parking was lost: the duration of its batch says nothing. Waiting requests
+    /// of sequences whose state it held are refused.
     pub fn handle_instance_lost(&self, instance_index: usize, is_renewed: bool, now: Instant) {
         if let Some(parking) = self.parkings.get(instance_index) {
             parking.take_run();
@@ -61,7 +61,8 @@ impl ModelQueue {
         }
         if self.sequences.is_some() {
             let mut queue = self.lock();
-            // First what has arrived: a request that came before the loss goes on with the lost state, and is refused.
+            // Arrived requests first: one that came before the loss goes on with the lost state,
+            // and is refused.
             queue.drain(now, self);
             queue.batcher.handle_instance_lost(instance_index, is_renewed, now, &mut RequestClaims(&self.admission));
             self.handle_released(&mut queue, now);
@@ -78,14 +79,16 @@ impl ModelQueue {
         }
     }
 
-    /// A sequence of one request, for a request that names none; `None` unless the model's sequences are iterative.
+    /// Returns a sequence of one request, for a request that names none; `None` unless the model's
+    /// sequences are iterative.
     pub fn new_sequence(&self) -> Option<SequenceMark> {
         let sequences = self.sequences.as_ref().filter(|sequences| sequences.is_iterative)?;
         let id = CorrelationId::Own(sequences.ids.fetch_add(1, Ordering::Relaxed) + 1);
         Some(SequenceMark { id, is_start: true, is_end: false })
     }
 
-    /// A client left a sequence. `since` is when the last of its requests that the client knows of arrived.
+    /// A client left a sequence. `since` is the arrival of the last of its requests that the client
+    /// knows of.
     pub fn depart(&self, id: CorrelationId, since: Instant) {
         if let Some(sequences) = &self.sequences {
             sequences.departures.push(SequenceDeparture { id, since });
@@ -93,13 +96,14 @@ impl ModelQueue {
         }
     }
 
-    /// The sequences, where the model serves them.
+    /// Returns the sequences, if the model serves them.
     pub fn sequences(&self) -> Option<&SequenceCounts> {
         self.sequences.as_ref().map(|sequences| &sequences.counts)
     }
 
-    /// Refuses the requests whose time or whose sequence ended, wakes the instances whose sequences have new work, and
-    /// publishes the counts. True where the calling instance has new work itself.
+    /// Refuses the requests whose time or whose sequence ended, wakes the instances whose sequences
+    /// have new work, and publishes the counts. Returns true if the calling instance has new work
+    /// itself.
     pub(super) fn refuse_ended_and_notify(&self, queue: &mut LockedQueue, instance_index: usize, now: Instant) -> bool {
         while let Some(EndedRequest { waiting, error }) = queue.batcher.poll_ended(now) {
             self.refuse(waiting, error);
@@ -119,22 +123,22 @@ impl ModelQueue {
 }
 
 impl SequenceCounts {
-    /// Sequences that have a slot.
+    /// Returns the sequences that have a slot.
     pub fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Sequences that wait for a slot.
+    /// Returns the sequences that wait for a slot.
     pub fn backlogged(&self) -> usize {
         self.backlogged.load(Ordering::Relaxed)
     }
 
-    /// Sequences that ended for a reason.
+    /// Returns the sequences that ended for a reason.
     pub fn ended(&self, end: SequenceEnd) -> usize {
         self.ends.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// Requests that were to continue a sequence which does not exist here.
+    /// Returns the requests that were to continue a sequence which does not exist here.
     pub fn unknown(&self) -> usize {
         self.unknown.load(Ordering::Relaxed)
     }

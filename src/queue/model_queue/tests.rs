@@ -162,7 +162,7 @@ fn a_withdrawn_request_never_runs_and_leaves_its_room() {
     assert_eq!(batch.requests.len(), 1);
 }
 
-/// Runs what waits for 20 ms; the clock is held from then on.
+/// Runs the waiting requests for 20 ms; the clock is held from then on.
 fn run_for_20_ms(model_queue: &ModelQueue) {
     hold_at(now());
     let batch = model_queue.next_batch(0, now).unwrap();
@@ -216,7 +216,7 @@ fn a_request_that_would_still_wait_at_its_timeout_is_refused_at_once_and_never_w
     outcome(at(1, 0)).unwrap();
     run_for_20_ms(&model_queue);
     assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
-    // Shorter than a run: taken at once where nothing waits.
+    // Shorter than a run: taken at once if nothing waits.
     outcome(at(1, 1)).unwrap();
     assert!(matches!(outcome(at(1, 1)), Err(QueueRefusal::Stuck(_))), "one waits, for a run of 20 ms");
     outcome(at(1, 0)).unwrap();
@@ -332,7 +332,7 @@ fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
     let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
-    // By so much the batch is closed before the deadline: a thread of a busy machine may be later than a little.
+    // The batch is closed this much before the deadline: a thread of a busy machine may be late.
     model_queue.lock().batcher.handle_run(0, 2, Duration::from_millis(400), Instant::ZERO);
     std::thread::scope(|scope| {
         let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
@@ -406,7 +406,7 @@ fn an_instance_that_looks_twice_in_one_poll_watches_the_delay_all_the_same() {
     queue.drain(now(), &model_queue);
     let until = queue.watch(0);
     assert!(until.is_some());
-    // Requests came between the look and the sleep: it looks again, and finds the same batch.
+    // Requests came between the poll and the sleep: it looks again, and finds the same batch.
     queue.unwatch(0);
     assert_eq!(queue.watch(0), until);
     assert_eq!(queue.watch(1), None, "one watches");
@@ -428,7 +428,7 @@ fn what_a_lost_instance_watched_and_was_woken_for_goes_to_another() {
     let is_parked = |instance_index: usize| model_queue.parkings().get(instance_index).unwrap().is_parked();
     submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
     assert!(poll(0, false).is_some() && poll(1, false).is_none(), "the first watches the delay");
-    // A request of a shape of its own: whoever is woken must look. It is the first, which is lost in that moment.
+    // A shape of its own: the woken instance must look. It is the first, which is lost just then.
     model_queue.wake();
     assert!(!is_parked(0) && is_parked(1));
     assert_eq!(poll(0, true), None);
@@ -452,7 +452,7 @@ fn no_batch_sleeps_beyond_its_delay_whenever_its_requests_come() {
                 taken.fetch_add(batch.requests.len(), Ordering::SeqCst);
             }
         });
-        // Also where this thread fails: the instance must end.
+        // Also if this thread fails: the instance must end.
         let _stopped = StopOnDrop(&model_queue);
         let request_slots = request_slots();
         for round in 0..ROUNDS {
@@ -472,8 +472,8 @@ fn no_batch_sleeps_beyond_its_delay_whenever_its_requests_come() {
     });
 }
 
-/// More than a batch has room for, in every moment of a poll: the rest is another instance's as soon as its delay is over,
-/// however long the first one runs.
+/// More than a batch has room for, in every moment of a poll: another instance takes the rest as
+/// soon as its delay is over, while the first may run on.
 #[test]
 fn a_rest_does_not_wait_for_the_instance_that_took_the_batch_before_it() {
     const ROUNDS: usize = 1_000;
@@ -490,8 +490,8 @@ fn a_rest_does_not_wait_for_the_instance_that_took_the_batch_before_it() {
                     let all = round.load(Ordering::SeqCst) * TOGETHER;
                     let mut count = taken.fetch_add(batch.requests.len(), Ordering::SeqCst) + batch.requests.len();
                     running.fetch_add(1, Ordering::SeqCst);
-                    // It runs until the rest of the round is taken too, or nobody is left to take it: where the
-                    // producer is held up there are three batches.
+                    // It runs until the rest is taken too, or no instance is left to take it: there
+                    // are three batches if the producer is held up.
                     while count < all && running.load(Ordering::SeqCst) < 2 && !model_queue.is_stopped() {
                         std::thread::yield_now();
                         count = taken.load(Ordering::SeqCst);
@@ -648,7 +648,7 @@ fn the_memory_of_a_request_whose_client_leaves_is_free_at_once() {
     let (model_queue, mut producers) = model_queue(16, 100, 1);
     let request_slots = request_slots();
     let memory = Arc::new(());
-    // More than the ring, and twice the queue, have room for.
+    // More than the ring and twice the queue have room for.
     for _ in 0..100 {
         submit_and_leave(&mut producers[0], &request_slots, entry_of(&request_slots, 60, &memory)).unwrap();
         assert_eq!((Arc::strong_count(&memory), model_queue.held()), (1, 0));
@@ -673,7 +673,7 @@ fn a_request_that_an_instance_refuses_leaves_no_memory_behind() {
     assert_eq!((Arc::strong_count(&memory), model_queue.held()), (1, 0));
 }
 
-/// Runs something while another thread has the lock; it must not wait for that.
+/// Runs a function while another thread has the lock; it must not wait for that.
 fn while_locked<T: Send>(model_queue: &ModelQueue, run: impl FnOnce() -> T + Send) -> T {
     let queue = model_queue.lock();
     std::thread::scope(|scope| {
@@ -788,7 +788,7 @@ fn no_wake_up_is_lost_between_a_shard_and_two_sleeping_instances() {
         let request_slots = request_slots();
         for index in 0..COUNT {
             submit_until_let_in(&mut producers[0], &request_slots, || entry(&request_slots, index as u64, 1));
-            // Now and then let the instances fall asleep.
+            // Lets the instances fall asleep now and then.
             while index % 64 == 0 && served.load(Ordering::SeqCst) <= index {
                 std::thread::yield_now();
             }

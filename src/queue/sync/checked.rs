@@ -1,6 +1,6 @@
-//! The types of [`super`] on top of loom, with faults that can be planted to see that the model check finds them. Loom
-//! has no matching ring, queue or waker: those are stand-ins that order no more than the originals do. Used by the
-//! model check only.
+//! The types of [`super`] on top of loom, with faults that can be planted to see that the model
+//! check finds them. Loom has no matching ring, queue or waker: those are stand-ins that order at
+//! most as much as the originals do. Used by the model check only.
 
 #![allow(missing_docs, reason = "each does what its original is documented to do")]
 
@@ -19,7 +19,7 @@ use loom::thread::yield_now;
 pub use crate::runtime::wake_file::SleepEnd;
 pub use loom::sync::{Mutex, MutexGuard};
 
-/// What is broken on purpose.
+/// The part that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedFault {
     /// A compare-and-swap is a load and then a store.
@@ -150,7 +150,7 @@ impl AtomicU64 {
     }
 
     pub fn compare_exchange(&self, old: u64, new: u64, success: Ordering, failure: Ordering) -> Result<u64, u64> {
-        // What a failed check drops has nobody left to agree with.
+        // A value that a failed check drops has no thread left to agree with.
         if std::thread::panicking() {
             return Err(new);
         }
@@ -219,7 +219,7 @@ pub fn park() {
     current().0.wait();
 }
 
-/// `std::thread::park_timeout`, whose time is never over: nobody is rescued by a timer.
+/// `std::thread::park_timeout`, whose time is never over: no timer rescues a thread.
 pub fn park_timeout(_: Duration) {
     park();
 }
@@ -244,7 +244,7 @@ impl WakeFile {
 
 /// `rtrb::RingBuffer`: as there, each side keeps the other's position as it saw it last.
 pub struct RingBuffer<T> {
-    // Never contended: whoever has it does not yield.
+    // Never contended: the thread that has it does not yield.
     slots: Box<[std::sync::Mutex<Option<T>>]>,
     head: AtomicUsize,
     tail: AtomicUsize,
@@ -353,8 +353,8 @@ impl<T: Default> AtomicCell<T> {
     }
 }
 
-/// `crossbeam_queue::SegQueue` with one reader. Where an older push is under way, the original's `pop` waits for it;
-/// this one finds nothing, and whoever pushes will wake.
+/// `crossbeam_queue::SegQueue` with one reader. If an older push is under way, the original's `pop`
+/// waits for it; this one finds nothing, and the pusher will wake.
 pub struct SegQueue<T> {
     slots: [QueueCell<T>; SLOTS],
     tail: AtomicUsize,
@@ -362,7 +362,7 @@ pub struct SegQueue<T> {
     head: std::sync::atomic::AtomicUsize,
 }
 
-/// A scenario has no more answers for one shard.
+/// A scenario has at most this many answers for one shard.
 const SLOTS: usize = 4;
 
 struct QueueCell<T> {
@@ -401,8 +401,9 @@ impl<T> SegQueue<T> {
     }
 }
 
-/// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place
-/// waits for what is being pushed to it. It takes no more than a scenario pushes at all.
+/// The same for any number of readers, and with as many more steps to interleave: like the
+/// original, a reader that has taken a place waits for the value that is being pushed to it. It
+/// takes at most as many values as a scenario pushes.
 pub struct SharedQueue<T> {
     slots: [QueueCell<T>; SLOTS],
     tail: AtomicUsize,
@@ -432,7 +433,7 @@ impl<T> SharedQueue<T> {
     }
 
     pub fn pop(&self) -> Option<T> {
-        // What a failed check drops finds nothing left to do.
+        // A value that a failed check drops finds nothing left to do.
         if std::thread::panicking() {
             return None;
         }

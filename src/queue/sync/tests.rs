@@ -1,6 +1,7 @@
-//! The model check: small scenarios of shards and instances, run by loom in every order of their steps up to a number
-//! of preemptions, and with every value that the memory model lets a thread read. A thread that sleeps for ever is a
-//! deadlock: time stands still, so no timer can hide a lost wake-up.
+//! The model check: small scenarios of shards and instances, run by loom in every order of their
+//! steps up to a number of preemptions, and with every value that the memory model lets a thread
+//! read. A thread that sleeps forever is a deadlock: time stands still, so no timer can hide a lost
+//! wake-up.
 //!
 //! It runs the real code of `model_queue`, `parkings`, `queue_producer`, `completions`, `request_slots`,
 //! `deferred_wakes`, `response_order` and `semaphore`. Stand-ins (`checked.rs`) replace the rings, the queues, the
@@ -42,14 +43,14 @@ use crate::time::Instant;
 /// Bytes of a request.
 const SIZE: usize = 1;
 
-/// A batch that may grow waits for ever.
+/// A batch that may grow waits forever.
 const DELAY: Duration = Duration::from_secs(3_600);
 
 fn clock() -> Instant {
     Instant::from_micros(1)
 }
 
-/// Runs a scenario in every order with at most so many preemptions.
+/// Runs a scenario in every order with at most `preemptions` preemptions.
 fn check(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -57,24 +58,24 @@ fn check(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     model.check(scenario);
 }
 
-/// Requests of any number up to four in one batch, which waits for nothing.
+/// Any number of requests up to four in one batch, which does not wait.
 fn eager() -> Policy {
     Policy { rows_max: 4, is_batched: true, ..Policy::default() }
 }
 
-/// Each request alone.
+/// Each request alone in its batch.
 fn single() -> Policy {
     Policy { rows_max: 4, ..Policy::default() }
 }
 
-/// Batches of so many requests, and of no fewer.
+/// Batches of exactly `rows_max` requests.
 fn patient(rows_max: u32) -> Policy {
     Policy { rows_max, is_batched: true, queue_delay_max: DELAY, ..Policy::default() }
 }
 
 const BOUNDS: QueueBounds = QueueBounds { requests: 4, bytes: 4 * SIZE };
 
-/// One shard, as far as requests and answers go.
+/// The part of a shard for requests and answers.
 struct Shard {
     producer: QueueProducer,
     request_slots: Rc<RequestSlots>,
@@ -83,7 +84,7 @@ struct Shard {
     memory: Arc<()>,
 }
 
-/// What a tensor lies in.
+/// The memory of a tensor.
 struct Memory {
     _owner: Arc<()>,
 }
@@ -163,7 +164,7 @@ impl Wake for Unpark {
     }
 }
 
-/// An instance that serves until the queue stops: how many requests it ran.
+/// Runs an instance until the queue stops, and returns the number of requests that it ran.
 fn instance(
     model_queue: &Arc<ModelQueue>,
     parking: usize,
@@ -233,13 +234,14 @@ fn answer(batch: Batch) {
     answering(|| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new()))));
 }
 
-/// Stops the queue and sees that all instances end. How they do is explored where it is asked for.
+/// Stops the queue and checks that all instances end. The orders of that are explored only if asked
+/// for.
 fn finish(model_queue: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
     loom::skip_branch();
     stop(model_queue, instances, want);
 }
 
-/// Stops the queue: all instances end, they ran so many requests, and nothing is held.
+/// Stops the queue: all instances end, they ran `want` requests, and nothing is held.
 fn stop(model_queue: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
     model_queue.stop();
     let served: usize = instances.into_iter().map(|instance| instance.join().unwrap()).sum();
@@ -247,7 +249,7 @@ fn stop(model_queue: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>
     assert_eq!((model_queue.waiting(), model_queue.held()), (0, 0), "something is held");
 }
 
-/// Shards with so many requests each, all answered by so many instances.
+/// Runs shards with these requests, all answered by `instances` instances.
 fn serve(policy: Policy, requests: Turns, instances: usize) {
     serve_at(policy, requests, &vec![0; instances], None);
 }
@@ -257,13 +259,13 @@ fn serve_at_once(policy: Policy, requests: Turns, instances: usize) {
     serve_at(policy, requests, &vec![0; instances], Some(&Meeting::new(instances)));
 }
 
-/// The same where the first of two instances is the one that is woken, as often as it sleeps: the
+/// The same if the first of two instances is the one that is woken, as often as it sleeps: the
 /// other has had its turns.
 fn serve_at_once_by_the_first(policy: Policy, requests: Turns) {
     serve_at(policy, requests, &[0, 1_000], Some(&Meeting::new(2)));
 }
 
-/// An instance for each of the turns that they have had.
+/// Serves with one instance for each element of `turns_had`, its turns so far.
 fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<&Arc<Meeting>>) {
     let parkings = turns_had.iter().map(|turn| {
         let parking = Parking::new(String::new());
@@ -440,7 +442,7 @@ fn a_shard_that_makes_room_in_an_instances_place_loses_nothing() {
     check(2, || make_room(QueueBounds { bytes: SIZE, ..BOUNDS }, eager()));
 }
 
-/// A future's end, on a thread that sleeps meanwhile.
+/// Runs a future to its end, on a thread that sleeps meanwhile.
 fn block_on<F: Future + Unpin>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(current())));
     // A check that failed leaves it as it is.
@@ -454,16 +456,17 @@ fn block_on<F: Future + Unpin>(future: F) -> F::Output {
     }
 }
 
-/// What a request of an ensemble does with one permit that two of them want.
+/// The behaviour of an ensemble's request with one permit that two of them want.
 #[derive(Clone, Copy)]
 enum Wish {
-    /// It waits for it as long as that takes.
+    /// It waits for the permit without a limit.
     Patient,
-    /// It leaves where it has to wait.
+    /// It leaves if it has to wait.
     Fleeting,
 }
 
-/// Each on a thread of its own but the last: all have their turn, one at a time, and nothing is out in the end.
+/// Runs each on a thread of its own but the last: all have their turn, one at a time, and no permit
+/// is out in the end.
 fn share_one_permit(output_needs: &'static [Wish]) {
     let permits = Arc::new(Semaphore::new(1));
     let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
