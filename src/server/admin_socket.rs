@@ -1,5 +1,6 @@
-//! The Unix socket of `--admin-socket`: of its own, of a supervisor, or of a server that this one takes over from. Its file
-//! is made when the shards listen, so that another server which starts meanwhile does not take a silent one for stale.
+//! The Unix socket of `--admin-socket`: of its own, of a supervisor, or of a server that this one
+//! takes over from. Its file is made when the shards listen, so that another server which starts
+//! meanwhile does not take a silent one for stale.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -17,20 +18,20 @@ use crate::runtime::clock;
 use crate::settings::EndpointKind;
 use crate::shard::ListeningSocket;
 
-/// How often a socket in use is tried again.
+/// The interval at which a socket in use is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Where it is, and the socket once there is one.
+/// The path, and the socket once there is one.
 pub struct AdminSocket {
     path: Option<PathBuf>,
     claim: Option<LocalClaim>,
 }
 
 impl AdminSocket {
-    /// Looks whether the path of the flag is free, unless the socket was passed.
+    /// Checks that the path of the flag is free, unless the socket was passed.
     ///
     /// # Errors
-    /// `Unavailable` where a server listens there, or it cannot be used.
+    /// `Unavailable` if a server listens there, or it cannot be used.
     pub fn check(path: Option<&Path>, passed: &BTreeMap<(EndpointKind, bool), Vec<OwnedFd>>) -> Result<Self, Error> {
         let is_passed = passed.keys().any(|(endpoint, _)| *endpoint == EndpointKind::Admin);
         if let Some(path) = path.filter(|_| !is_passed) {
@@ -39,10 +40,10 @@ impl AdminSocket {
         Ok(Self { path: path.map(Path::to_owned), claim: None })
     }
 
-    /// Takes what was passed for it.
+    /// Takes the sockets that were passed for it.
     ///
     /// # Errors
-    /// `InvalidArgument` where that is not the socket of the flag.
+    /// `InvalidArgument` if that is not the socket of the flag.
     pub fn take(&mut self, descriptors: Vec<OwnedFd>, is_lent: bool) -> Result<(), Error> {
         let Some(path) = &self.path else {
             log::warning("a socket was passed for admin, which the flags do not ask for (--admin-socket)");
@@ -57,10 +58,11 @@ impl AdminSocket {
         Ok(())
     }
 
-    /// The socket, which listens from now on, for one shard; none without the flag. A copy joins `copies`.
+    /// Returns the socket, which listens from now on, for one shard; `None` without the flag. A
+    /// copy joins `copies`.
     ///
     /// # Errors
-    /// `Unavailable` where another server was faster, or the file cannot be made.
+    /// `Unavailable` if another server was faster, or the file cannot be made.
     pub fn listen(&mut self, copies: &mut Vec<PassedSocket>) -> Result<Option<ListeningSocket>, Error> {
         let Some(path) = &self.path else { return Ok(None) };
         let failed = |error: io::Error| refused(path, &error);
@@ -82,7 +84,7 @@ impl AdminSocket {
         }
     }
 
-    /// Logs where it is.
+    /// Logs its path.
     pub fn log(&self) {
         if let Some(claim) = &self.claim {
             log::info(&format!("Started admin service at {}", claim.path().display()));
@@ -90,8 +92,8 @@ impl AdminSocket {
     }
 }
 
-/// Tries again for a while where the socket is in use: a process that was killed leaves it to a kernel that takes
-/// milliseconds to close it.
+/// Retries for a while if the socket is in use: a process that was killed leaves it to a kernel
+/// that takes milliseconds to close it.
 fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let give_up_at = clock::now() + BIND_RETRY_MAX;
     loop {

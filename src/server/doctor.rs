@@ -1,5 +1,5 @@
-//! `deuteron doctor`: prints what this machine has for the server. Fails only if a server with the same flags could not
-//! run.
+//! `deuteron doctor`: prints the state of this machine for the server. Fails only if a server with
+//! the same flags could not run.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,9 +8,9 @@ use crate::control::doctor::Diagnosis;
 use crate::log;
 use crate::settings::{LogSettings, Settings};
 
-/// Prints what was found. Returns the exit code for `main`.
+/// Prints the findings. Returns the exit code for `main`.
 pub fn run(settings: &Settings) -> ExitCode {
-    // What the log would say is in the text.
+    // The text has the content of the log.
     log::start(LogSettings::SILENT);
     let Diagnosis { text, faults } = Diagnosis::new(settings);
     let is_written = io::stdout().write_all(text.as_bytes()).is_ok();

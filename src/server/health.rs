@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::limits::HEALTH_TIMEOUT;
 use crate::settings::HealthQuestion;
 
-/// Bytes of an answer that are looked at: its first line.
+/// The bytes of an answer that are read: its first line.
 const STATUS_SIZE_MAX: usize = 64;
 
 /// Asks, and prints the answer in one line. Returns the exit code for `main`.
@@ -16,7 +16,7 @@ pub fn run(question: &HealthQuestion) -> ExitCode {
     let what = if question.is_live { "live" } else { "ready" };
     let line = match ask(question) {
         Ok(200) => {
-            // Whoever asked may have closed the output, which changes nothing.
+            // The caller may have closed the output, which changes nothing.
             let _ = writeln!(io::stdout(), "{what}");
             return ExitCode::SUCCESS;
         }
@@ -27,7 +27,7 @@ pub fn run(question: &HealthQuestion) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The HTTP status of the answer.
+/// Returns the HTTP status of the answer.
 fn ask(question: &HealthQuestion) -> io::Result<u16> {
     let mut failure = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in question.authority.to_socket_addrs()? {
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// What is made of a server that answers with these parts.
+    /// Returns the result for a server that answers with these parts.
     fn answered(parts: &'static [&'static [u8]]) -> io::Result<u16> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = listener.local_addr().unwrap().to_string();

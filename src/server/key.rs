@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use crate::control::api_keys::make_key;
 use crate::settings::NewKey;
 
-/// Makes the key. It goes to standard error and the entry to standard output, so that `deuteron key NAME >> FILE` does what
-/// is meant. Returns the exit code for `main`.
+/// Makes the key. It goes to standard error and the entry to standard output, so that `deuteron key
+/// NAME >> FILE` works as meant. Returns the exit code for `main`.
 pub fn run(new: &NewKey) -> ExitCode {
     let outcome = make_key(new).and_then(|(key, entry)| {
         // The key first: an entry without its key would be of no use.

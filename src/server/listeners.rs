@@ -1,5 +1,5 @@
-//! What the server listens on: sockets of its own, those that a supervisor opened for it, or those of a server that it
-//! takes over from.
+//! The sockets that the server listens on: its own, those that a supervisor opened for it, or those
+//! of a server that it takes over from.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,30 +20,31 @@ use crate::shard::{ListeningSocket, ListeningSockets};
 
 /// The first descriptor that a supervisor passes.
 const PASSED_FIRST: i32 = 3;
-/// How often an address in use is tried again.
+/// The interval at which an address in use is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The addresses of the server, and the server that it takes over from, where there is one.
+/// The addresses of the server, and the server that it takes over from, if there is one.
 pub struct Listeners {
     claims: BTreeMap<EndpointKind, AddressClaim>,
     admin: AdminSocket,
-    /// Copies of what the shards listen on.
+    /// Copies of the sockets that the shards listen on.
     copies: Vec<PassedSocket>,
     predecessor: Option<Predecessor>,
 }
 
-/// The sockets that a supervisor has opened for this server. Called before anything else is opened, so that no other
-/// descriptor has a number of theirs.
+/// Returns the sockets that a supervisor has opened for this server. Called before anything else is
+/// opened, so that no other descriptor has a number of theirs.
 pub fn inherit(supervision: &Supervision) -> io::Result<Vec<OwnedFd>> {
     socket::take_inherited(PASSED_FIRST, supervision.passed.len())
 }
 
 impl Listeners {
-    /// Takes the sockets that others have opened for this server, and claims the other addresses of the flags. Nobody is
-    /// served yet.
+    /// Takes the sockets that others have opened for this server, and claims the other addresses of
+    /// the flags. No client is served yet.
     ///
     /// # Errors
-    /// `Unavailable` where an address is in use or not available, `InvalidArgument` where what was passed cannot be used.
+    /// `Unavailable` if an address is in use or not available, `InvalidArgument` if a passed socket
+    /// cannot be used.
     pub fn claim(
         settings: &Settings,
         supervision: &Supervision,
@@ -90,11 +91,11 @@ impl Listeners {
         Ok(Self { claims, admin, copies: Vec::new(), predecessor })
     }
 
-    /// The sockets of what listens until the shards do, and leaves them as they are then: who connects in that moment
-    /// meets the shards.
+    /// Returns the sockets for the shard that listens until the shards do, and leaves them
+    /// unchanged for the shards: a client that connects in that moment meets those.
     ///
     /// # Errors
-    /// `Unavailable` where another process was faster.
+    /// `Unavailable` if another process was faster.
     pub fn listen_first(&mut self) -> Result<ListeningSockets, Error> {
         let mut sockets = self.listen_on_ports(1)?.pop().unwrap_or_default();
         let ListeningSockets { http, grpc, metrics, admin, sagemaker, vertex_ai } = &mut sockets;
@@ -103,10 +104,10 @@ impl Listeners {
         Ok(sockets)
     }
 
-    /// The sockets of `count` shards, which listen from now on.
+    /// Returns the sockets of `count` shards, which listen from now on.
     ///
     /// # Errors
-    /// `Unavailable` where another process was faster.
+    /// `Unavailable` if another process was faster.
     pub fn listen(&mut self, count: usize) -> Result<Vec<ListeningSockets>, Error> {
         let mut shards = self.listen_on_ports(count)?;
         if let (Some(socket), Some(shard)) = (self.admin.listen(&mut self.copies)?, shards.first_mut()) {
@@ -147,7 +148,8 @@ impl Listeners {
         Ok(shards)
     }
 
-    /// Copies of the sockets that the shards listen on, for a server that takes over from this one.
+    /// Takes the copies of the sockets that the shards listen on, for a server that takes over from
+    /// this one.
     pub fn take_copies(&mut self) -> Vec<PassedSocket> {
         std::mem::take(&mut self.copies)
     }
@@ -162,7 +164,8 @@ impl Listeners {
         self.predecessor.iter().for_each(Predecessor::tell_ready);
     }
 
-    /// Where the server listens, as a line of JSON: `{"pid":7,"http":"127.0.0.1:8000","grpc":…,"metrics":…}`.
+    /// Returns the addresses of the server as a line of JSON:
+    /// `{"pid":7,"http":"127.0.0.1:8000","grpc":…,"metrics":…}`.
     pub fn describe(&self, process: u32) -> String {
         let addresses = self.claims.iter().map(|(endpoint, claim)| {
             let name = endpoint.name();
@@ -171,7 +174,7 @@ impl Listeners {
         format!("{{\"pid\":{process}{}}}\n", addresses.collect::<String>())
     }
 
-    /// Logs where the server listens.
+    /// Logs the addresses of the server.
     pub fn log(&self) {
         for (endpoint, service) in [
             (EndpointKind::Grpc, "GRPCInferenceService"),
@@ -199,8 +202,8 @@ fn address_of(settings: &Settings, endpoint: EndpointKind) -> Option<(IpAddr, u1
     }
 }
 
-/// Tries again for a while where the address is in use: a process that was killed leaves its sockets to a kernel that
-/// takes milliseconds to close them.
+/// Retries for a while if the address is in use: a process that was killed leaves its sockets to a
+/// kernel that takes milliseconds to close them.
 fn patiently<T>(address: SocketAddr, mut attempt: impl FnMut() -> io::Result<T>) -> Result<T, Error> {
     let give_up_at = clock::now() + BIND_RETRY_MAX;
     loop {

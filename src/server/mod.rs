@@ -63,11 +63,11 @@ use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
 
-/// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
-/// `terminal` is where the log goes without a file, `purge` makes the allocator give back what is free.
+/// Serves until a signal or a failure ends the server. Returns the exit code for `main`. `terminal`
+/// receives the log without a file, `purge` makes the allocator return free pages.
 pub fn run(settings: &Settings, supervision: &Supervision, terminal: Option<LogTerminal>, purge: fn()) -> ExitCode {
     let inherited = listeners::inherit(supervision);
-    // Held to the end: what was said last is written then.
+    // Held to the end: the last lines are written then.
     let guard = log::start_thread(settings.log, settings.log_file.as_deref(), terminal).map_err(Error::unavailable);
     let is_json = settings.log.format == LogFormat::Json;
     crash::signal::install(CrashOutput { file: settings.log_file.as_deref(), is_json });
@@ -80,8 +80,8 @@ pub fn run(settings: &Settings, supervision: &Supervision, terminal: Option<LogT
     }
 }
 
-/// Says once why the server did not start: on standard error as tritonserver does. A log in a file has it too, and one in
-/// JSON has only lines of JSON.
+/// Reports once the reason that the server did not start: on standard error like tritonserver. A
+/// log in a file has it too, and one in JSON has only lines of JSON.
 fn tell_failure(settings: &Settings, error: &Error) {
     let has_file = settings.log_file.is_some();
     let is_json = !has_file && settings.log.error && settings.log.format == LogFormat::Json;
@@ -93,14 +93,14 @@ fn tell_failure(settings: &Settings, error: &Error) {
     }
 }
 
-/// Ends the process without what a process does at its end, but for its log.
+/// Ends the process without exit handlers, but for its log.
 fn end_at_once(code: i32) -> ! {
     log::flush();
     exit(code)
 }
 
-/// Tries a load for a server that waits for it, and ends the process at once: without what a process does at its end,
-/// which an engine may spend a while on.
+/// Tries a load for a server that waits for it, and ends the process at once: without exit
+/// handlers, in which an engine may spend a while.
 pub fn try_load(settings: &Settings) -> ! {
     exit(trial_process::run(settings))
 }
@@ -175,7 +175,7 @@ fn serve(
     listeners.log();
     log_ready(&models, &context.settings, &but_failed, loading_ended.since(began), &threads);
     notify::write_ready_file(context.settings.ready_file.as_deref(), &listeners.describe(std::process::id()));
-    // Before an older server hears of it, and ends: a supervisor must know this one by then.
+    // Before an older server learns of it, and ends: a supervisor must know this one by then.
     notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
     let surroundings = surroundings(notifier, supervision, program, &mut listeners, &deadline);
     let has_failed = ControlThread::new(Arc::new(context), receiver, models, surroundings).run();
@@ -197,8 +197,8 @@ fn end_with_stdin(has_ended: &AtomicBool) {
     let _ = signal_hook::low_level::raise(SIGTERM);
 }
 
-/// What the server needs of the machine and of others. Tried before the models load, so that a port in use, a certificate
-/// that cannot be read or a login that Redis refuses is told at once.
+/// Claims the server's share of the machine and of other services. Before the models load, so that
+/// a port in use, an unreadable certificate or a login that Redis refuses is reported at once.
 fn claim(
     settings: &Settings,
     supervision: &Supervision,
@@ -220,15 +220,16 @@ fn handle_loaded(loader: &Arc<ModelLoader>, deadline: &EndDeadline, are_loaded: 
     loader.handle_started();
 }
 
-/// How shards reach the control thread.
+/// Returns the shards' sender to the control thread.
 fn control_sender(messages: &mpsc::Sender<ControlMessage>) -> ControlSender {
     let sender = messages.clone();
     // Sending fails only when the control thread has ended.
     Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))))
 }
 
-/// What the control thread has of the process and of those around it. An older server that this one takes over from is
-/// told that this one serves. The path of the program is known from the start, since its file may be replaced meanwhile.
+/// Returns the control thread's links to the process and its surroundings. An older server that
+/// this one takes over from is told that this one serves. The path of the program is known from the
+/// start, since its file may be replaced meanwhile.
 fn surroundings(
     notifier: ServiceNotifier,
     supervision: &Supervision,
@@ -242,7 +243,7 @@ fn surroundings(
         notifier,
         watchdog: supervision.watchdog.map(|timeout| Watchdog::new(timeout, clock::now())),
         successor: Successor {
-            // Where the system does not tell it, its name: a search finds it as the shell did.
+            // If the system does not show it, its name: a search finds it as the shell did.
             program: program.unwrap_or_else(|_| PathBuf::from("deuteron")),
             arguments: std::env::args_os().skip(1).collect(),
             sockets: listeners.take_copies(),
@@ -251,8 +252,8 @@ fn surroundings(
     }
 }
 
-/// Starts the threads that own what shards only use: the regions of shared memory, where they are allowed, and the files
-/// of traces or the connection to their collector.
+/// Starts the threads that own what shards only use: the regions of shared memory, if they are
+/// allowed, and the files of traces or the connection to their collector.
 fn start_owners(
     receivers: Option<SharedMemoryReceivers>,
     loader: &Arc<ModelLoader>,
@@ -267,10 +268,10 @@ fn start_owners(
     TraceThread::start(&server_context.traces, &settings.trace)
 }
 
-/// Starts to look at the machine, where metrics are served that show it.
+/// Starts the thread that reads the machine's figures, if metrics with them are served.
 fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &ServerContext) {
     if settings.metrics.is_some() && settings.metrics_config.shows_cpu {
-        // Weak: what the loader leaves behind is removed when the last owner drops it.
+        // Weak: the loader's leftovers are removed when the last owner drops it.
         let loader = Arc::downgrade(loader);
         let pinned_used = move || loader.upgrade().map_or(0, |loader| loader.pinned_used() as u64);
         host_watch::start(&server_context.metrics.host, settings.metrics_config.interval, pinned_used);
@@ -280,7 +281,8 @@ fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &S
     thread_watch::start(&server_context.metrics.host, processes);
 }
 
-/// Looks from now on at what changes outside: the files of TLS and of API keys, and the memory of the process.
+/// Starts the watches of outside changes: the files of TLS and of API keys, and the memory of the
+/// process.
 fn start_watches(
     (files, waker): (AccessFiles, &FileWaker),
     settings: &Settings,
@@ -291,14 +293,14 @@ fn start_watches(
     watch_memory(settings, server_context, purge);
 }
 
-/// Says how much memory the process may have, and starts to look at what it has.
+/// Logs the memory limit of the process, and starts the watch of its use.
 fn watch_memory(settings: &Settings, server_context: &ServerContext, purge: fn()) {
     let limit = MemoryLimit::new(settings);
     log::info(&format!("memory: the process may have {limit}"));
     memory_watch::start(&limit, &server_context.memory, purge);
 }
 
-/// What loads the models: now, and while the server serves.
+/// Returns the loader of models: now, and while the server serves.
 fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage>) -> Result<ModelLoader, Error> {
     python::remove_stale();
     if settings.control_mode == ControlMode::Explicit {
@@ -314,7 +316,7 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
     Ok(loader)
 }
 
-/// Ends what runs models, the last to end.
+/// Ends the workers and the backends, the last to end.
 fn end_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader, has_failed: bool) {
     let have_ended = wait_for_workers(ended, loader);
     if have_ended {
@@ -322,15 +324,15 @@ fn end_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader, has_fai
     }
     log::info("ended");
     if !have_ended {
-        // Without what a process does at its end: an engine's library must not be taken away from a thread that runs
+        // Without exit handlers: an engine's library must not be taken away from a thread that runs
         // it.
         end_at_once(i32::from(has_failed));
     }
 }
 
-/// Waits for the workers, which were told to end when the control thread dropped its models. One that still computes is
-/// abandoned after a timeout: nobody waits for its answers any more. One whose model finalizes has the time for that.
-/// Returns whether all have ended.
+/// Waits for the workers, which were told to end when the control thread dropped its models. One
+/// that still computes is abandoned after a timeout: no client still waits for its answers. One
+/// whose model finalizes has the time for that. Returns true if all have ended.
 fn wait_for_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader) -> bool {
     while ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
         if !loader.is_finalizing() {
@@ -341,12 +343,13 @@ fn wait_for_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader) ->
     true
 }
 
-/// Ends the process where its threads do not: a run may keep a shard or a worker for ever.
+/// Ends the process if its threads do not: a run may keep a shard or a worker forever.
 #[derive(Clone)]
 struct EndDeadline {
     /// `--exit-timeout-secs`.
     timeout: Duration,
-    /// Whether a model finalizes, which takes a limited time; set once the models are loaded.
+    /// Returns true if a model finalizes, which takes a limited time; set once the models are
+    /// loaded.
     is_finalizing: Arc<OnceLock<Box<dyn Fn() -> bool + Send + Sync>>>,
     is_started: Arc<AtomicBool>,
 }
@@ -358,7 +361,7 @@ impl EndDeadline {
 
     /// Waits longer while a model finalizes.
     fn wait_for_finalizing(&self, loader: &Arc<ModelLoader>) {
-        // Weak: what the loader leaves behind is removed when the last owner drops it.
+        // Weak: the loader's leftovers are removed when the last owner drops it.
         let loader = Arc::downgrade(loader);
         let is_finalizing = move || loader.upgrade().is_some_and(|loader| loader.is_finalizing());
         let _ = self.is_finalizing.set(Box::new(is_finalizing));
@@ -419,7 +422,8 @@ fn forward_signals(
                     waker.get().into_iter().for_each(Thread::unpark);
                     ControlMessage::Reload
                 }
-                // As a shell names an end by a signal, which the first process of a container could not have otherwise.
+                // Like a shell's code for an end by a signal, which the first process of a
+                // container could not have otherwise.
                 _ if !are_loaded.load(Ordering::SeqCst) => {
                     log::info(&format!("ended by signal {signal} before the models were loaded"));
                     end_at_once(128 + signal);
@@ -521,7 +525,7 @@ fn start_threads(
     Ok((models, shards))
 }
 
-/// How long a shard looks for work before it sleeps.
+/// Returns the time for which a shard looks for work before it sleeps.
 fn spin(context: &LoadContext, shard: usize, worker_cores: &[usize]) -> Spin {
     match context.settings.spin {
         SpinTime::Fixed(time) => Spin::Fixed(time),
@@ -533,7 +537,8 @@ fn spin(context: &LoadContext, shard: usize, worker_cores: &[usize]) -> Spin {
     }
 }
 
-/// The hook for a shard that fails: the server drains the other shards and ends, as after a signal, but with an error.
+/// Returns the hook for a shard that fails: the server drains the other shards and ends, as after a
+/// signal, but with an error.
 fn end_on_failure(messages: &mpsc::Sender<ControlMessage>, deadline: &EndDeadline) -> FatalHook {
     let (messages, deadline) = (messages.clone(), deadline.clone());
     Arc::new(move |text: &str| {

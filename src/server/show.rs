@@ -1,7 +1,7 @@
-//! `deuteron config show`: prints the configuration that a model is served with, or the refusal. The model is loaded as
-//! the server loads it, because its file and its engine complete the configuration and may refuse it; nothing is
-//! served. Of a Python model only the configuration is completed: its own code may need what is there only where it
-//! serves.
+//! `deuteron config show`: prints the configuration that a model is served with, or the refusal.
+//! The model is loaded as the server loads it, because its file and its engine complete the
+//! configuration and may refuse it; nothing is served. Of a Python model only the configuration is
+//! completed: its own code may need files that exist only on the serving machine.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::wire::proto::inference::ModelConfig;
 
 /// Prints the configuration of the model at the path, or an error. Returns the exit code for `main`.
 pub fn run(settings: &Settings, form: ConfigForm) -> ExitCode {
-    // Errors are printed; a warning tells what the configuration does not show.
+    // Errors are printed; a warning shows facts that are not in the configuration.
     log::start(LogSettings { info: false, error: false, verbose: 0, ..settings.log });
     match show(settings, form) {
         Ok(text) => match io::stdout().write_all(text.as_bytes()) {
@@ -58,7 +58,7 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     });
     let limiter = rate_limit::limiter(&settings);
     let repositories = Repositories::open(&settings)?;
-    // Nobody asks how far it is.
+    // The progress is not shown.
     let watch = StartWatch { start: &Arc::default(), found: &|_| () };
     let mut initial = initial_load::load(&settings, &loader, &repositories, limiter.as_ref(), watch)?;
     if let Some(error) = initial.errors.remove(&model.name) {
@@ -76,7 +76,7 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     Ok(write::encode(&config, notation))
 }
 
-/// The only model at a path.
+/// Returns the only model at a path.
 fn only_model(source: &ModelSource, path: &Path, settings: &Settings) -> Result<ModelDirectory, Error> {
     let mut found = source.scan(settings)?;
     match (found.models.as_slice(), found.refused.as_slice()) {

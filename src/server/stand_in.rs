@@ -1,6 +1,7 @@
-//! What answers while the models are loaded (`--listen-first`): a shard without models on the server's ports. It is live
-//! and not ready, says how far the loads are, and refuses the rest. It ends before the server is ready, so that nobody
-//! who was told so meets it.
+//! The shard that answers while the models are loaded (`--listen-first`): without models, on the
+//! server's ports. It is live and not ready, reports the progress of the loads, and refuses the
+//! rest. It ends before the server is ready, so that no client that knows the server is ready meets
+//! it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,7 +26,7 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// Listens, and refuses what needs a model with what `start` says then.
+    /// Listens, and refuses requests for models with the text of `start` at that time.
     ///
     /// # Errors
     /// `Unavailable` when it cannot listen.
@@ -70,7 +71,7 @@ impl StandIn {
         }
     }
 
-    /// Gives up its listeners and closes its connections: whoever connects from now on meets the shards that serve.
+    /// Gives up its listeners and closes its connections: new connections go to the serving shards.
     pub fn end(self) {
         self.server_context.lifecycle.drain();
         // A panic was logged when it happened.
