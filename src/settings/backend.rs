@@ -1,6 +1,6 @@
 //! `--backend-config`: settings of the backends, in Triton's form `BACKEND,KEY=VALUE`, or
-//! `KEY=VALUE` for all of them. Read by [`super`]; what is not known is refused by name, since a
-//! setting that does nothing would be believed.
+//! `KEY=VALUE` for all of them. Read by [`super`]; an unknown setting is refused by name, since a
+//! user would believe in a setting that does nothing.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::flags::parse_bool;
 /// The settings of the backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// `default-max-batch-size`: of a model that can batch and does not say; `None` for 4.
+    /// `default-max-batch-size`: for a model that can batch and does not say; `None` for 4.
     pub rows_max_default: Option<u16>,
     /// The backend of ONNX models.
     pub onnxruntime: OnnxruntimeConfig,
@@ -41,8 +41,8 @@ pub struct LibrarySetting {
 pub struct OnnxruntimeConfig {
     /// `library`: the file of ONNX Runtime, or a directory that has it.
     pub library: Option<PathBuf>,
-    /// `--onnx-engine`, or `engine`: what runs ONNX models that do not choose; `None` for ONNX Runtime where it is
-    /// found.
+    /// `--onnx-engine`, or `engine`: the engine of ONNX models that do not choose; `None` for ONNX
+    /// Runtime if it is found.
     pub engine: Option<Engine>,
     /// `default-max-batch-size`, for this backend alone.
     pub rows_max_default: Option<u16>,
@@ -59,13 +59,14 @@ pub struct FrameworkConfig {
     pub openvino_rows_max_default: Option<u16>,
     /// `tensorflow,library`: the file of TensorFlow, or a directory that has it. Its models run on it then.
     pub tensorflow_library: Option<PathBuf>,
-    /// `tensorflow,engine`: what runs its models that do not choose; `None` for OpenVINO where it is found and can.
+    /// `tensorflow,engine`: the engine of its models that do not choose; `None` for OpenVINO if it
+    /// is found and can.
     pub tensorflow_engine: Option<TensorflowEngine>,
     /// `tensorflow,default-max-batch-size`.
     pub tensorflow_rows_max_default: Option<u16>,
 }
 
-/// What runs TensorFlow models.
+/// The engine of TensorFlow models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorflowEngine {
     /// OpenVINO.
@@ -75,7 +76,8 @@ pub enum TensorflowEngine {
 }
 
 impl TensorflowEngine {
-    /// The engine of a name, as the flag and a model's parameter `engine` give it; `None` for `auto`.
+    /// Returns the engine of a name, as in the flag and in a model's parameter `engine`; `None` for
+    /// `auto`.
     pub fn from_name(name: &str) -> Result<Option<Self>, String> {
         match name {
             "auto" => Ok(None),
@@ -87,7 +89,8 @@ impl TensorflowEngine {
 }
 
 impl FrameworkConfig {
-    /// Takes in one setting of one of these backends. Returns whether it is theirs: others are for a library of Triton's.
+    /// Takes in one setting of one of these backends. Returns true if it is theirs: others are for
+    /// a library of Triton's.
     fn apply(&mut self, backend: &str, key: &str, value: &str) -> Result<bool, String> {
         if ["openvino", "tensorflow"].contains(&backend) && key == "library" && value.is_empty() {
             return Err("expected the path of a library".to_owned());
@@ -123,11 +126,12 @@ pub struct PytorchConfig {
     pub library: Option<PathBuf>,
     /// `cache`: the folder that compiled shims are kept in.
     pub cache: Option<PathBuf>,
-    /// `runner`: what runs modules; `None` for the native engine where it can be had, and Python elsewhere.
+    /// `runner`: the runner of modules; `None` for the native engine if it is available, else
+    /// Python.
     pub runner: Option<PytorchRunner>,
 }
 
-/// What runs modules of PyTorch.
+/// The runner of modules of PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PytorchRunner {
     /// This process, by torch's own library.
@@ -136,18 +140,18 @@ pub enum PytorchRunner {
     Python,
 }
 
-/// What a setting of `--backend-config` came to.
+/// The effect of a setting of `--backend-config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppliedSetting {
     /// `auto-complete-config`, which is the server's own.
     AutoComplete(bool),
-    /// It holds.
+    /// It is applied.
     Held,
-    /// It is accepted for Triton's sake and changes nothing: this is to be told.
+    /// It is accepted for Triton's sake and changes nothing; the text of a warning.
     Inert(String),
 }
 
-/// What runs ONNX models.
+/// The engine of ONNX models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// The engine that is part of the server.
@@ -157,7 +161,8 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The engine of `--onnx-engine` and of `engine` of `--backend-config`, which mean the same; `None` for `auto`.
+    /// Returns the engine of `--onnx-engine` and of `engine` of `--backend-config`, which mean the
+    /// same; `None` for `auto`.
     pub fn from_flag(value: &str) -> Result<Option<Self>, String> {
         if value == "auto" {
             return Ok(None);
@@ -165,7 +170,7 @@ impl Engine {
         Self::from_name(value).map(Some).map_err(|_| "expected 'auto', 'embedded' or 'onnxruntime'".to_owned())
     }
 
-    /// The engine of a name, as a model's parameter `engine` gives it.
+    /// Returns the engine of a name, as in a model's parameter `engine`.
     pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "embedded" => Ok(Self::Embedded),
@@ -217,7 +222,7 @@ impl BackendConfig {
         Ok(AppliedSetting::Held)
     }
 
-    /// Whether a backend is run by its shared library though the server has its own.
+    /// Returns true if a backend is run by its shared library though the server has its own.
     fn is_forced(&self, backend: &str) -> bool {
         self.forced.iter().any(|forced| forced == backend)
     }
@@ -238,7 +243,7 @@ impl BackendConfig {
         self.libraries.push(LibrarySetting { backend, key, value });
     }
 
-    /// `max_batch_size` of a model of a backend that can batch and does not say.
+    /// Returns `max_batch_size` for a model of a backend that can batch and does not say.
     pub fn rows_max_default(&self, backend: &str) -> Option<u16> {
         let own = match backend {
             "onnxruntime" => self.onnxruntime.rows_max_default,

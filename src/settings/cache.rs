@@ -11,56 +11,56 @@ use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_CONNECTIONS, REDIS_CONNECTIONS_
 const TWO_CACHES: &str =
     "--cache-config: multiple cache configurations; there is one cache, and both 'local' and 'redis' are configured";
 
-/// The response cache: in this process, in Redis, or none.
+/// The response cache: in this process, in Redis, or off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Bytes of the cache in this process; 0 for none.
+    /// Bytes of the cache in this process; 0 without one.
     pub size: usize,
-    /// The Redis that is the cache instead; `None` for none.
+    /// The Redis that is the cache instead; `None` without one.
     pub redis: Option<RedisSettings>,
 }
 
 impl CacheSettings {
-    /// Whether there is a cache.
+    /// Returns true if there is a cache.
     pub const fn is_on(&self) -> bool {
         self.size > 0 || self.redis.is_some()
     }
 }
 
-/// How Redis is reached, and how long it may take.
+/// The address of Redis, and its time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisSettings {
     /// Its name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// As whom to log in; empty for Redis's own default.
+    /// The user of the login; empty for Redis's own default.
     pub user: Secret,
     /// The password; empty for no login.
     pub password: Secret,
     /// The number of the database.
     pub database: u32,
-    /// How long a connection may take to be made, with the login.
+    /// The time that a connection may take to be made, with the login.
     pub connect_timeout: Duration,
-    /// How long a request waits for Redis at most.
+    /// The most time that a request waits for Redis.
     pub lookup_timeout: Duration,
-    /// How long a lookup may wait for its turn on a connection.
+    /// The time that a lookup may wait for its turn on a connection.
     pub wait_timeout: Duration,
     /// Connections, each with a thread.
     pub connections: usize,
 }
 
-/// Text that is shown to nobody.
+/// A text that is never shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A text.
+    /// Wraps a text.
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself, for whom it is meant.
+    /// Returns the text itself, for its intended use.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -88,12 +88,12 @@ impl Default for RedisSettings {
     }
 }
 
-/// `local,size=BYTES` or `redis,SETTING=VALUE`.
+/// Reads `local,size=BYTES` or `redis,SETTING=VALUE`.
 pub(super) fn read(settings: &mut CacheSettings, value: &str) -> Result<(), String> {
     const FORM: &str = "option format is '<cache name>,<setting>=<value>'";
     let (cache, setting) = value.split_once(',').ok_or(FORM)?;
     let (name, value) = setting.split_once('=').ok_or(FORM)?;
-    // Before the settings are read: what is wrong with one of a cache that must go matters less.
+    // Before the settings are read: a fault in a setting of a cache that must go matters less.
     if if cache == "redis" { settings.size > 0 } else { cache == "local" && settings.redis.is_some() } {
         return Err(TWO_CACHES.to_owned());
     }
@@ -108,7 +108,7 @@ pub(super) fn read(settings: &mut CacheSettings, value: &str) -> Result<(), Stri
 
 fn read_redis(redis: &mut RedisSettings, name: &str, value: &str) -> Result<(), String> {
     let of = |why: String| format!("{name}: {why}");
-    // Triton's 0 is for ever, and no request waits for ever here.
+    // Triton's 0 means forever, and no request waits forever here.
     let timeout = |default: Duration| {
         let millis: u32 = parse(value).map_err(of)?;
         Ok::<_, String>(if millis == 0 { default } else { Duration::from_millis(millis.into()) })
@@ -146,7 +146,8 @@ fn read_redis(redis: &mut RedisSettings, name: &str, value: &str) -> Result<(), 
     Ok(())
 }
 
-/// Once all flags are read: what is missing, and the variables with the login.
+/// Checks, once all flags are read, that nothing is missing, and reads the variables with the
+/// login.
 pub(super) fn check(settings: &mut CacheSettings, variables: Variables) -> Result<(), String> {
     let Some(redis) = &mut settings.redis else { return Ok(()) };
     if settings.size > 0 {
@@ -179,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Redis after these settings, and variables.
+    /// Returns Redis after these settings, and variables.
     fn redis(words: &[&str], variables: &[(&str, &str)]) -> Result<RedisSettings, String> {
         let mut settings = CacheSettings::default();
         words.iter().try_for_each(|word| read(&mut settings, word))?;

@@ -18,7 +18,8 @@ pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// The name of the flag. A file cannot name another.
 const CONFIG: &str = "config";
 
-/// Reads the file, if one is named, behind what the command line and the variables say. The flags that are taken from it.
+/// Reads the file, if one is named, after the command line and the variables. Returns the flags
+/// that are taken from it.
 pub(super) fn apply(
     matches: &ArgMatches,
     variables: Variables,
@@ -56,10 +57,10 @@ pub(super) fn apply(
     }
 }
 
-/// What `deuteron config check` says of a file.
+/// Returns the text of `deuteron config check` on a file.
 ///
 /// # Errors
-/// All that is wrong with it, a line for each.
+/// All its faults, a line for each.
 pub fn check_file(path: &Path, read_file: ReadFile) -> Result<String, Vec<String>> {
     let mut settings = Settings::default();
     let count = read(path, read_file, &|_| true, &mut settings).map_err(|why| vec![why])?;
@@ -73,7 +74,7 @@ pub fn check_file(path: &Path, read_file: ReadFile) -> Result<String, Vec<String
     Ok(format!("{}{}: {count} {flags}, no fault\n", warnings.collect::<String>(), path.display()))
 }
 
-/// How many flags a file has, or its faults; fails where it cannot be read.
+/// Returns the number of flags in a file, or its faults; fails if it cannot be read.
 fn read(
     path: &Path,
     read_file: ReadFile,
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
     use crate::settings::{arguments, read_any};
 
-    /// What a line and variables come to, where the file has this text.
+    /// Returns the settings of a line and variables, with a file that has this text.
     fn serve(line: &str, variables: &[(&str, &str)], text: &str) -> Result<Settings, String> {
         let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
         let matches = command.try_get_matches_from(line.split_whitespace()).unwrap();

@@ -1,13 +1,14 @@
-//! The variables of the environment that tritonserver reads, beside those that stand for flags here. Each is in one of
-//! two lists: what is read, and what changes nothing. `docs/environment.md` tells people of both.
+//! The variables of the environment that tritonserver reads, beside those that stand for flags
+//! here. Each is in one of two lists: those that are read, and those that change nothing.
+//! `docs/environment.md` has both for users.
 
 use std::time::Duration;
 
 use crate::flags::Variables;
 use crate::settings::Settings;
 
-/// Those that are read: here, by `--cache-config=redis` its login, by the front ends of hosting services theirs, and by
-/// stores of models theirs.
+/// Those that are read: here, by `--cache-config=redis` for its login, by the front ends of hosting
+/// services for theirs, and by stores of models for theirs.
 pub const READ: [&str; 22] = [
     "AIP_HEALTH_ROUTE",
     "AIP_HTTP_PORT",
@@ -33,7 +34,7 @@ pub const READ: [&str; 22] = [
     "TRITON_SERVER_CPU_ONLY",
 ];
 
-/// Those of Triton's own that change nothing, with the reason. Who sets one is warned.
+/// Triton's own variables that change nothing, with the reason. Setting one logs a warning.
 pub const WITHOUT_EFFECT: [(&str, &str); 13] = [
     ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", TRITONS_TESTS),
     ("TRITONSERVER_DELAY_GRPC_COMPLETE", TRITONS_TESTS),
@@ -52,7 +53,8 @@ pub const WITHOUT_EFFECT: [(&str, &str); 13] = [
 
 const TRITONS_TESTS: &str = "it delays tritonserver for its own tests";
 
-/// Reads the variables, behind the flags: what these have set stays. Adds warnings of those without effect.
+/// Reads the variables, after the flags, which take precedence. Adds warnings of those without
+/// effect.
 pub(super) fn apply(settings: &mut Settings, variables: Variables) -> Result<(), String> {
     if variables("TRITON_SERVER_CPU_ONLY").is_some() {
         settings.metrics_config.shows_gpus = false;
@@ -81,7 +83,7 @@ pub(super) fn apply(settings: &mut Settings, variables: Variables) -> Result<(),
     Ok(())
 }
 
-/// Whether this build reads a variable of Triton's tests.
+/// Returns true if this build reads a variable of Triton's tests.
 fn is_read_hook(name: &str) -> bool {
     #[cfg(feature = "test-hooks")]
     let hooks = &crate::settings::test_hooks::READ[..];
@@ -90,7 +92,8 @@ fn is_read_hook(name: &str) -> bool {
     hooks.contains(&name)
 }
 
-/// Whether a variable asks for what is not done: escaping is asked for as tritonserver does it unasked.
+/// Returns true if a variable asks for something that is not done: escaping is asked for as
+/// tritonserver does it unasked.
 fn is_on(name: &str, value: &str) -> bool {
     match name {
         "TRITON_PARALLEL_INSTANCE_LOADING" => !matches!(value, "" | "1"),

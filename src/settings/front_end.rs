@@ -1,5 +1,6 @@
-//! The front ends of hosting services: what their flags and the services' own variables of the environment come to. The
-//! variables are those that SageMaker and Vertex AI set in a container, so their names are not ours.
+//! The front ends of hosting services: the result of their flags and of the services' own variables
+//! of the environment. The variables are those that SageMaker and Vertex AI set in a container, so
+//! their names are not ours.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -9,16 +10,17 @@ use crate::policy::PathPattern;
 #[cfg(feature = "test-hooks")]
 use crate::settings::test_hooks::TestHooks;
 
-/// What hosts and tests of tritonserver ask of a server, and nobody else does.
+/// Settings that only hosts and tests of tritonserver need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignSettings {
-    /// What is served to SageMaker.
+    /// The settings for SageMaker.
     pub sagemaker: SageMakerSettings,
-    /// What is served to Vertex AI.
+    /// The settings for Vertex AI.
     pub vertex_ai: VertexAiSettings,
-    /// Whether a flag says that nothing is taken from the model file, whatever the deprecated one says.
+    /// True if a flag says that nothing is taken from the model file, whatever the deprecated one
+    /// says.
     pub auto_complete_disabled: bool,
-    /// What tests hold back.
+    /// The delays of tests.
     #[cfg(feature = "test-hooks")]
     pub test_hooks: TestHooks,
 }
@@ -26,9 +28,9 @@ pub struct ForeignSettings {
 /// SageMaker's front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SageMakerSettings {
-    /// Whether it is served.
+    /// True if it is served.
     pub is_on: bool,
-    /// Where.
+    /// The address.
     pub address: IpAddr,
     /// The port; `None` for that of the environment, else 8080.
     pub port: Option<u16>,
@@ -36,15 +38,15 @@ pub struct SageMakerSettings {
     pub safe_ports: Option<(u16, u16)>,
     /// The directory below which the host puts the models that it loads.
     pub models_root: String,
-    /// Whether `/ping` tells only that the server is up.
+    /// True if `/ping` reports only that the server is up.
     pub pings_live: bool,
     /// The model of `/invocations`.
     pub model: String,
-    /// What `/invocations` is.
+    /// The kind of `/invocations`.
     pub invocation: InvocationKind,
 }
 
-/// What an invocation is (`SAGEMAKER_TRITON_INFERENCE_TYPE`).
+/// The kind of an invocation (`SAGEMAKER_TRITON_INFERENCE_TYPE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InvocationKind {
     /// An inference.
@@ -59,23 +61,23 @@ pub enum InvocationKind {
 /// Vertex AI's front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VertexAiSettings {
-    /// Whether it is served.
+    /// True if it is served.
     pub is_on: bool,
-    /// Where.
+    /// The address.
     pub address: IpAddr,
     /// The port; `None` for that of the environment, else 8080.
     pub port: Option<u16>,
     /// The model of predictions; `None` for the only one that there is.
     pub model: Option<String>,
-    /// The path of predictions; there is one where it is served.
+    /// The path of predictions; present if it is served.
     pub predict: Option<PathPattern>,
-    /// The path of the health probe; there is one where it is served.
+    /// The path of the health probe; present if it is served.
     pub health: Option<PathPattern>,
 }
 
 /// The port of both, as in tritonserver.
 const PORT: u16 = 8080;
-/// The model of `/invocations` where none is named, which there is not; tritonserver's text.
+/// The model of `/invocations` if none is named, which does not exist; tritonserver's text.
 const UNSPECIFIED_MODEL: &str = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME";
 
 impl Default for SageMakerSettings {
@@ -101,19 +103,19 @@ impl Default for VertexAiSettings {
 }
 
 impl SageMakerSettings {
-    /// Where it listens; `None` where it does not.
+    /// Returns its address; `None` if it does not listen.
     pub fn endpoint(&self) -> Option<(IpAddr, u16)> {
         self.is_on.then(|| (self.address, self.port.unwrap_or(PORT)))
     }
 }
 
 impl VertexAiSettings {
-    /// Where it listens; `None` where it does not.
+    /// Returns its address; `None` if it does not listen.
     pub fn endpoint(&self) -> Option<(IpAddr, u16)> {
         self.is_on.then(|| (self.address, self.port.unwrap_or(PORT)))
     }
 
-    /// Checks that it has its paths, where it is served.
+    /// Checks that it has its paths, if it is served.
     ///
     /// # Errors
     /// tritonserver's text.
@@ -128,20 +130,20 @@ impl VertexAiSettings {
     }
 }
 
-/// A variable of the environment that is not empty, as text.
+/// Returns a variable of the environment that is not empty, as text.
 fn variable(variables: Variables, name: &str) -> Option<String> {
     let value = variables(name)?.to_string_lossy().into_owned();
     Some(value).filter(|value| !value.is_empty())
 }
 
-/// Whether the server is in a container for predictions of Vertex AI, which serves them and nothing else by default.
+/// Returns true if the server is in a container for predictions of Vertex AI, which serves only
+/// those by default.
 pub(super) fn is_for_predictions(variables: Variables) -> bool {
     variable(variables, "AIP_MODE").is_some_and(|mode| mode == "PREDICTION")
 }
 
 impl ForeignSettings {
-    /// Reads what the services say by their variables, of the front ends that are served. Where a flag says the same, it
-    /// holds.
+    /// Reads the services' variables, for the front ends that are served. A flag takes precedence.
     ///
     /// # Errors
     /// One line for a person.
@@ -160,7 +162,7 @@ impl ForeignSettings {
     }
 }
 
-/// The model repository of a container of Vertex AI.
+/// Returns the model repository of a container of Vertex AI.
 pub(super) fn storage(variables: Variables) -> Option<PathBuf> {
     variable(variables, "AIP_STORAGE_URI").map(PathBuf::from)
 }
@@ -209,7 +211,7 @@ fn port(name: &str, value: &str) -> Result<u16, String> {
     value.parse().map_err(|_| format!("{name}={value}: expected a port from 0 to 65535"))
 }
 
-/// `FIRST-LAST`.
+/// Reads `FIRST-LAST`.
 pub(super) fn port_range(value: &str) -> Result<(u16, u16), String> {
     let range = value.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
     range.filter(|(first, last)| first <= last).ok_or_else(|| "expected two ports, as in 8081-9000".to_owned())

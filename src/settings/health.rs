@@ -1,4 +1,4 @@
-//! What `deuteron health` asks, and where. Pure: arguments and variables are passed in.
+//! The question of `deuteron health`, and its address. Pure: arguments and variables are passed in.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,13 +14,13 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub struct HealthQuestion {
     /// The host and the port, as in a URL.
     pub authority: String,
-    /// What is asked for.
+    /// The path of the question.
     pub path: String,
-    /// Whether it is whether the server lives, and not whether it is ready.
+    /// True if it asks whether the server lives, and not whether it is ready.
     pub is_live: bool,
 }
 
-/// The arguments of the command.
+/// Returns the arguments of the command.
 pub fn health_arguments() -> [Arg; 2] {
     [
         Arg::new("url").long("url").value_name("URL").help(
@@ -72,9 +72,9 @@ impl HealthQuestion {
     }
 }
 
-/// Where a server listens that was started in the same surroundings, as the first process of a container is: its HTTP port,
-/// or the gRPC port, which speaks HTTP too, where that alone has no TLS. What is wrong with the surroundings is told by the
-/// server.
+/// Returns the address of a server that was started in the same surroundings, as the first process
+/// of a container is: its HTTP port, or the gRPC port, which speaks HTTP too, if that alone has no
+/// TLS. The server reports faults of the surroundings.
 fn local(variables: Variables, read_file: ReadFile) -> String {
     let none = clap::Command::new("").no_binary_name(true).args(arguments()).get_matches_from([""; 0]);
     let settings = read_any(&none, variables, read_file).unwrap_or_default();

@@ -1,28 +1,28 @@
-//! What `/metrics` shows (`--metrics-config` and its neighbours).
+//! The contents of `/metrics` (`--metrics-config` and its neighbours).
 
 use std::time::Duration;
 
 use crate::flags::parse_bool;
 use crate::limits::{METRICS_INTERVAL, SUMMARY_QUANTILES_MAX};
 
-/// What `/metrics` shows besides what it always does.
+/// The optional contents of `/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// How often the machine and its GPUs are looked at.
+    /// The interval at which the machine and its GPUs are read.
     pub interval: Duration,
-    /// Whether the CPUs and the memory of the machine are shown.
+    /// True if the CPUs and the memory of the machine are shown.
     pub shows_cpu: bool,
-    /// Whether its GPUs are.
+    /// True if its GPUs are shown.
     pub shows_gpus: bool,
-    /// Whether durations are shown as counters.
+    /// True if durations are shown as counters.
     pub has_counters: bool,
-    /// Whether the first responses of decoupled models are shown as histograms.
+    /// True if the first responses of decoupled models are shown as histograms.
     pub has_histograms: bool,
-    /// Whether durations are shown as summaries.
+    /// True if durations are shown as summaries.
     pub has_summaries: bool,
     /// The quantiles of the summaries, in millionths.
     pub quantiles: Vec<u32>,
-    /// Whether every answer reports the load, and not only those to clients that ask.
+    /// True if every answer reports the load, and not only those to clients that ask.
     pub tells_load: bool,
 }
 
@@ -63,8 +63,8 @@ impl MetricsConfig {
     }
 }
 
-/// `0.5:0.05,0.9:0.01`: quantiles with the errors that they may have. Ours are always nearer than a client can ask for
-/// usefully, so the error is checked and not used.
+/// Reads `0.5:0.05,0.9:0.01`: quantiles with the errors that they may have. Ours are always nearer
+/// than a client can ask for usefully, so the error is checked and not used.
 fn quantiles(value: &str) -> Result<Vec<u32>, String> {
     let of_one = |pair: &str| {
         let (quantile, error) = pair.split_once(':')?;

@@ -1,5 +1,5 @@
-//! The server's flags and what they come to. `table` declares each once; names are tritonserver's where it has the
-//! flag.
+//! The server's flags and their settings. `table` declares each once; names are tritonserver's if
+//! it has the flag.
 
 mod backend;
 mod cache;
@@ -56,7 +56,7 @@ pub const BACKEND_COMMAND: &str = "run-backend";
 /// The command, for the server itself, that tries a load; the flags of the server follow.
 pub const TRIAL_COMMAND: &str = "try-load";
 
-/// How the refusal begins of a command line that names no models.
+/// The beginning of the refusal of a command line that names no models.
 pub const NO_REPOSITORY: &str = "no model repository";
 
 /// The words that are paths of models.
@@ -64,14 +64,14 @@ const PATHS: &str = "PATH";
 /// The flag that names one, and its variable.
 const REPOSITORY: (&str, &str) = ("model-repository", "DEUTERON_MODEL_REPOSITORY");
 
-/// The arguments of a command that serves models, or shows what would be served.
+/// Returns the arguments of a command that serves models, or shows what would be served.
 pub fn arguments() -> impl Iterator<Item = Arg> {
     let paths = Arg::new(PATHS).action(ArgAction::Append).num_args(0..).value_parser(value_parser!(OsString));
     let paths = paths.help("The same as --model-repository").value_hint(ValueHint::AnyPath);
     std::iter::once(paths).chain(flags::arguments(SECTIONS))
 }
 
-/// The settings of a command that needs models; see [`read_any`].
+/// Returns the settings of a command that needs models; see [`read_any`].
 pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Settings, String> {
     let settings = read_any(matches, variables, read_file)?;
     if settings.repositories.is_empty() {
@@ -82,8 +82,8 @@ pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> 
     Ok(settings)
 }
 
-/// The settings that a command line, the environment and the file of `--config` come to; a flag goes before its variable,
-/// a variable before the file. The error is one line for a person.
+/// Returns the settings of a command line, the environment and the file of `--config`; a flag goes
+/// before its variable, a variable before the file. The error is one line for a person.
 pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let is_for_predictions = front_end::is_for_predictions(variables);
@@ -102,7 +102,7 @@ pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile)
         settings.repositories = paths;
     }
     if is_for_predictions {
-        // What is not asked for is not served there.
+        // A front end that is not asked for is not served there.
         let is_asked_for = |flag: &str, variable: &str| {
             flags::is_given(matches, flag)
                 || variables(variable).is_some_and(|value| !value.is_empty())
@@ -118,8 +118,8 @@ pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile)
     check(settings)
 }
 
-/// The paths of models, with the flag and without it, in the order of the command line: the first that has a model
-/// serves it. A word need not be UTF-8.
+/// Returns the paths of models, with the flag and without it, in the order of the command line: the
+/// first that has a model serves it. A word need not be UTF-8.
 fn repositories(matches: &ArgMatches) -> Vec<PathBuf> {
     let given = [REPOSITORY.0, PATHS].into_iter().flat_map(|name| {
         let values = matches.get_raw(name).unwrap_or_default();
@@ -129,7 +129,7 @@ fn repositories(matches: &ArgMatches) -> Vec<PathBuf> {
     given.sort_by_key(|(index, _)| *index);
     let mut paths: Vec<PathBuf> = Vec::with_capacity(given.len());
     for (_, path) in given {
-        // As tritonserver does: one that is named twice is one.
+        // Like tritonserver: a path that is named twice counts once.
         if !paths.iter().any(|have| have.as_os_str() == path) {
             paths.push(PathBuf::from(path));
         }
@@ -198,7 +198,7 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// Refuses what does not go with models that are loaded on demand.
+/// Refuses settings that do not go with models that are loaded on demand.
 fn check_model_cache(settings: &Settings) -> Result<(), String> {
     if settings.model_cache.size_max.is_none() {
         return Ok(());

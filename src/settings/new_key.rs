@@ -1,4 +1,4 @@
-//! What `deuteron key` is asked to make. Pure: arguments are passed in.
+//! The key that `deuteron key` is to make. Pure: arguments are passed in.
 
 use clap::{Arg, ArgAction, ArgMatches};
 
@@ -10,11 +10,11 @@ use crate::policy::KeyClass;
 pub struct NewKey {
     /// The name of the client that gets it.
     pub name: String,
-    /// What it is good for.
+    /// Its classes.
     pub classes: Vec<KeyClass>,
 }
 
-/// The arguments of the command.
+/// Returns the arguments of the command.
 pub fn key_arguments() -> [Arg; 2] {
     [
         Arg::new("name").value_name("NAME").required(true).help("The client's name, for logs and metrics"),

@@ -1,5 +1,5 @@
-//! Model repositories in stores: the forms of their URLs, which are Triton's, and the settings of what is kept of them on
-//! disk. Nothing here reaches a store.
+//! Model repositories in stores: the forms of their URLs, which are Triton's, and the settings of
+//! their copies on disk. Nothing here reaches a store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use crate::flags::Variables;
 use crate::limits::{STORE_BYTES_MAX, STORE_CONNECTIONS, STORE_SILENCE_MAX};
 use crate::settings::Secret;
 
-/// What holds for all stores.
+/// The settings of all stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// The directory that what was fetched is kept in; `None` for the one that the variables come to.
+    /// The directory for fetched objects; `None` for the one that the variables give.
     pub cache: Option<PathBuf>,
-    /// Triton's directories for what was fetched of one kind of store.
+    /// Triton's directories for the fetched objects of one kind of store.
     pub mounts: Vec<(StoreKind, PathBuf)>,
-    /// The directory where neither says one.
+    /// The directory if neither names one.
     pub cache_default: PathBuf,
     /// Bytes of one store that are kept.
     pub bytes_max: u64,
     /// Ranges of one store that are fetched at a time.
     pub connections: usize,
-    /// How long a store may be silent until it counts as lost.
+    /// The time that a store may be silent until it counts as lost.
     pub silence_max: Duration,
     /// Triton's file of credentials.
     pub credentials: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub enum StoreKind {
     S3,
 }
 
-/// Where a repository is in a store.
+/// The place of a repository in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreUrl {
     /// The kind of the store.
@@ -75,13 +75,13 @@ impl Default for StoreSettings {
 }
 
 impl StoreSettings {
-    /// The directory that what was fetched of a kind of store is kept in.
+    /// Returns the directory for the fetched objects of a kind of store.
     pub fn cache_of(&self, kind: StoreKind) -> &Path {
         let mount = self.mounts.iter().find(|(of, _)| *of == kind).map(|(_, path)| path);
         self.cache.as_ref().or(mount).unwrap_or(&self.cache_default)
     }
 
-    /// Reads the variables, behind the flags.
+    /// Reads the variables, after the flags.
     pub(super) fn apply(&mut self, variables: Variables) {
         let path = |name: &str| variables(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         self.credentials = path("TRITON_CLOUD_CREDENTIAL_PATH");
@@ -103,10 +103,10 @@ impl StoreSettings {
 }
 
 impl StoreUrl {
-    /// The store that a path of `--model-repository` names; `None` where it is a path.
+    /// Returns the store that a path of `--model-repository` names; `None` if it is a path.
     ///
     /// # Errors
-    /// What is wrong with it, without the parts that may be secrets.
+    /// Its fault, without the parts that may be secrets.
     pub fn read(path: &Path) -> Option<Result<Self, String>> {
         let text = path.to_str()?;
         let (scheme, rest) = text.split_once("://")?;
@@ -125,7 +125,7 @@ impl StoreUrl {
         Some(read.map(|url| Self { text: url.one_form(), ..url }))
     }
 
-    /// The path of an object in the bucket.
+    /// Returns the path of an object in the bucket.
     pub fn key(&self, path: &str) -> String {
         match (self.prefix.as_str(), path) {
             ("", path) => path.to_owned(),
@@ -134,7 +134,7 @@ impl StoreUrl {
         }
     }
 
-    /// Whether the connection to it is not encrypted.
+    /// Returns true if the connection to it is not encrypted.
     pub fn is_plain(&self) -> bool {
         self.endpoint.starts_with("http://")
     }
@@ -152,7 +152,7 @@ impl StoreUrl {
     }
 }
 
-/// Refuses what is wrong with the URLs of repositories, and all of them in a build without stores.
+/// Refuses invalid URLs of repositories, and all of them in a build without stores.
 pub(super) fn check(repositories: &[PathBuf], has_stores: bool) -> Result<(), String> {
     for url in repositories.iter().filter_map(|path| StoreUrl::read(path)) {
         let url = url.map_err(|why| format!("--model-repository: {why}"))?;
@@ -167,8 +167,8 @@ pub(super) fn check(repositories: &[PathBuf], has_stores: bool) -> Result<(), St
     Ok(())
 }
 
-/// `bucket/path`, `host:port/bucket/path` or `https://host:port/bucket/path`. As in Triton a server that is named without
-/// a scheme is spoken to without TLS.
+/// Reads `bucket/path`, `host:port/bucket/path` or `https://host:port/bucket/path`. As in Triton, a
+/// server named without a scheme is used without TLS.
 fn s3(rest: &str) -> Result<StoreUrl, String> {
     for scheme in ["http", "https"] {
         if let Some(rest) = rest.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://")) {
@@ -183,7 +183,7 @@ fn s3(rest: &str) -> Result<StoreUrl, String> {
     }
 }
 
-/// `account/container/path`.
+/// Reads `account/container/path`.
 fn azure(rest: &str) -> Result<StoreUrl, String> {
     let (account, rest) = rest.split_once('/').ok_or_else(|| no_bucket("as://account"))?;
     // Triton's form with the host of the account says the same.
@@ -194,7 +194,7 @@ fn azure(rest: &str) -> Result<StoreUrl, String> {
     Ok(StoreUrl { account: account.to_owned(), ..bucket(StoreKind::Azure, "", rest)? })
 }
 
-/// `host:port/path`: the directory that has `index.json`.
+/// Reads `host:port/path`: the directory that has `index.json`.
 fn http(scheme: &str, rest: &str) -> Result<StoreUrl, String> {
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (endpoint, prefix) = (server(scheme, host)?, prefix(path)?);
@@ -228,7 +228,7 @@ fn bucket(kind: StoreKind, endpoint: &str, rest: &str) -> Result<StoreUrl, Strin
     Ok(StoreUrl { kind, endpoint, account: String::new(), bucket, prefix, text: String::new() })
 }
 
-/// The path of a repository: slashes that say nothing are left out.
+/// Reads the path of a repository, without redundant slashes.
 fn prefix(path: &str) -> Result<String, String> {
     if path.contains(['?', '#']) {
         return Err(format!(
@@ -246,7 +246,7 @@ fn no_bucket(begin: &str) -> String {
     format!("expected a bucket or container behind {begin}, as in {begin}/bucket/path")
 }
 
-/// Where secrets belong.
+/// The place for secrets.
 const CREDENTIALS: &str = "give it by the variables of the store's own tools or by TRITON_CLOUD_CREDENTIAL_PATH";
 
 #[cfg(test)]

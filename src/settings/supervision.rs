@@ -1,5 +1,6 @@
-//! What the process that started the server asks of it, by variables: systemd, with its readiness protocol, watchdog and
-//! passed sockets; or an older server that hands its sockets over. Pure: variables and process ids are passed in.
+//! The demands of the process that started the server, by variables: systemd, with its readiness
+//! protocol, watchdog and passed sockets; or an older server that hands its sockets over. Pure:
+//! variables and process ids are passed in.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,23 +8,24 @@ use std::time::Duration;
 
 use crate::flags::Variables;
 
-/// The variable by which a server tells the one that takes over its own process id.
+/// The variable by which a server tells its own process id to the one that takes over.
 pub const PREDECESSOR: &str = "DEUTERON_HANDED_OVER_BY";
 
-/// What the process that started the server asks of it.
+/// The demands of the process that started the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Supervision {
-    /// The socket that is told what the server does (`NOTIFY_SOCKET`); one that begins with `@` is abstract.
+    /// The socket for the server's state (`NOTIFY_SOCKET`); one that begins with `@` is abstract.
     pub notify_socket: Option<PathBuf>,
-    /// How often it must be told that the server works (`WATCHDOG_USEC`).
+    /// The interval at which it must be told that the server works (`WATCHDOG_USEC`).
     pub watchdog: Option<Duration>,
-    /// What the passed descriptors are for, in their order, from descriptor 3 (`LISTEN_FDS`).
+    /// The endpoints of the passed descriptors, in their order, from descriptor 3 (`LISTEN_FDS`).
     pub passed: Vec<EndpointKind>,
-    /// Whether a server that this one takes over from started it, and sends its sockets over standard input.
+    /// True if a server that this one takes over from started it, and sends its sockets over
+    /// standard input.
     pub has_predecessor: bool,
 }
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndpointKind {
     /// HTTP first.
@@ -36,7 +38,7 @@ pub enum EndpointKind {
     SageMaker,
     /// The paths of Vertex AI.
     VertexAi,
-    /// What changes the server, on a Unix socket.
+    /// Changes of the server, on a Unix socket.
     Admin,
 }
 
@@ -44,7 +46,7 @@ impl EndpointKind {
     /// All; descriptors without names are the first three, in this order.
     pub const ALL: [Self; 6] = [Self::Http, Self::Grpc, Self::Metrics, Self::SageMaker, Self::VertexAi, Self::Admin];
 
-    /// Its name in `LISTEN_FDNAMES`.
+    /// Returns its name in `LISTEN_FDNAMES`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -56,7 +58,7 @@ impl EndpointKind {
         }
     }
 
-    /// By its name.
+    /// Returns the endpoint of a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|endpoint| endpoint.name() == name)
     }
@@ -68,8 +70,8 @@ impl Supervision {
     pub fn read(variables: Variables, own: u32, parent: u32) -> Result<Self, String> {
         let number = |name: &str| text(variables(name))?.parse::<u64>().ok();
         let has_predecessor = number(PREDECESSOR) == Some(parent.into());
-        // Variables go on to every process that a process starts: those of another are not for this one. Whoever takes
-        // over has those of its predecessor.
+        // Variables go on to every process that a process starts: those of another are not for this
+        // one. A server that takes over has those of its predecessor.
         let is_own = |name: &str| has_predecessor || number(name).is_none_or(|id| id == u64::from(own));
         let watchdog = number("WATCHDOG_USEC").filter(|micros| *micros > 0 && is_own("WATCHDOG_PID"));
         let count = number("LISTEN_FDS").filter(|_| number("LISTEN_PID") == Some(own.into())).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The table of the server's flags, by the sections of `--help`. A new flag is one entry here, or in `table/limit.rs`
-//! where it bounds something, and a field of [`Settings`].
+//! The table of the server's flags, by the sections of `--help`. A new flag is one entry here, or
+//! in `table/limit.rs` if it bounds something, and a field of [`Settings`].
 
 mod foreign;
 mod front_end;

@@ -1,5 +1,6 @@
-//! What tritonserver's own tests change in it by variables of the environment: they hold batches and answers back, so that
-//! requests meet in a queue or a client leaves in time. Only a build with the feature `test-hooks` reads them.
+//! The hooks of tritonserver's own tests, by variables of the environment: they hold batches and
+//! answers back, so that requests meet in a queue or a client leaves in time. Only a build with the
+//! feature `test-hooks` reads them.
 
 use std::time::Duration;
 
@@ -17,19 +18,21 @@ pub(super) const READ: [&str; 8] = [
     "TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC",
 ];
 
-/// What is held back; the default is nothing.
+/// The delays; zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestHooks {
     /// Requests that the first batch of each model waits for (`TRITONSERVER_DELAY_SCHEDULER`).
     pub first_batch_requests: usize,
     /// Requests behind other sequences that it waits for too (`TRITONSERVER_BACKLOG_DELAY_SCHEDULER`).
     pub first_batch_backlog: usize,
-    /// How long the answer to an RPC that is no inference waits (`TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC`).
+    /// The delay of the answer to an RPC that is not an inference
+    /// (`TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC`).
     pub grpc_answer_delay: Duration,
-    /// How long a `ModelInfer` waits before anything is done (`TRITONSERVER_DELAY_GRPC_PROCESS`,
+    /// The delay of a `ModelInfer` before anything is done (`TRITONSERVER_DELAY_GRPC_PROCESS`,
     /// `TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY` and `TRITONSERVER_DELAY_GRPC_ENQUEUE`, together).
     pub grpc_infer_delay: Duration,
-    /// How long its answer waits (`TRITONSERVER_DELAY_GRPC_RESPONSE` and `TRITONSERVER_DELAY_GRPC_COMPLETE`, together).
+    /// The delay of its answer (`TRITONSERVER_DELAY_GRPC_RESPONSE` and
+    /// `TRITONSERVER_DELAY_GRPC_COMPLETE`, together).
     pub grpc_infer_answer_delay: Duration,
 }
 
@@ -37,7 +40,7 @@ impl TestHooks {
     /// Reads the variables.
     ///
     /// # Errors
-    /// One line for a person, where one is no number.
+    /// One line for a person, if a value is not a number.
     pub(super) fn read(variables: Variables) -> Result<Self, String> {
         let number = |name: &str| {
             let value = variables(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();

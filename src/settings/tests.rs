@@ -8,12 +8,12 @@ fn serve(line: &str) -> Result<Settings, String> {
     serve_with(line, &[])
 }
 
-/// What a line comes to, with these variables in the environment.
+/// Returns the settings of a line, with these variables in the environment.
 fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
     serve_with_file(line, variables, "")
 }
 
-/// The same where every file has this text.
+/// The same if every file has this text.
 fn serve_with_file(line: &str, variables: &[(&str, &str)], text: &str) -> Result<Settings, String> {
     let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
     let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
@@ -21,13 +21,13 @@ fn serve_with_file(line: &str, variables: &[(&str, &str)], text: &str) -> Result
     read(&matches, &variable, &|_| Ok(text.to_owned()))
 }
 
-/// The flags that mean something here.
+/// Returns the flags that have an effect here.
 fn own_flags() -> impl Iterator<Item = &'static Flag<Settings>> {
     let (_, own) = SECTIONS.split_last().unwrap();
     flags(own)
 }
 
-/// A value of a flag that changes something.
+/// Returns a value of a flag that changes something.
 fn value_of(flag: &Flag<Settings>) -> &'static str {
     let names = [("PORT", "81"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n"), ("MODEL", "m")];
     let lists = [
@@ -56,7 +56,7 @@ fn value_of(flag: &Flag<Settings>) -> &'static str {
     }
 }
 
-/// A flag as it is given on a line, and the line without it.
+/// Returns a flag as it is given on a line, and the line without it.
 fn lines(flag: &Flag<Settings>) -> [String; 2] {
     let name = flag.name();
     let without = match name {
@@ -254,7 +254,7 @@ fn what_kubernetes_says_of_services_is_not_read() {
     }
     for flag in flags(SECTIONS) {
         let name = flag.variable();
-        // Behind this word Kubernetes has a number.
+        // Kubernetes puts a number behind this word.
         let is_range = name.ends_with("_PORT_RANGE");
         assert!(!name.contains("_SERVICE_") && (!name.contains("_PORT_") || is_range), "{name}");
         assert_ne!(name, "DEUTERON_PORT");
@@ -495,7 +495,7 @@ fn the_variables_of_hosting_services_say_what_flags_do_not() {
     assert_eq!(same, "The server cannot listen to HTTP requests and SageMaker requests at the same address and port");
 }
 
-/// What tritonserver's own tests set.
+/// The variables that tritonserver's own tests set.
 const TEST_HOOKS: [(&str, &str); 5] = [
     ("TRITONSERVER_DELAY_SCHEDULER", "4"),
     ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "2"),

@@ -1,11 +1,12 @@
-//! The settings of TLS: which ports have it, by which files. What is in the files is looked at when the server starts.
+//! The settings of TLS: the ports that have it, and their files. The contents of the files are
+//! checked when the server starts.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits;
 
-/// Which ports have TLS, and its bounds.
+/// The ports that have TLS, and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The HTTP port.
@@ -14,7 +15,7 @@ pub struct TlsSettings {
     pub grpc: PortTls,
     /// The metrics port.
     pub metrics: PortTls,
-    /// How long a handshake may take.
+    /// The time that a handshake may take.
     pub handshake_timeout: Duration,
     /// Handshakes in progress on one shard.
     pub handshakes_max: usize,
@@ -35,38 +36,38 @@ impl Default for TlsSettings {
 /// The TLS of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortTls {
-    /// Whether it has TLS (`use-ssl`).
+    /// True if it has TLS (`use-ssl`).
     pub is_on: bool,
-    /// Whether clients need a certificate (`use-ssl-mutual`); then it has TLS as well.
+    /// True if clients need a certificate (`use-ssl-mutual`); then it has TLS as well.
     pub is_mutual: bool,
     /// The server's certificate, and behind it those that certify it.
     pub certificate: Option<PathBuf>,
     /// Its key.
     pub key: Option<PathBuf>,
-    /// The certificates of those who may certify clients.
+    /// The certificates of the authorities for clients.
     pub client_roots: Option<PathBuf>,
 }
 
 impl TlsSettings {
-    /// The ports by the names that their flags begin with.
+    /// Returns the ports by the first word of their flags.
     pub fn ports(&self) -> [(&'static str, &PortTls); 3] {
         [("http", &self.http), ("grpc", &self.grpc), ("metrics", &self.metrics)]
     }
 
-    /// Whether any port has TLS.
+    /// Returns true if any port has TLS.
     pub fn is_any_on(&self) -> bool {
         self.ports().into_iter().any(|(_, port)| port.has_tls())
     }
 }
 
 impl PortTls {
-    /// Whether the port has TLS.
+    /// Returns true if the port has TLS.
     pub const fn has_tls(&self) -> bool {
         self.is_on || self.is_mutual
     }
 }
 
-/// Checks that each port with TLS has its files, and returns what to warn of.
+/// Checks that each port with TLS has its files, and returns warnings.
 pub(super) fn check(settings: &TlsSettings) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     for (name, port) in settings.ports() {

@@ -1,41 +1,41 @@
-//! The settings of traces. `--trace-config` goes before the flags that it has replaced, in whatever order they are
-//! given, as in tritonserver; so both are kept apart until all are read.
+//! The settings of traces. `--trace-config` goes before the flags that it has replaced, in any
+//! order of the line, as in tritonserver; so both are kept apart until all are read.
 
 use std::time::Duration;
 
 use crate::flags::parse;
 use crate::limits;
 
-/// Which requests are traced, and where traces go.
+/// The requests that are traced, and the destination of traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// Whether it is recorded when the stages of a request began and ended.
+    /// True if the beginnings and ends of a request's stages are recorded.
     pub timestamps: bool,
-    /// Whether inputs and outputs are recorded.
+    /// True if inputs and outputs are recorded.
     pub tensors: bool,
-    /// Every so many requests one is traced; 0 for those alone whose client sends a trace context.
+    /// One of `rate` requests is traced; 0 for only those whose client sends a trace context.
     pub rate: u32,
-    /// So many traces are taken; -1 for any number.
+    /// The number of traces taken; -1 for any number.
     pub count: i64,
-    /// Whether traces go to a collector by OTLP, and not to a file.
+    /// True if traces go to a collector by OTLP, and not to a file.
     pub is_opentelemetry: bool,
-    /// The file; empty for none.
+    /// The file; empty without one.
     pub file: String,
     /// Traces in one file; 0 for all in one.
     pub log_frequency: u32,
-    /// Where the collector listens: host, port and path.
+    /// The address of the collector: host, port and path.
     pub collector: (String, u16, String),
-    /// What the collector is told of this server.
+    /// The attributes of this server for the collector.
     pub resource: Vec<(String, String)>,
     /// Records that may wait for the collector.
     pub records_max: u32,
     /// Spans that are sent at once.
     pub batch_spans: u32,
-    /// How long they wait for more.
+    /// The time that they wait for more.
     pub batch_delay: Duration,
-    /// What was given for the mode `opentelemetry`, as clients are told it.
+    /// The settings given for the mode `opentelemetry`, as clients see them.
     pub options: Vec<(String, String)>,
-    /// What the replaced flags say.
+    /// The values of the replaced flags.
     pub(super) old: OldTraceFlags,
     levels: Vec<LevelFlag>,
     is_given: GivenFields,
@@ -51,7 +51,7 @@ pub(super) struct OldTraceFlags {
     pub(super) log_frequency: Option<i64>,
 }
 
-/// Which fields `--trace-config` has set.
+/// The fields that `--trace-config` has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GivenFields {
     rate: bool,
@@ -92,7 +92,7 @@ impl Default for TraceSettings {
     }
 }
 
-/// As tritonserver reads it, which takes the words of its former levels too.
+/// Reads a level like tritonserver, which takes the words of its former levels too.
 pub(super) fn parse_level(value: &str) -> Result<LevelFlag, String> {
     match value.to_ascii_lowercase().as_str() {
         "false" | "off" => Ok(LevelFlag::Off),
@@ -102,15 +102,14 @@ pub(super) fn parse_level(value: &str) -> Result<LevelFlag, String> {
     }
 }
 
-/// The value of a deprecated flag; none where it says what holds without it.
+/// Reads the value of a deprecated flag; `None` if it is the default.
 pub(super) fn read_old(place: &mut Option<i64>, value: &str, default: i64) -> Result<(), String> {
     let value: i64 = parse(value)?;
     *place = Some(value).filter(|value| *value != default);
     Ok(())
 }
 
-/// `[MODE,]SETTING=VALUE`.
-/// Returns a warning, where the setting is not known.
+/// Reads `[MODE,]SETTING=VALUE`. Returns a warning if the setting is not known.
 pub(super) fn read_config(trace: &mut TraceSettings, value: &str) -> Result<Option<String>, String> {
     const FORM: &str = "option format is '<trace mode>,<setting>=<value>' or '<setting>=<value>'";
     let (name, value) = value.split_once('=').ok_or(FORM)?;
@@ -178,8 +177,8 @@ fn read_opentelemetry(trace: &mut TraceSettings, name: &str, value: &str) -> Res
 }
 
 impl TraceSettings {
-    /// OpenTelemetry's variables of a collector: the size of the queue, the delay and the size of a batch, where no flag
-    /// says otherwise.
+    /// Reads OpenTelemetry's variables of a collector: the size of the queue, the delay and the
+    /// size of a batch, unless a flag says otherwise.
     pub(super) fn apply_variables(
         &mut self,
         records: Option<u32>,
@@ -200,7 +199,8 @@ impl TraceSettings {
         Ok(())
     }
 
-    /// Adds what `OTEL_RESOURCE_ATTRIBUTES` says, `KEY=VALUE,…` with percent-encoded values, of keys that are not there.
+    /// Adds the attributes of `OTEL_RESOURCE_ATTRIBUTES`, `KEY=VALUE,…` with percent-encoded
+    /// values, for keys that are not there.
     pub(super) fn add_resource(&mut self, text: &str) {
         for (key, value) in text.split(',').filter_map(|pair| pair.trim().split_once('=')) {
             if !key.is_empty() && !self.resource.iter().any(|(have, _)| have == key) {
@@ -210,7 +210,7 @@ impl TraceSettings {
     }
 }
 
-/// A text whose `%2C` stand for their bytes; what is not in this form stays.
+/// Decodes escapes such as `%2C` to their bytes; other text stays.
 fn percent_decoded(text: &str) -> String {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
@@ -228,7 +228,7 @@ fn parse_count(value: &str) -> Result<i64, String> {
     if count < -1 { Err("expected -1 or more".to_owned()) } else { Ok(i64::from(count)) }
 }
 
-/// A size of the queue or of a batch: they are buffers that are made at the start.
+/// Reads a size of the queue or of a batch: they are buffers that are made at the start.
 fn positive(value: &str) -> Result<u32, String> {
     const MOST: u32 = 1_000_000;
     match parse(value)? {
@@ -237,7 +237,7 @@ fn positive(value: &str) -> Result<u32, String> {
     }
 }
 
-/// `[http://]HOST[:PORT][/PATH]`.
+/// Reads `[http://]HOST[:PORT][/PATH]`.
 fn parse_url(value: &str) -> Result<(String, u16, String), String> {
     let rest = match value.split_once("://") {
         None => value,
@@ -317,7 +317,7 @@ pub(super) fn check(trace: &mut TraceSettings) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    /// The settings, and what is warned of.
+    /// Returns the settings and the warnings.
     fn read(line: &str) -> Result<(TraceSettings, Vec<String>), String> {
         let (mut trace, mut warnings) = (TraceSettings::default(), Vec::new());
         for value in line.split_whitespace() {

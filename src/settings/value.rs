@@ -1,4 +1,4 @@
-//! The values of flags: what is read from their text, and what is said of one that cannot be.
+//! The values of flags: read from their text, or refused with a reason.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::settings::RateResource;
 
 type Endpoint = Option<(IpAddr, u16)>;
 
-/// `2-5,8`, each core once, in order.
+/// Reads `2-5,8`, each core once, in order.
 pub(super) fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
     let wrong = || "expected cores, as in 2-5,8".to_owned();
     let mut cores = std::collections::BTreeSet::new();
@@ -25,7 +25,7 @@ pub(super) fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores.into_iter().collect())
 }
 
-/// `NAME,cpu-cores=2-5`.
+/// Reads `NAME,cpu-cores=2-5`.
 pub(super) fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
     let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));
     match parts {
@@ -40,24 +40,24 @@ pub(super) fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), Str
     }
 }
 
-/// `off`, or a part of one, as parts of a million.
+/// Reads `off`, or a part of one, as parts of a million.
 pub(super) fn parse_rate(value: &str) -> Result<u32, String> {
     let rate = if value == "off" { Some(0.0) } else { value.parse::<f64>().ok() };
     let rate = rate.filter(|rate| (0.0..=1.0).contains(rate));
     let rate = rate.ok_or("expected off, or a part of all requests up to 1, as 0.01 for every hundredth")?;
-    // What asks for anything gets some.
+    // A part above zero gives at least one.
     let parts = (rate * 1e6).ceil();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to a million")]
     Ok(parts as u32)
 }
 
-/// Seconds, of which parts are taken too.
+/// Reads seconds, of which parts are taken too.
 pub(super) fn parse_timeout(value: &str) -> Result<Duration, String> {
     let seconds = value.parse::<f64>().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.001 to 1e9, as 10 or 0.5".to_owned())
 }
 
-/// `NAME:COUNT` or `NAME:COUNT:DEVICE`.
+/// Reads `NAME:COUNT` or `NAME:COUNT:DEVICE`.
 pub(super) fn parse_resource(value: &str) -> Result<RateResource, String> {
     let mut parts = value.split(':');
     let name = parts.next().filter(|name| !name.is_empty());
@@ -90,7 +90,7 @@ pub(super) fn parse_address(value: &str) -> Result<IpAddr, String> {
     name.parse().map_err(|_| "expected an IP address".to_owned())
 }
 
-/// How often a load is tried again.
+/// Reads the number of times that a load is tried again.
 pub(super) fn parse_retries(value: &str) -> Result<usize, String> {
     let count = parse(value)?;
     if count > limits::LOAD_RETRIES_MAX {

@@ -1,4 +1,5 @@
-//! How a server was asked to run: plain values, read from the command line and the environment and never changed after.
+//! The settings of a server: plain values, read from the command line and the environment and never
+//! changed after.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,32 +12,32 @@ use crate::settings::{
     BackendConfig, CacheSettings, ForeignSettings, MetricsConfig, Secret, StoreSettings, TlsSettings, TraceSettings,
 };
 
-/// How a server was asked to run.
+/// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The file that flags were read from too.
     pub config_file: Option<PathBuf>,
-    /// What that file said then: it may have secrets, and may change.
+    /// The text of that file at that time: it may have secrets, and may change.
     pub config_text: Option<Secret>,
     /// Directories of models, one model's own directory, ONNX files, or URLs of stores ([`super::StoreUrl`]).
     pub repositories: Vec<PathBuf>,
-    /// What holds for stores.
+    /// The settings of stores.
     pub stores: StoreSettings,
-    /// The name of the only model, where a path holds one.
+    /// The name of the only model, if a path holds one.
     pub model_name: Option<String>,
     /// The configuration that models have by this name instead of their usual one.
     pub model_config_name: Option<String>,
-    /// Where HTTP is served; `None` where it is not.
+    /// The address of HTTP; `None` if it is not served.
     pub http: Option<(IpAddr, u16)>,
-    /// Where gRPC is served; `None` where it is not.
+    /// The address of gRPC; `None` if it is not served.
     pub grpc: Option<(IpAddr, u16)>,
-    /// Where metrics are served; `None` where they are not.
+    /// The address of metrics; `None` if they are not served.
     pub metrics: Option<(IpAddr, u16)>,
-    /// Where the addresses are written when the server is ready.
+    /// The file that the addresses are written to when the server is ready.
     pub ready_file: Option<PathBuf>,
-    /// Whether it drains when its standard input ends.
+    /// True if it drains when its standard input ends.
     pub exits_with_stdin: bool,
-    /// What hosts and tests of tritonserver ask for.
+    /// Settings that hosts and tests of tritonserver need.
     pub foreign: ForeignSettings,
     /// The server's name in its metadata.
     pub id: String,
@@ -46,56 +47,57 @@ pub struct Settings {
     pub worker_cores: Option<Vec<usize>>,
     /// Cores by the name of the host policy that a configuration may refer to.
     pub host_policies: BTreeMap<String, Vec<usize>>,
-    /// Which instances may run at the same time.
+    /// The rule for instances that run at the same time.
     pub rate_limit: RateSettings,
-    /// When models are loaded and unloaded.
+    /// The times at which models are loaded and unloaded.
     pub control_mode: ControlMode,
-    /// How often the repositories are looked at, with [`ControlMode::Poll`].
+    /// The interval at which the repositories are scanned, with [`ControlMode::Poll`].
     pub repository_poll: Duration,
     /// The models that are loaded at start, with [`ControlMode::Explicit`]; `*` is all.
     pub load_models: Vec<String>,
     /// Models that load at a time.
     pub load_threads: usize,
-    /// What holds for all repositories.
+    /// The rules of all repositories.
     pub repository_rules: RepositoryRules,
-    /// Which loads are tried in a process of their own first; where it is not given, all if a model that fails to load
-    /// at start does not end the server, else those after the start.
+    /// The loads that are tried in a process of their own first; if not given, all if a model that
+    /// fails to load at start does not end the server, else those after the start.
     pub trial_loads: Option<TrialLoads>,
-    /// Where the engines of ONNX models are that do not say it.
+    /// The place of the engines of ONNX models that do not choose.
     pub model_isolation: Isolation,
-    /// Where Triton's backends run that do not say it themselves.
+    /// The place of Triton's backends that do not choose.
     pub backend_isolation: Isolation,
-    /// How long such a trial may take; zero for any time.
+    /// The time that such a trial may take; zero for any time.
     pub load_timeout: Duration,
-    /// Bytes of data that its process may have; as many as this process where it is not given.
+    /// Bytes of data that its process may have; as many as this process if not given.
     pub load_memory_bytes_max: Option<usize>,
-    /// Where models are loaded when they are first asked for; none where all are, or none, at start.
+    /// The settings of models that are loaded on demand, if any are.
     pub model_cache: ModelCacheSettings,
-    /// Whether a model that fails to load ends the server.
+    /// True if a model that fails to load ends the server.
     pub exit_on_error: bool,
-    /// Whether the server listens before its models are loaded.
+    /// True if the server listens before its models are loaded.
     pub listens_first: bool,
-    /// Whether one model that is not ready makes the server not ready.
+    /// True if one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
-    /// Whether what a configuration leaves out is taken from the model file.
+    /// True if fields that a configuration leaves out are taken from the model file.
     pub auto_complete: bool,
-    /// What to tell of the flags when the server starts.
+    /// Warnings about the flags, for the start of the server.
     pub warnings: Vec<String>,
     /// Settings of the backends.
     pub backend_config: BackendConfig,
     /// The directory of Python-based backends; it need not exist.
     pub backend_directory: PathBuf,
-    /// Whether a load request may bring files that hold code.
+    /// True if a load request may bring files that hold code.
     pub allows_model_code_upload: bool,
-    /// What the metrics show.
+    /// The contents of the metrics.
     pub metrics_config: MetricsConfig,
-    /// Who is shown the console.
+    /// The audience of the console.
     pub console: ConsoleAudience,
     /// The response cache.
     pub cache: CacheSettings,
-    /// How long the server serves on after a signal, and says that it is not ready, until it drains.
+    /// The time for which the server serves on after a signal, and says that it is not ready, until
+    /// it drains.
     pub drain_delay: Duration,
-    /// How long a drain waits for what is in flight.
+    /// The time that a drain waits for requests in flight.
     pub exit_timeout: Duration,
     /// From when on, after a signal, a second one ends the server at once; where it is not given, a second later, and
     /// never with [`Compat::Triton`].
@@ -104,83 +106,86 @@ pub struct Settings {
     pub run_timeout: Duration,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,
-    /// Bytes of a gRPC message; where it is not given, 64 MiB, and as tritonserver with [`Compat::Triton`].
+    /// Bytes of a gRPC message; if not given, 64 MiB, and as tritonserver with [`Compat::Triton`].
     pub grpc_message_size_max: Option<usize>,
-    /// Whether gRPC's inference responses are compressed, and how much.
+    /// The compression of gRPC's inference responses.
     pub grpc_compression: ResponseCompression,
     /// Requests that may wait for one model version.
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
-    /// Bytes of memory that the process may have; those of its control group or of the machine where it is not given.
+    /// Bytes of memory that the process may have; those of its control group or of the machine if
+    /// not given.
     pub memory_limit: Option<usize>,
-    /// Bytes of memory for requests that come in; a part of what the process may have where it is not given.
+    /// Bytes of memory for requests that come in; a part of the process's memory if not given.
     pub receive_memory_bytes_max: Option<usize>,
     /// Bytes of state that one instance keeps for its sequences.
     pub sequence_state_bytes_max: usize,
-    /// Bytes that a run of the embedded engine may take; a part of what the process may have where it is not given.
+    /// Bytes that a run of the embedded engine may take; a part of the process's memory if not
+    /// given.
     pub run_memory_bytes_max: Option<usize>,
-    /// Bytes of one region between the server and one Python process; a part of what this process may have where it is
-    /// not given.
+    /// Bytes of one region between the server and one Python process; a part of this process's
+    /// memory if not given.
     pub python_memory_bytes_max: Option<usize>,
-    /// Whether GPUs are used at all.
+    /// The use of GPUs.
     pub gpu: GpuUse,
-    /// Whether models run on GPUs whose configuration leaves that open.
+    /// True if models run on GPUs whose configuration leaves that open.
     pub uses_gpu_unasked: bool,
     /// Bytes that are taken of the memory of each GPU.
     pub gpu_memory_bytes_max: usize,
-    /// How long a batch may take on a GPU.
+    /// The time that a batch may take on a GPU.
     pub gpu_run_max: Duration,
     /// Bytes of the host's memory that GPUs read and write by themselves.
     pub pinned_memory_bytes_max: usize,
     /// Regions of shared memory that clients register.
     pub client_shm: ClientShm,
-    /// Which requests are refused at once.
+    /// The rule by which requests are refused at once.
     pub admission: AdmissionRule,
-    /// What clients may do over REST.
+    /// The policy for clients over REST.
     pub http_policy: ClientPolicy,
-    /// What they may do over gRPC.
+    /// The policy for clients over gRPC.
     pub grpc_policy: ClientPolicy,
-    /// How many connections there may be, and how long they wait.
+    /// The bounds of connections, and their timeouts.
     pub connections: ConnectionSettings,
     /// Streams of one HTTP/2 connection.
     pub http2_streams_max: u32,
     /// Streams that its client may reset in a while.
     pub http2_resets_max: u32,
-    /// Frames that move nothing which its client may send in a while.
+    /// Frames without data that its client may send in a while.
     pub http2_control_frames_max: u32,
     /// PINGs and age of connections with gRPC calls.
     pub grpc_keep_alive: KeepAlivePolicy,
-    /// Which ports have TLS.
+    /// The ports that have TLS.
     pub tls: TlsSettings,
-    /// The file of API keys, where clients need one.
+    /// The file of API keys, if clients need one.
     pub api_keys_file: Option<PathBuf>,
-    /// The path of the Unix socket that alone serves what changes the server.
+    /// The path of the Unix socket that alone serves changes of the server.
     pub admin_socket: Option<PathBuf>,
-    /// The way of the sockets.
+    /// The I/O path of the sockets.
     pub io: Io,
-    /// How long a shard looks for work before it sleeps.
+    /// The time for which a shard looks for work before it sleeps.
     pub spin: SpinTime,
-    /// Whether every answer says where its time went, and not only those to clients that ask.
+    /// True if every answer reports its timing, and not only those to clients that ask.
     pub tells_timing: bool,
-    /// Whom the answers follow where the protocol and tritonserver differ.
+    /// The model of the answers if the protocol and tritonserver differ.
     pub compat: Compat,
-    /// What is logged.
+    /// The levels and format of the log.
     pub log: LogSettings,
     /// The file that the log goes to; `None` for standard error.
     pub log_file: Option<PathBuf>,
     /// Requests of a million that the access log shows, chosen by chance.
     pub access_log_per_million: u32,
-    /// Whether clients may change what is logged; where it is not given, as tritonserver with [`Compat::Triton`].
+    /// True if clients may change the levels and format of the log; if not given, as tritonserver
+    /// with [`Compat::Triton`].
     pub allows_log_settings: Option<bool>,
-    /// Which requests are traced, and where traces go.
+    /// The requests that are traced, and the destination of traces.
     pub trace: TraceSettings,
 }
 
 /// Regions of shared memory that clients register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientShm {
-    /// Whether they may.
+    /// True if they may.
     pub is_allowed: bool,
     /// Bytes of inputs that one request may have in them.
     pub bytes_max: usize,
@@ -193,7 +198,7 @@ pub struct ConnectionSettings {
     pub count_max: usize,
     /// Connections of one shard from one client address; 0 for any number.
     pub address_count_max: usize,
-    /// How long they wait for their clients.
+    /// Their timeouts.
     pub timeouts: ConnectionTimeouts,
 }
 
@@ -207,34 +212,34 @@ impl Default for ConnectionSettings {
     }
 }
 
-/// How much there is of a resource.
+/// The supply of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateResource {
     /// Its name.
     pub name: String,
-    /// How much.
+    /// The supply.
     pub count: u64,
-    /// On which device; `None` for each.
+    /// The device; `None` for each.
     pub device: Option<u32>,
 }
 
-/// When models are loaded and unloaded.
+/// The times at which models are loaded and unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlMode {
     /// All at start, and never again.
     None,
-    /// All at start, and whenever the repositories change.
+    /// All at start, and on every change of the repositories.
     Poll,
-    /// Those that a flag names at start, and what clients ask for.
+    /// Those that a flag names at start, and those that clients ask for.
     Explicit,
 }
 
-/// Models that are loaded when they are first asked for.
+/// The settings of models that are loaded on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelCacheSettings {
-    /// Bytes that they may take together; none where models are not loaded so.
+    /// Bytes that they may take together; `None` if models are not loaded on demand.
     pub size_max: Option<u64>,
-    /// How long a request waits for its model.
+    /// The time that a request waits for its model.
     pub wait: Duration,
 }
 
@@ -244,7 +249,7 @@ impl Default for ModelCacheSettings {
     }
 }
 
-/// Which loads are tried in a process of their own first.
+/// The loads that are tried in a process of their own first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialLoads {
     /// Those while the server serves.
@@ -255,7 +260,7 @@ pub enum TrialLoads {
     Off,
 }
 
-/// Where the engine of a model is (`--model-isolation`, the parameter `isolation`).
+/// The place of the engine of a model (`--model-isolation`, the parameter `isolation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
     /// In the server.
@@ -265,10 +270,10 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// By the name that the flag and the parameter have.
+    /// Returns the isolation of a name, as the flag and the parameter have it.
     ///
     /// # Errors
-    /// What was expected.
+    /// The names that were expected.
     pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "none" => Ok(Self::None),
@@ -278,7 +283,7 @@ impl Isolation {
     }
 }
 
-/// How much time goes into compressing responses (`--grpc-infer-response-compression-level`).
+/// The effort of compressing responses (`--grpc-infer-response-compression-level`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseCompression {
     /// None: they are sent as they are.
@@ -291,49 +296,49 @@ pub enum ResponseCompression {
     High,
 }
 
-/// Whom the answers follow where the protocol and tritonserver differ (`--compat`).
+/// The model of the answers if the protocol and tritonserver differ (`--compat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compat {
     /// The protocol.
     Protocol,
-    /// tritonserver, in what its scripts look at: health has no body, and the server its name.
+    /// tritonserver, where its scripts depend on it: health has no body, and the server its name.
     Triton,
 }
 
-/// Whether GPUs are used (`--gpu`).
+/// The use of GPUs (`--gpu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuUse {
-    /// By the models that ask for one, which are refused where there is none.
+    /// For the models that ask for one, which are refused without a GPU.
     Auto,
-    /// By none: models that ask for one run on the CPU.
+    /// Off: models that ask for one run on the CPU.
     Off,
     /// As [`GpuUse::Auto`], and the server does not start without one.
     Require,
 }
 
-/// The way of the sockets.
+/// The I/O path of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
-    /// Our own ring where the kernel has what it needs, else epoll.
+    /// Our own ring if the kernel supports it, else epoll.
     Auto,
     /// Readiness and system calls.
     Epoll,
     /// glommio's sockets.
     Glommio,
-    /// Our own ring, or nothing.
+    /// Our own ring, without a fallback.
     Ring,
 }
 
-/// How long a shard looks for work before it sleeps.
+/// The time for which a shard looks for work before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpinTime {
-    /// As long as it pays, where the shard has its core to itself.
+    /// As long as it pays off, if the shard has its core to itself.
     Auto,
-    /// Always so long.
+    /// Always this long.
     Fixed(Duration),
 }
 
-/// What is logged.
+/// The levels and format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// Lines of level info.
@@ -342,7 +347,8 @@ pub struct LogSettings {
     pub warning: bool,
     /// Errors.
     pub error: bool,
-    /// 0 for none; from 1 what each model's load did, and a line for each request.
+    /// The level of details: 0 is off; from 1 on the steps of each model's load, and a line for
+    /// each request.
     pub verbose: u32,
     /// The form of a line.
     pub format: LogFormat,
@@ -381,23 +387,23 @@ const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// The rate limiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateSettings {
-    /// Whether instances run only with their resources in hand (`--rate-limit=execution_count`).
+    /// True if instances run only with their resources in hand (`--rate-limit=execution_count`).
     pub is_on: bool,
-    /// How much there is of what resources; where none is named, as much as one instance needs.
+    /// The supplies of resources; if none is named, as much as one instance needs.
     pub resources: Vec<RateResource>,
 }
 
-/// What holds for the models of all repositories.
+/// The rules for the models of all repositories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepositoryRules {
-    /// How often the load of a version that failed is tried again.
+    /// The number of times that the load of a version that failed is tried again.
     pub load_retries: usize,
-    /// Whether each repository is a namespace of models (`--model-namespacing`).
+    /// True if each repository is a namespace of models (`--model-namespacing`).
     pub has_namespaces: bool,
 }
 
 impl Settings {
-    /// Whether models are loaded when somebody asks for them, and at start only those that a flag names.
+    /// Returns true if models are loaded on request, and at start only those that a flag names.
     pub fn loads_when_asked(&self) -> bool {
         self.control_mode == ControlMode::Explicit || self.model_cache.size_max.is_some()
     }

@@ -1,4 +1,5 @@
-//! Flags of tritonserver that this server takes so that its command lines work, and that change nothing here.
+//! Flags of tritonserver that this server accepts so that its command lines work, and that change
+//! nothing here.
 
 use crate::flags::Fallback::{Absent, Text};
 use crate::flags::Flag;
@@ -18,7 +19,7 @@ fn warn(settings: &mut Settings, warning: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A flag that changes nothing whatever it says, and why.
+/// A flag that changes nothing whatever its value, and the reason.
 macro_rules! inert {
     ($name:literal, $takes:expr, $why:literal) => {
         Flag {
@@ -31,7 +32,7 @@ macro_rules! inert {
     };
 }
 
-/// The same of a flag that may come several times.
+/// The same for a flag that may come several times.
 macro_rules! inert_many {
     ($name:literal, $takes:expr, $why:literal) => {
         Flag { takes: Many($takes), default: Absent, ..inert!($name, $takes, $why) }

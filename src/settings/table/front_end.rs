@@ -1,5 +1,5 @@
-//! The flags of the front ends of hosting services. What the services say by variables of the environment is in
-//! `settings::front_end`.
+//! The flags of the front ends of hosting services. `settings::front_end` reads the services'
+//! variables of the environment.
 
 use std::net::IpAddr;
 

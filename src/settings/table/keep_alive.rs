@@ -77,7 +77,7 @@ fn millis(value: &str) -> Result<Duration, String> {
     parse(value).map(Duration::from_millis)
 }
 
-/// As in tritonserver 0 is none.
+/// Reads milliseconds; as in tritonserver 0 gives `None`.
 fn some_millis(value: &str) -> Result<Option<Duration>, String> {
     millis(value).map(|time| Some(time).filter(|time| !time.is_zero()))
 }

@@ -1,5 +1,5 @@
-//! The flags that bound what clients may make the server keep: each with its default in `limits.rs`, and what happens
-//! beyond it.
+//! The flags that bound what clients may make the server keep: each with its default in
+//! `limits.rs`, and the effect beyond it.
 
 use crate::flags::Fallback::{Text, Value};
 use crate::flags::Takes::{Many, One};

@@ -1,5 +1,5 @@
-//! The flags of the operator's policy: which clients have keys, which parts of the interface ask for a header, and which
-//! header fields reach models.
+//! The flags of the operator's policy: the clients that have keys, the parts of the interface that
+//! ask for a header, and the header fields that reach models.
 
 use std::path::PathBuf;
 
@@ -76,12 +76,12 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     },
 ];
 
-/// The path of a flag; an empty one is none.
+/// Reads the path of a flag; `None` for an empty one.
 fn path(value: &str) -> Option<PathBuf> {
     Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty())
 }
 
-/// The pattern of a flag; an empty one is none, as in tritonserver.
+/// Reads the pattern of a flag; `None` for an empty one, as in tritonserver.
 fn pattern(value: &str) -> Result<Option<HeaderPattern>, String> {
     if value.is_empty() { Ok(None) } else { HeaderPattern::new(value).map(Some) }
 }
