@@ -1,5 +1,6 @@
-//! At most [`LOG_CAUSE_LINES_MAX`] lines a second of one cause, which is the place in the source that says them: what
-//! repeats without end must not hide what is said once. Pure: time is passed in.
+//! At most [`LOG_CAUSE_LINES_MAX`] lines a second of one cause, which is the place in the source
+//! that logs them: endless repetition must not hide a line that comes once. Pure: time is passed
+//! in.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -8,14 +9,14 @@ use std::time::Duration;
 use crate::limits::{LOG_CAUSE_LINES_MAX, LOG_CAUSE_WINDOW};
 use crate::log::format::Severity;
 
-/// The place in the source that says a line.
+/// The place in the source that logs a line.
 pub type Cause = &'static Location<'static>;
 
-/// What each cause has said within its window.
+/// The lines of each cause within its window.
 #[derive(Debug, Default)]
 pub struct CauseLimits {
     windows: BTreeMap<Cause, CauseWindow>,
-    /// Causes that have more to say than they may.
+    /// Causes that have reached their limit.
     limited: usize,
 }
 
@@ -29,7 +30,7 @@ struct CauseWindow {
 }
 
 impl CauseLimits {
-    /// A line of this cause was said at this time since the epoch. Returns whether it is written.
+    /// A line of this cause was logged at this time since the epoch. Returns true if it is written.
     pub fn handle_line(&mut self, cause: Cause, severity: Severity, at: Duration) -> bool {
         let fresh = CauseWindow { began: at, lines: 0, more: 0, severity };
         let window = self.windows.entry(cause).or_insert(fresh);
@@ -47,7 +48,7 @@ impl CauseLimits {
         false
     }
 
-    /// A cause whose window is over, and how many lines were left out of it.
+    /// Returns a cause whose window is over, and the number of lines that were left out of it.
     pub fn poll_more(&mut self, now: Duration) -> Option<(Cause, Severity, u64)> {
         if self.limited == 0 {
             return None;
@@ -60,7 +61,7 @@ impl CauseLimits {
         Some((cause, window.severity, more))
     }
 
-    /// When [`Self::poll_more`] should be asked again.
+    /// Returns the time at which [`Self::poll_more`] should be called again.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.limited == 0 {
             return None;
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(say(&mut limits, quiet, 2, 600), 2);
         assert_eq!(limits.poll_timeout(), Some(at(1_000)));
         assert_eq!(limits.poll_more(at(999)), None);
-        // Nobody has asked yet: the count comes before the next line.
+        // Not polled yet: the count comes before the next line.
         assert_eq!(say(&mut limits, loud, 1, 1_001), 0);
         assert_eq!(limits.poll_more(at(1_002)), Some((loud, Severity::Warning, 1_235)));
         assert_eq!((limits.poll_more(at(1_002)), limits.poll_timeout()), (None, None));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::settings::LogFormat;
 
-/// How much a line matters.
+/// The importance of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// A failure.
@@ -16,12 +16,12 @@ pub enum Severity {
     Info,
     /// Details.
     Verbose,
-    /// What somebody should look into.
+    /// A matter that should be looked into.
     Warning,
 }
 
 impl Severity {
-    /// tritonserver's letter; its details have that of normal operation.
+    /// Returns tritonserver's letter; its details have that of normal operation.
     const fn letter(self) -> char {
         match self {
             Self::Error => 'E',
@@ -40,16 +40,16 @@ impl Severity {
     }
 }
 
-/// What begins every line.
+/// The beginning of every line.
 #[derive(Clone, Copy, Debug)]
 pub struct LineHead<'a> {
-    /// How much it matters.
+    /// Its importance.
     pub severity: Severity,
-    /// When it was said, since the Unix epoch.
+    /// Its time, since the Unix epoch.
     pub at: Duration,
     /// The process.
     pub process: u32,
-    /// The file and line of the source that said it; `access` for the access log.
+    /// The file and line of its source; `access` for the access log.
     pub source: (&'a str, u32),
 }
 
@@ -60,17 +60,17 @@ pub struct AccessLine {
     pub protocol: &'static str,
     /// Method and path, or the path of the RPC.
     pub request: String,
-    /// The model; empty where the request names none.
+    /// The model; empty if the request names none.
     pub model: String,
-    /// Its version, where it is known.
+    /// Its version, if it is known.
     pub version: Option<u64>,
-    /// The request's id; empty where it has none.
+    /// The request's id; empty without one.
     pub id: String,
-    /// The name of the client's API key; empty where it has none.
+    /// The name of the client's API key; empty without one.
     pub client: String,
     /// The status of HTTP or of gRPC; 499 or 1 for a client that left before its answer.
     pub status: u16,
-    /// From its last byte to its answer.
+    /// The time from its last byte to its answer.
     pub duration: Duration,
     /// Bytes of its body or message.
     pub bytes_in: usize,
@@ -156,8 +156,9 @@ fn push_end(format: LogFormat, out: &mut String) {
     out.push_str(if format == LogFormat::Json { "}\n" } else { "\n" });
 }
 
-/// Appends a text as a JSON string, which tritonserver's forms have too. Escapes more than JSON asks for: all control
-/// characters, those that turn the direction of text, and the line breaks of Unicode.
+/// Appends a text as a JSON string, which tritonserver's forms have too. Escapes more than JSON
+/// requires: all control characters, those that turn the direction of text, and the line breaks of
+/// Unicode.
 fn push_quoted(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
@@ -178,7 +179,7 @@ fn push_quoted(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A number with a comma before every three digits.
+/// Formats a number with a comma before every three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -191,7 +192,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// The year, month and day of a number of days since 1970-01-01 (proleptic Gregorian).
+/// Returns the year, month and day of a number of days since 1970-01-01 (proleptic Gregorian).
 const fn date(days: u64) -> (u64, u64, u64) {
     // Years start in March here, so that the leap day is the last day of its year.
     let days = days + 719_468;

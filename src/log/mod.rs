@@ -1,6 +1,6 @@
-//! The log. Any thread says lines; where the log has started its thread, that thread writes them, so that no shard and
-//! no decision waits for a disk or for whoever reads the pipe. Too many lines are dropped and counted. Commands that
-//! end soon have no such thread: they write at once.
+//! The log. Any thread logs lines; if the log's thread runs, it writes them, so that no shard and
+//! no decision waits for a disk or for the reader of the pipe. Too many lines are dropped and
+//! counted. Commands that end soon have no such thread: they write at once.
 
 pub mod cause;
 pub mod format;
@@ -40,25 +40,25 @@ const VERBOSE_SHIFT: u32 = 32;
 /// The log's thread, once it runs.
 static STARTED: OnceLock<StartedLog> = OnceLock::new();
 
-/// How the log's thread is reached, and where it writes.
+/// The queue of the log's thread, and its target.
 struct StartedLog {
     queue: Arc<LogQueue>,
     /// The name of its file; empty for standard error.
     file: String,
-    /// What standard error is, where people look at it and the log goes there.
+    /// The terminal of standard error, if a person reads it and the log goes there.
     terminal: Option<LogTerminal>,
 }
 
-/// Sets what is logged.
+/// Sets the levels and the format.
 pub fn start(settings: LogSettings) {
     SETTINGS.store(pack(settings), Ordering::Relaxed);
 }
 
-/// Sets what is logged, and starts the thread that writes it from now on; panics are logged too. Only for the first
-/// call of a process.
+/// Sets the levels and the format, and starts the thread that writes lines from now on; panics are
+/// logged too. Only for the first call of a process.
 ///
 /// # Errors
-/// Where the file cannot be opened, or the system refuses another thread.
+/// If the file cannot be opened, or the system refuses another thread.
 pub fn start_thread(
     settings: LogSettings,
     file: Option<&Path>,
@@ -97,7 +97,8 @@ impl Drop for LogGuard {
     }
 }
 
-/// Waits until what was said is written, for [`LOG_FLUSH_MAX`] at most. Called before the process ends.
+/// Waits until all logged lines are written, for [`LOG_FLUSH_MAX`] at most. Called before the
+/// process ends.
 #[expect(clippy::disallowed_methods, reason = "a bound on a wait at the end of the process; nothing else asks")]
 pub fn flush() {
     let Some(StartedLog { queue, .. }) = STARTED.get() else { return };
@@ -120,7 +121,7 @@ pub fn info(text: &str) {
     }
 }
 
-/// Logs what somebody should look into, though the server goes on.
+/// Logs a matter that should be looked into, though the server goes on.
 #[track_caller]
 pub fn warning(text: &str) {
     if SETTINGS.load(Ordering::Relaxed) & WARNING != 0 {
@@ -144,8 +145,9 @@ pub fn verbose(text: &str) {
     }
 }
 
-/// Logs what a model's own code prints, all of it: a flood waits here until the log's thread comes after, and with it the
-/// model alone. Where that takes too long nobody reads the log, and then it is dropped. Not for a shard.
+/// Logs the whole output of a model's own code: a flood waits here until the log's thread catches
+/// up, and only the model waits with it. If that takes too long the log has no reader, and the rest
+/// is dropped. Not for a shard.
 #[track_caller]
 pub fn from_model(severity: Severity, text: &str) {
     static IS_UNREAD: AtomicBool = AtomicBool::new(false);
@@ -197,8 +199,8 @@ pub fn plain(target: PlainTarget, text: &str) {
     queue.push(LogRecord { at: since_epoch(), said: Said::Plain(target, text.into()) });
 }
 
-/// Shows a line below all others on a terminal, in place of the one that was there; `None` takes it away. Without effect
-/// where the log goes elsewhere.
+/// Shows a line below all others on a terminal, in place of the previous one; `None` removes it.
+/// Without effect if the log goes elsewhere.
 pub fn show_status(line: Option<&str>) {
     if let Some(StartedLog { queue, .. }) = STARTED.get() {
         let line = line.map(Into::into);
@@ -206,27 +208,27 @@ pub fn show_status(line: Option<&str>) {
     }
 }
 
-/// Whether details are logged.
+/// Returns true if details are logged.
 pub fn is_verbose() -> bool {
     SETTINGS.load(Ordering::Relaxed) >> VERBOSE_SHIFT != 0
 }
 
-/// What is logged now.
+/// Returns the current levels and format.
 pub fn settings() -> LogSettings {
     unpack(SETTINGS.load(Ordering::Relaxed))
 }
 
-/// The file that the log goes to; empty for standard error.
+/// Returns the file that the log goes to; empty for standard error.
 pub fn file() -> &'static str {
     STARTED.get().map_or("", |log| &log.file)
 }
 
-/// The terminal that the log goes to, if any.
+/// Returns the terminal that the log goes to, if any.
 pub fn terminal() -> Option<LogTerminal> {
     STARTED.get().and_then(|log| log.terminal)
 }
 
-/// Changes what is logged.
+/// Changes the levels and the format.
 pub fn change(change: impl Fn(&mut LogSettings)) {
     let changed = |word| {
         let mut settings = unpack(word);
@@ -237,13 +239,13 @@ pub fn change(change: impl Fn(&mut LogSettings)) {
     let _ = SETTINGS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
 }
 
-/// The last lines from a number on, and the number of the next; none while the log's thread has them, which is for
-/// microseconds.
+/// Returns the last lines from a number on, and the number of the next; `None` while the log's
+/// thread has them, which is for microseconds.
 pub fn last_lines(number: u64) -> Option<(Vec<Box<str>>, u64)> {
     thread::TAIL.try_lock().ok().map(|tail| tail.since(number))
 }
 
-/// Lines that were not written, by why.
+/// Returns the lines that were not written, by reason.
 pub fn losses() -> [(&'static str, u64); 3] {
     let dropped = STARTED.get().map_or(0, |log| log.queue.dropped());
     let (limited, unwritten) = (LIMITED.load(Ordering::Relaxed), UNWRITTEN.load(Ordering::Relaxed));
@@ -264,7 +266,7 @@ fn say(severity: Severity, cause: Cause, is_limited: bool, text: &str) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Instead of std's hook, which writes to standard error and waits for whoever reads it.
+/// Replaces std's hook, which writes to standard error and waits for its reader.
 fn log_panic(info: &std::panic::PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let mut text = format!("thread '{}' {info}", thread.name().unwrap_or("<unnamed>"));

@@ -1,5 +1,5 @@
-//! Where lines go: they are collected and written together. What cannot be written is lost and counted, and told when
-//! something can be written again. Owned by the log's thread.
+//! The target of lines, which are collected and written together. Lines that cannot be written are
+//! lost and counted, which is reported when writing works again. Owned by the log's thread.
 
 use std::io::{ErrorKind, Write};
 
@@ -13,9 +13,9 @@ pub struct LogOutput<W> {
     lines: String,
     /// The last write ended within a line.
     is_torn: bool,
-    /// Lines that were lost and not told yet.
+    /// Lines that were lost and not reported yet.
     untold: u64,
-    /// What the target is, where people look at it.
+    /// The terminal that the target is, if a person reads it.
     terminal: Option<LogTerminal>,
     /// The line below all others, on a terminal.
     status: Option<Box<str>>,
@@ -31,7 +31,7 @@ impl<W: Write> LogOutput<W> {
         Self::on_terminal(target, None)
     }
 
-    /// The same, where it may be a terminal.
+    /// The same for a target that may be a terminal.
     pub const fn on_terminal(target: W, terminal: Option<LogTerminal>) -> Self {
         Self {
             target,
@@ -45,35 +45,35 @@ impl<W: Write> LogOutput<W> {
         }
     }
 
-    /// The line below all others, from now on; without effect but on a terminal.
+    /// Sets the line below all others from now on; without effect but on a terminal.
     pub fn set_status(&mut self, status: Option<Box<str>>) {
         self.is_status_due = self.terminal.is_some();
         self.status = status.filter(|_| self.is_status_due);
     }
 
-    /// Replaces the target, after what was collected is written to the old one.
+    /// Replaces the target, after the collected lines are written to the old one.
     pub fn set_target(&mut self, target: W) {
         self.target = target;
         self.is_torn = false;
     }
 
-    /// The lines collected so far; another may be appended.
+    /// Returns the lines collected so far; another may be appended.
     pub const fn lines(&mut self) -> &mut String {
         &mut self.lines
     }
 
-    /// Whether so much is collected that it should be written.
+    /// Returns true if enough is collected to be written.
     pub const fn is_full(&self) -> bool {
         self.lines.len() >= LOG_WRITE_SIZE
     }
 
-    /// So many lines were lost elsewhere.
+    /// `count` lines were lost elsewhere.
     pub const fn handle_lost(&mut self, count: u64) {
         self.untold += count;
     }
 
-    /// Writes what is collected; `tell` appends the line that says how many were lost before. Returns how many lines
-    /// could not be written.
+    /// Writes the collected lines; `tell` appends the line with the number of lines lost before.
+    /// Returns the number of lines that could not be written.
     pub fn flush(&mut self, tell: impl FnOnce(u64, &mut String)) -> u64 {
         if self.lines.is_empty() && !std::mem::take(&mut self.is_status_due) {
             return 0;
@@ -109,7 +109,7 @@ impl<W: Write> LogOutput<W> {
     }
 }
 
-/// Writes as much as can be; an error ends it, since what failed would fail again.
+/// Writes as much as possible; an error ends it, since a retry would fail again.
 fn write_some(target: &mut impl Write, bytes: &[u8]) -> usize {
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes, and has no space for more.
+    /// Takes `space` bytes, and has no room for more.
     #[derive(Default)]
     struct Disk {
         held: Vec<u8>,
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(push(&mut output, "a\nb\n"), 0);
         output.target.space = 0;
         assert_eq!((push(&mut output, "c\nd\n"), push(&mut output, "e\n")), (2, 1));
-        // Its own line about the loss is torn: it is told again.
+        // Its own line about the loss is torn: it is reported again.
         output.target.space = 3;
         assert_eq!(push(&mut output, "f\n"), 1);
         output.target.space = 100;

@@ -11,29 +11,29 @@ use crate::limits::{LOG_LINE_COST, LOG_QUEUE_SIZE_MAX};
 use crate::log::cause::Cause;
 use crate::log::format::{AccessLine, Severity};
 
-/// What was said, before it has its form.
+/// A message of the log, before it has its form.
 #[derive(Debug)]
 pub struct LogRecord {
-    /// When, since the Unix epoch.
+    /// Its time, since the Unix epoch.
     pub at: Duration,
-    /// What.
+    /// Its content.
     pub said: Said,
 }
 
-/// What was said.
+/// The content of a message.
 #[derive(Debug)]
 pub enum Said {
     /// A request was answered.
     Access(Box<AccessLine>),
-    /// Written as it is, to standard output or error, where the log goes elsewhere too.
+    /// Written as it is, to standard output or error, even if the log goes elsewhere.
     Plain(PlainTarget, Box<str>),
     /// The line below all others, on a terminal.
     Status(Option<Box<str>>),
-    /// A text, from this place; the flag: not more often than a cause may.
+    /// A text, from this place; the flag: limited to the lines that a cause may have.
     Text(Severity, Cause, bool, Box<str>),
 }
 
-/// Where a plain text goes.
+/// The target of a plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainTarget {
     /// Standard error.
@@ -52,7 +52,8 @@ impl LogRecord {
         text.saturating_add(LOG_LINE_COST)
     }
 
-    /// How much may wait with it: what comes with every request leaves room for what matters more.
+    /// Returns the bytes that may wait with it: lines for every request leave room for more
+    /// important ones.
     const fn size_max(&self) -> usize {
         match &self.said {
             Said::Access(_) | Said::Text(_, _, false, _) => LOG_QUEUE_SIZE_MAX - LOG_QUEUE_SIZE_MAX / 4,
@@ -74,7 +75,7 @@ pub struct LogQueue {
 }
 
 impl LogQueue {
-    /// A queue that wakes this thread.
+    /// Creates a queue that wakes this thread.
     pub const fn new(thread: Thread) -> Self {
         Self {
             records: SegQueue::new(),
@@ -87,7 +88,7 @@ impl LogQueue {
         }
     }
 
-    /// Appends a record, or drops it where too much waits.
+    /// Appends a record, or drops it if too much waits.
     pub fn push(&self, record: LogRecord) {
         // Relaxed, all of these are counts; the record itself is published by the queue.
         let (size, most) = (record.size(), record.size_max());
@@ -102,24 +103,24 @@ impl LogQueue {
         self.thread.unpark();
     }
 
-    /// Whether less than half of what may wait does.
+    /// Returns true if less than half of the bytes that may wait do.
     pub fn has_room(&self) -> bool {
         self.size.load(Ordering::Relaxed) < LOG_QUEUE_SIZE_MAX / 2
     }
 
-    /// The next record. Only for the thread at the end.
+    /// Returns the next record. Only for the thread at the end.
     pub fn pop(&self) -> Option<LogRecord> {
         let record = self.records.pop()?;
         self.size.fetch_sub(record.size(), Ordering::Relaxed);
         Some(record)
     }
 
-    /// So many records were popped in all and are written or lost.
+    /// `count` records were popped in all and are written or lost.
     pub fn set_settled(&self, count: u64) {
         self.settled.store(count, Ordering::Release);
     }
 
-    /// Whether all that was pushed before a count was taken is written or lost.
+    /// Returns true if all records pushed before a count was taken are written or lost.
     pub fn is_settled(&self, pushed: u64) -> bool {
         self.settled.load(Ordering::Acquire) >= pushed
     }
@@ -129,7 +130,7 @@ impl LogQueue {
         self.pushed.load(Ordering::Relaxed)
     }
 
-    /// Records that were dropped because too much waited.
+    /// Returns the records that were dropped because too much waited.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -140,7 +141,7 @@ impl LogQueue {
         self.thread.unpark();
     }
 
-    /// Whether [`Self::reopen`] was called since the last time.
+    /// Returns true if [`Self::reopen`] was called since the last call of this.
     pub fn take_reopen(&self) -> bool {
         self.reopens.swap(false, Ordering::AcqRel)
     }

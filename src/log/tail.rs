@@ -13,14 +13,15 @@ pub struct LogTail {
 }
 
 impl LogTail {
-    /// An empty one.
+    /// Creates an empty tail.
     pub const fn new() -> Self {
         Self { lines: VecDeque::new(), count: 0 }
     }
 
-    /// Takes in lines that end as lines do. Long ones are cut, since each reader is sent all of them.
+    /// Takes in lines that end as lines do. Long ones are cut, since each reader is sent all of
+    /// them.
     pub fn extend(&mut self, text: &str) {
-        // Of a flood only what stays is copied.
+        // Of a flood only the last lines are copied.
         let count = text.lines().count();
         self.count += count as u64;
         for line in text.lines().skip(count.saturating_sub(LOG_TAIL_LINES)) {
@@ -34,7 +35,8 @@ impl LogTail {
         }
     }
 
-    /// The lines from a number on, as far as they are kept, and the number of the next line that will come.
+    /// Returns the lines from a number on, as far as they are kept, and the number of the next
+    /// line.
     pub fn since(&self, number: u64) -> (Vec<Box<str>>, u64) {
         let first = self.count - self.lines.len() as u64;
         let skipped = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -60,7 +62,7 @@ mod tests {
         tail.extend("c\n");
         assert_eq!(texts(&tail, 2), (vec!["c".to_owned()], 3));
         assert_eq!(texts(&tail, 3), (vec![], 3));
-        // Of a server that was started again it asks for what is not there yet.
+        // After a restart of the server a reader asks for lines that do not exist yet.
         assert_eq!(texts(&tail, u64::MAX), (vec![], 3));
     }
 

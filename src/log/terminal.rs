@@ -1,34 +1,34 @@
-//! What a log shows where a person reads it: errors and warnings in colour, and below the lines one that changes, such as
-//! what is still loading. Pure, except for [`LogTerminal::find`].
+//! The log on a terminal: errors and warnings in colour, and below the lines one that changes, such
+//! as the models that still load. Pure, except for [`LogTerminal::find`].
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-/// Goes back to the begin of the line that changes, and clears it.
+/// Goes back to the beginning of the line that changes, and clears it.
 pub const CLEAR_LINE: &str = "\r\x1b[K";
 const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The terminal that standard error is.
+/// The terminal of standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogTerminal {
-    /// Whether it is to have colours.
+    /// True if it has colours.
     pub has_colours: bool,
-    /// How many characters a line has.
+    /// The number of characters in a line.
     pub columns: usize,
 }
 
 impl LogTerminal {
-    /// The terminal of this process; `None` where standard error goes elsewhere.
+    /// Returns the terminal of this process; `None` if standard error goes elsewhere.
     pub fn find(variables: &dyn Fn(&str) -> Option<OsString>) -> Option<Self> {
-        // Its size may change later; what begins a server is short.
+        // Its size may change later; the lines at the start of a server are short.
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         Self::new(std::io::stderr().is_terminal(), columns, variables)
     }
 
-    /// A terminal that cannot move its cursor (`TERM=dumb`) is none. Colours are not wanted where `NO_COLOR` has a value
-    /// (no-color.org).
+    /// `None` for a terminal that cannot move its cursor (`TERM=dumb`). No colours if `NO_COLOR`
+    /// has a value (no-color.org).
     fn new(is_terminal: bool, columns: usize, variables: &dyn Fn(&str) -> Option<OsString>) -> Option<Self> {
         let is_dumb = variables("TERM").is_none_or(|term| term == "dumb");
         let has_colours = variables("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -36,7 +36,7 @@ impl LogTerminal {
         (is_terminal && !is_dumb).then_some(Self { has_colours, columns })
     }
 
-    /// A word for a person, such as `error:`, as it is to be printed.
+    /// Returns a word for a person, such as `error:`, as it is to be printed.
     pub fn emphasized(terminal: Option<Self>, word: &str) -> String {
         if terminal.is_some_and(|terminal| terminal.has_colours) {
             format!("{RED}{word}{PLAIN}")
@@ -46,10 +46,11 @@ impl LogTerminal {
     }
 }
 
-/// Characters of a line where the terminal does not tell.
+/// The characters of a line if the terminal does not report them.
 const COLUMNS: usize = 80;
 
-/// Lines of the log with colours around those that are errors and warnings. Lines of JSON stay as they are.
+/// Returns lines of the log with colours around errors and warnings. Lines of JSON stay as they
+/// are.
 pub fn coloured(lines: &str) -> String {
     let mut text = String::with_capacity(lines.len());
     for line in lines.split_inclusive('\n') {
@@ -62,7 +63,8 @@ pub fn coloured(lines: &str) -> String {
     text
 }
 
-/// The colour of a line by its letter: the first in tritonserver's default form, behind the time in that of ISO 8601.
+/// Returns the colour of a line by its letter: the first in tritonserver's default form, behind the
+/// time in that of ISO 8601.
 fn colour(line: &str) -> &'static str {
     let letter = match line.as_bytes() {
         [letter @ (b'E' | b'W'), b'0'..=b'9', ..] => *letter,
@@ -76,7 +78,7 @@ fn colour(line: &str) -> &'static str {
     }
 }
 
-/// Where the letter is in a line that begins with `2026-11-25T03:00:00Z`.
+/// The place of the letter in a line that begins with `2026-11-25T03:00:00Z`.
 const ISO_LETTER: usize = 21;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The log's thread: gives lines their form and writes them. It alone waits for a disk or for whoever reads the pipe.
+//! The log's thread: gives lines their form and writes them. It alone waits for a disk or for the
+//! reader of the pipe.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,21 +17,21 @@ use crate::log::tail::LogTail;
 use crate::log::terminal::LogTerminal;
 use crate::log::{settings, since_epoch};
 
-/// Lines that could not be written: the disk is full, or nobody reads the pipe any more.
+/// Lines that could not be written: the disk is full, or the pipe has no reader.
 pub static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 /// The last lines. The log's thread waits for a reader that copies them; a reader never waits.
 #[expect(clippy::disallowed_types, reason = "the log's thread may wait, and shards only try it")]
 pub static TAIL: std::sync::Mutex<LogTail> = std::sync::Mutex::new(LogTail::new());
-/// Lines left out because their cause said too much.
+/// Lines left out because their cause logged too many.
 pub static LIMITED: AtomicU64 = AtomicU64::new(0);
 
-/// What the thread owns.
+/// The state of the thread.
 pub struct LogThread {
     path: Option<PathBuf>,
     output: LogOutput<File>,
     limits: CauseLimits,
     process: u32,
-    /// Records of the queue that were dropped, as far as it is known here.
+    /// Dropped records of the queue, as far as this thread knows.
     dropped: u64,
     /// Records popped.
     popped: u64,
@@ -40,7 +41,7 @@ impl LogThread {
     /// Opens the file, to append to it; without one, lines go to standard error, which may be a terminal.
     ///
     /// # Errors
-    /// Where the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(path: Option<&Path>, terminal: Option<LogTerminal>) -> io::Result<Self> {
         let output = match path {
             Some(path) => LogOutput::new(open_file(path)?),
@@ -56,12 +57,12 @@ impl LogThread {
         })
     }
 
-    /// Writes what is pushed, for as long as the process lives.
+    /// Writes pushed records, for as long as the process lives.
     pub fn run(mut self, queue: &Arc<LogQueue>) -> ! {
         loop {
             while let Some(record) = queue.pop() {
                 self.popped += 1;
-                // It goes past what is collected, and belongs behind it.
+                // It bypasses the collected lines, and belongs behind them.
                 if matches!(record.said, Said::Plain(..)) {
                     self.flush(queue);
                 }
@@ -102,13 +103,13 @@ impl LogThread {
             }
             Said::Status(line) => self.output.set_status(line),
             Said::Plain(target, text) => {
-                // Errors are ignored: who does not read it does not miss it.
+                // Errors are ignored: if it has no reader, it is not missed.
                 let _ = plain_target(target).and_then(|mut target| target.write_all(text.as_bytes()));
             }
         }
     }
 
-    /// Says how many lines were left out of the windows that have ended.
+    /// Logs the number of lines that were left out of the windows that have ended.
     fn handle_time(&mut self) {
         while let Some((cause, severity, more)) = self.limits.poll_more(since_epoch()) {
             let head = self.head(severity, since_epoch(), (source(cause.file()), cause.line()));
@@ -130,8 +131,8 @@ impl LogThread {
         UNWRITTEN.fetch_add(self.output.flush(tell), Ordering::Relaxed);
     }
 
-    /// Opens the file again: it was renamed, and the next lines belong into a new one. Where that fails, it goes on
-    /// with the old one.
+    /// Opens the file again: it was renamed, and the next lines belong into a new one. If that
+    /// fails, it goes on with the old one.
     fn reopen(&mut self) {
         let Some(path) = &self.path else { return };
         match open_file(path) {
@@ -153,7 +154,8 @@ fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
-/// A descriptor of its own: whoever else writes to standard error must not wait for a lock that this thread holds.
+/// Returns a descriptor of its own: other writers to standard error must not wait for a lock that
+/// this thread holds.
 fn plain_target(target: PlainTarget) -> io::Result<File> {
     let descriptor = match target {
         PlainTarget::Error => io::stderr().as_fd().try_clone_to_owned()?,
@@ -162,7 +164,7 @@ fn plain_target(target: PlainTarget) -> io::Result<File> {
     Ok(File::from(descriptor))
 }
 
-/// The path of a source within the crate.
+/// Returns the path of a source within the crate.
 pub fn source(file: &str) -> &str {
     file.strip_prefix("src/").unwrap_or(file)
 }
