@@ -203,7 +203,7 @@ const NEXT_STEPS: &str = "  deuteron serve DIRECTORY     serve a directory of mo
      deuteron bench -m NAME       measure a server\n  \
      deuteron --help              all commands and flags";
 
-/// The commands, in the order of the help.
+/// Returns the commands, in the order of the help.
 fn commands() -> Vec<clap::Command> {
     let show = command("show", "Print the configuration that a model would be served with")
         .override_usage("deuteron config show PATH [--format=pbtxt|json|toml] [FLAGS]")
@@ -254,7 +254,7 @@ fn commands() -> Vec<clap::Command> {
 /// Reads a file of flags: for [`Environment::read_file`].
 ///
 /// # Errors
-/// The file's.
+/// The error of the file.
 pub fn read_file(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }

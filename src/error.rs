@@ -13,7 +13,7 @@ pub enum Code {
     AlreadyExists,
     /// The client cancelled the request.
     Cancelled,
-    /// Another has the name, or the place.
+    /// Another one has the name, or the place.
     Conflict,
     /// The request's deadline passed before there was an answer.
     DeadlineExceeded,
@@ -34,7 +34,7 @@ pub enum Code {
     NotFound,
     /// A model does not fit into the memory: the host may unload another and ask again.
     OutOfMemory,
-    /// More often, or more at a time, than the operator lets this client.
+    /// More requests a second, or at a time, than the operator lets this client send.
     RateLimited,
     /// The operator lets only clients with a key do this.
     Restricted,
@@ -48,7 +48,7 @@ pub enum Code {
     Unknown,
     /// Not implemented, or not for this model.
     Unsupported,
-    /// The body has an encoding that is not known.
+    /// The body has an unknown encoding.
     UnsupportedMedia,
 }
 
@@ -82,12 +82,12 @@ impl Code {
         self as u8 + 1
     }
 
-    /// The code of this number.
+    /// Returns the code of this number.
     pub fn of_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The word for it as a label of metrics.
+    /// Returns its word as a label of metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::AlreadyExists => "already_exists",
@@ -113,7 +113,8 @@ impl Code {
         }
     }
 
-    /// `(HTTP status, gRPC status)`, as Triton maps them (`http_server.cc`, `grpc_utils.cc`).
+    /// Returns `(HTTP status, gRPC status)`, as Triton maps them (`http_server.cc`,
+    /// `grpc_utils.cc`).
     pub const fn on_wire(self) -> (u16, u8) {
         match self {
             Self::AlreadyExists => (400, 6),
@@ -140,8 +141,8 @@ impl Code {
     }
 }
 
-/// A refused or failed request: a code, and a text that says what was expected, what was given and what
-/// to do. The text quotes nothing but what the client sent.
+/// A refused or failed request: a code, and a text with the expected value, the given value and the
+/// remedy. The text quotes only what the client sent.
 ///
 /// ```
 /// use deuteron::error::{Code, Error};
@@ -159,7 +160,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with this code and text.
+    /// Creates an error with this code and text.
     pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, text: text.into(), retry_after: None }
     }
@@ -199,12 +200,12 @@ impl Error {
         Self::new(Code::TooLarge, text)
     }
 
-    /// The code.
+    /// Returns the code.
     pub const fn code(&self) -> Code {
         self.code
     }
 
-    /// The text, as the client reads it.
+    /// Returns the text, as the client reads it.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -249,7 +250,7 @@ impl RetryAfter {
         Self(NonZeroU32::new(millis).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// In milliseconds, as gRPC's clients take it.
+    /// Returns milliseconds, as gRPC's clients take it.
     pub const fn millis(self) -> u32 {
         self.0.get()
     }

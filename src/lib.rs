@@ -1,6 +1,7 @@
 //! Deuteron, a light inference server: ONNX and Python models over HTTP/1.1 and gRPC.
 //!
-//! `docs/architecture.md` describes the path of a request, the threads, and the layers with what each may import.
+//! `docs/architecture.md` describes the path of a request, the threads, and the layers with the
+//! imports that each may have.
 
 pub mod backend;
 pub mod budget;

@@ -1,5 +1,5 @@
-//! Every bound of the server, each with its reason, and the assertions that tie them together.
-//! Where a flag can move a bound, the constant is the flag's default.
+//! Every bound of the server, each with its reason, and the assertions that tie them together. If a
+//! flag can move a bound, the constant is the flag's default.
 
 mod foreign;
 
@@ -18,8 +18,8 @@ pub const BODY_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes allocated for a body because its length was announced; beyond this the buffer grows only as bytes arrive, so
 /// an announced length alone costs little memory.
 pub const BODY_CLAIM_MAX: usize = 1024 * 1024;
-/// Compressed bytes that a shard inflates in one turn, for whatever requests, before its other tasks run. The worst of
-/// them, blocks of a few bytes with a code table each, take some milliseconds.
+/// Compressed bytes that a shard inflates in one turn, over all requests, before its other tasks
+/// run. The worst, blocks of a few bytes with a code table each, take some milliseconds.
 pub const INFLATE_INPUT_SLICE: usize = 16 * 1024;
 /// Bytes that inflation writes in one turn of a shard: some tenths of a millisecond.
 pub const INFLATE_OUTPUT_SLICE: usize = 64 * 1024;
@@ -34,15 +34,15 @@ pub const INFLATE_RATIO_MAX: usize = 1_100;
 /// Inflated bytes that are not measured against [`INFLATE_RATIO_MAX`]: regular tensors reach any ratio in zstd, and those
 /// of usual models are smaller; it costs a shard some tens of milliseconds, in slices.
 pub const INFLATE_FREE_SIZE: usize = 16 * 1024 * 1024;
-/// Members of one gzip body, or frames of one zstd body: tools that compress in parallel write one for each 64 KiB, and
-/// the largest body has so many of these.
+/// Members of one gzip body, or frames of one zstd body: tools that compress in parallel write one
+/// for each 64 KiB, and the largest body has this many of them.
 pub const INFLATE_MEMBERS_MAX: usize = 1_024;
-/// Bytes of window that a zstd body may ask for, as a power of two: what every decoder of HTTP must have (RFC 9659).
+/// Bytes of a zstd body's window, as a power of two: every HTTP decoder must have it (RFC 9659).
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Bytes of a response from which it is compressed: a smaller one fits into one packet with its head in any case.
 pub const COMPRESS_SIZE_MIN: usize = 1_024;
-/// Responses that one shard compresses at a time; more go out as they are, as compression is only an offer. Each takes
-/// a few hundred kilobytes of state.
+/// Responses that one shard compresses at a time; others go out as they are, as compression is only
+/// an offer. Each takes a few hundred kilobytes of state.
 pub const COMPRESSIONS_MAX: usize = 64;
 /// Chunks in one chunked body, as in Triton.
 pub const CHUNKS_MAX: usize = 65_536;
@@ -67,7 +67,7 @@ pub const JOB_NICENESS: i32 = 10;
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters of a request, and of each of its inputs and outputs.
 pub const PARAMETERS_MAX: usize = 256;
-/// Bytes of a sequence's correlation id where it is a string, as in Triton.
+/// Bytes of a sequence's correlation id if it is a string, as in Triton.
 pub const SEQUENCE_ID_SIZE_MAX: usize = 128;
 /// Dimensions of a tensor.
 pub const RANK_MAX: usize = 32;
@@ -87,19 +87,19 @@ pub const FORECAST_LEVELS_MAX: usize = 64;
 /// Time that `--admission` reserves between the end of a run and the deadline, for the wake-ups and the write
 /// to the client's socket.
 pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
-/// Age at which a forecast of run times is tried again though it says that a request would be late: a model may have been
-/// slow once, and would be refused for ever.
+/// Age at which a forecast of run times is tried again though it says that a request would be late:
+/// a model may have been slow once, and would be refused forever.
 pub const FORECAST_AGE_MAX: Duration = Duration::from_secs(1);
-/// Runs of each size of batch whose median is what a row costs in it: as many as outweigh runs that were interrupted.
+/// Runs of a batch size whose median is a row's cost in it: enough to outweigh interrupted ones.
 pub const ROW_COST_RUNS: usize = 31;
-/// Runs from which on that is known.
+/// Runs after which the cost is known.
 pub const ROW_COST_RUNS_MIN: usize = 5;
-/// One part of so many by which a size of batch must be cheaper than another to take its place: 2 %, twice the noise of
-/// a median of [`ROW_COST_RUNS`] runs that vary by 5 %.
+/// The inverse of the part by which a batch size must be cheaper to replace another: 2 %, twice the
+/// noise of a median of [`ROW_COST_RUNS`] runs that vary by 5 %.
 pub const ROW_COST_MARGIN: u64 = 50;
-/// One part of so many by which a cost may drift before those of other sizes are measured again.
+/// The inverse of the part by which a cost may drift before other sizes are measured again.
 pub const ROW_COST_CHANGE: u64 = 4;
-/// Least time for a row where sizes are compared: in shorter ones the work around a batch outweighs the difference.
+/// Least time for a row if sizes are compared: below it the work around a batch outweighs it.
 pub const ROW_COST_MIN: Duration = Duration::from_micros(200);
 /// Batches between two trials of another size: at first, so that a model's sizes are known within seconds ...
 pub const ROW_TRIAL_GAP_MIN: u32 = 16;
@@ -117,8 +117,8 @@ pub const RESPONSE_COST: usize = 512;
 /// Bytes that a shard leases from the process's receive budget, or returns to it, at a time: the shared counter is
 /// touched once in many requests.
 pub const RECEIVE_LEASE_SIZE: usize = 1024 * 1024;
-/// How long a request that is being received waits for memory before it is refused: others finish meanwhile, and no two
-/// wait for each other for ever.
+/// The time that a request being received waits for memory before it is refused: others finish
+/// meanwhile, and no two wait for each other forever.
 pub const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Share of the process's memory, as a divisor, for requests that are being received (`--receive-memory-bytes-max`): as
 /// much again may wait in queues, be computed with and be on its way out.
@@ -128,20 +128,20 @@ pub const RECEIVE_MEMORY_PART: usize = 4;
 pub const MEMORY_STEP_PART: usize = 25;
 /// Bytes between two of these steps at most: of a large machine the models may have nearly all.
 pub const MEMORY_STEP_SIZE_MAX: usize = 256 * 1024 * 1024;
-/// How long so little memory must be used that the next step down is taken: what a burst has freed is back by then.
+/// The time of low use before the next step down: a burst's memory is free by then.
 pub const MEMORY_STEP_HOLD: Duration = Duration::from_millis(500);
-/// Looks at the memory, where little is left, until what a closed connection held is free: a running batch may have its
-/// tensors still. A fifth of a second.
+/// Checks of the memory, if little is left, until what a closed connection held is free: a running
+/// batch may still have its tensors. A fifth of a second.
 pub const MEMORY_SETTLE_LOOKS: usize = 10;
-/// How often the memory of the process is looked at: a hundredth of a percent of a core. What comes in meanwhile is bounded
-/// by what the last look has left (`MemoryPressure::room`).
+/// The interval at which the memory of the process is read: a hundredth of a percent of a core. The
+/// last check bounds what comes in meanwhile (`MemoryPressure::room`).
 pub const MEMORY_LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// The same where little is left.
+/// The same if little is left.
 pub const MEMORY_LOOK_INTERVAL_NEAR: Duration = Duration::from_millis(20);
-/// How often free pages are given back at once while memory is short: a page that is taken again costs half a
-/// microsecond, so that it must not be done after each request.
+/// The interval at which free pages are returned at once while memory is short: taking a page again
+/// costs half a microsecond, too much after each request.
 pub const MEMORY_PURGE_PAUSE: Duration = Duration::from_millis(100);
-/// Time in which a step of the memory is told once, unless it is higher than the last.
+/// Time in which a step of the memory is logged once, unless it is higher than the last.
 pub const MEMORY_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 /// Bytes that a connection or a stream must hold to be closed for them: many that hold less are no way to free memory.
 pub const MEMORY_HEAVY_SIZE: usize = 64 * 1024;
@@ -165,8 +165,8 @@ pub const ENSEMBLE_FRAMES_MAX: usize = 64;
 pub const IN_FLIGHT_MAX: usize = 16_384;
 /// Connections of one shard (`--connections-max`); beyond it the one that is idle for longest is closed for a new one.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// Connections beyond [`CONNECTIONS_MAX`] of one shard where none is idle, in which all but inference is answered: a
-/// probe, a scrape and an operator at a time, and some to spare. The oldest gives its place up for a new one.
+/// Connections beyond [`CONNECTIONS_MAX`] of one shard if none is idle: they get all but inference.
+/// A probe, a scrape and an operator at a time, and some to spare. The oldest leaves for a new one.
 pub const CONNECTIONS_RESERVED: usize = 64;
 /// Connections to the metrics port: a few systems that scrape.
 pub const METRICS_CONNECTIONS_MAX: usize = 64;
@@ -181,7 +181,7 @@ pub const CONNECTIONS_LEAVING_MAX: usize = 256;
 pub const EVICTION_CANDIDATES_MAX: usize = 256;
 /// Time in which a connection without streams that was told to give its place up must have closed.
 pub const EVICTION_GRACE: Duration = Duration::from_secs(1);
-/// Time in which a shard says only once that connections are closed or refused for their number.
+/// Time in which a shard logs only once that connections are closed or refused for their number.
 pub const CONNECTION_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 /// Streams of one HTTP/2 connection (`--http2-streams-max`). A stream that the client reset counts until its work has
 /// ended: otherwise resets would be a way around the limit.
@@ -219,11 +219,11 @@ pub const SEND_QUANTUM: usize = 64 * 1024;
 pub const CLOSED_STREAMS_MAX: usize = 256;
 /// Time without a stream, or between requests, after which a connection frees its buffers.
 pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of zeros that take the place of an optional input left out of a request: no more than a request could bring.
+/// Bytes of zeros that replace an optional input left out of a request: at most those of a request.
 pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
-/// The same with `--compat=triton`: what tritonserver takes, which has no flag for it (`MAX_GRPC_MESSAGE_SIZE`).
+/// The same with `--compat=triton`: tritonserver's fixed bound (`MAX_GRPC_MESSAGE_SIZE`).
 pub const GRPC_MESSAGE_SIZE_MAX_TRITON: usize = i32::MAX as usize;
 /// Bytes read from a socket at once into a connection's own buffer.
 pub const READ_SIZE: usize = 16 * 1024;
@@ -265,36 +265,36 @@ pub const TLS_INPUT_SIZE_MAX: usize = 64 * 1024;
 pub const TLS_WRITE_SIZE: usize = 64 * 1024;
 /// Tickets that a client gets to resume its TLS 1.3 session: one for its next connection, which brings another.
 pub const TLS_TICKETS: usize = 1;
-/// How often the files of certificates and keys are looked at: a new one is in use within seconds, and reading some
-/// kilobytes costs nothing.
+/// The interval at which the files of certificates and keys are read: a new one is in use within
+/// seconds, and reading some kilobytes costs nothing.
 pub const WATCHED_FILES_INTERVAL: Duration = Duration::from_secs(5);
-/// How long changed files must stay the same until they are used: the certificate of TLS and its key are two files, and
-/// are written one after the other.
+/// The time that changed files must stay the same until they are used: the certificate of TLS and
+/// its key are two files, written one after the other.
 pub const WATCHED_FILES_SETTLED: Duration = Duration::from_millis(500);
 /// Bytes of a file with certificates or a key; the bundles of all public authorities have a quarter of it.
 pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
 /// API keys in their file, with those that are being replaced. Every request is compared with all of them, in a
 /// microsecond at this bound.
 pub const API_KEYS_MAX: usize = 1_024;
-/// Bytes of the file of API keys: ten times what so many need.
+/// Bytes of the file of API keys: ten times what [`API_KEYS_MAX`] keys need.
 pub const API_KEYS_FILE_SIZE_MAX: u64 = 1024 * 1024;
-/// Bytes of an API key as a client sends it; those that `deuteron key` makes have 46. Hashing so many takes a microsecond.
+/// Bytes of a client's API key; those of `deuteron key` have 46. Hashing it takes a microsecond.
 pub const API_KEY_SIZE_MAX: usize = 512;
 /// Bytes of the name of a client with a key: it stands in a label of each of its metrics.
 pub const API_KEY_NAME_SIZE_MAX: usize = 64;
 /// Requests a second that a client may be given: more than a machine serves.
 pub const API_KEY_RATE_MAX: u32 = 1_000_000;
-/// Time between two requests of a client with the lowest rate: a quarter of an hour; who may ask less often needs a queue.
+/// Time between two requests at the lowest rate: a quarter of an hour; rarer clients need a queue.
 pub const API_KEY_INTERVAL_MAX: Duration = Duration::from_secs(1_000);
 /// Requests that a client may be given at once, beyond its rate.
 pub const API_KEY_BURST_MAX: u32 = 1_000_000;
 /// Requests in flight that a client may be given: more than the queues hold.
 pub const API_KEY_CONCURRENCY_MAX: u32 = 1_000_000;
-/// When a client that has too many requests in flight should try again: nobody knows when one of its own ends.
+/// A client's retry delay with too many requests in flight: the end of one is unknown.
 pub const API_KEY_WAIT: Duration = Duration::from_secs(1);
 /// Connections to the Unix socket of `--admin-socket`: a few operators and their tools.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// How often a shard logs that TLS handshakes fail; those in between are counted in the next line.
+/// The interval at which a shard logs failed TLS handshakes; the next line counts those in between.
 pub const TLS_FAILURES_PAUSE: Duration = Duration::from_secs(10);
 /// Time within which a body must make progress ([`BODY_STEP_SIZE`]) (`--http-body-timeout`).
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -322,28 +322,28 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A drain closes a connection that has been idle this long since its last answer; a shorter wait could cut off a
 /// request that is on its way.
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
-/// How long what stands in for the server while its models load waits for its last requests when they are loaded: all
-/// that it answers is short, and the server is not ready before.
+/// The time that the shard which answers while models load waits for its last requests once they
+/// are loaded: all its answers are short, and the server is not ready before.
 pub const STAND_IN_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long `deuteron health` waits for a server: less than the timeouts of health checks, which are seconds, so that it says
-/// itself what was wrong.
+/// The time that `deuteron health` waits for a server: less than the timeouts of health checks,
+/// which are seconds, so that it reports the fault itself.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an address in use is tried again at the start: the sockets of a process that was killed are closed by the
-/// kernel some milliseconds after its end, and a supervisor restarts at once.
+/// The time that an address in use is tried again at the start: the kernel closes the sockets of a
+/// killed process some milliseconds after its end, and a supervisor restarts at once.
 pub const BIND_RETRY_MAX: Duration = Duration::from_secs(1);
 /// Time at the start of a drain in which new connections are still accepted and told that the server is not ready: they
 /// could not have known.
 pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
 /// Time after [`DRAIN_LISTEN`] for connections in the middle of their handshake: closing the listener would reset them.
 pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
-/// Time that the end of the server waits for workers after the shards have ended: nobody reads what they still compute.
+/// Time that the server's end waits for workers after the shards: their answers go nowhere.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers requests takes a
-/// minute on a batch, and what does would keep all others of its queue waiting.
+/// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers
+/// requests takes a minute on a batch, and one that does would block its queue.
 pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
 /// Time in which a run that was told to stop must return, or its instance is given up: one operator takes seconds at most.
 pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
-/// Interval at which the requests of a model whose last instance was given up are refused: nobody waits for good news.
+/// Interval at which requests of a model with all instances given up are refused: no hurry.
 pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
 /// Time beyond `--exit-timeout-secs` and [`WORKERS_END_TIMEOUT`] until the process is ended whatever its threads do:
 /// [`RING_DRAIN_MAX`], and what a busy machine needs for the rest of the drain.
@@ -354,8 +354,8 @@ pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 pub const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of a configuration file.
 pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
-/// Bytes of a Python model's file in which `auto_complete_config` is looked for; a longer file is taken to have it. No
-/// one writes so much by hand.
+/// Bytes of a Python model's file that are searched for `auto_complete_config`; a longer file is
+/// taken to have it. No one writes as much by hand.
 pub const PYTHON_FILE_SIZE_MAX: u64 = 4 * 1024 * 1024;
 /// Share of the process's memory, as a divisor, that one region between the server and a Python process may take
 /// (`--python-memory-bytes-max`): the same for inputs and for outputs, and the batch is in the server's memory as well.
@@ -363,15 +363,15 @@ pub const PYTHON_MEMORY_PART: usize = 4;
 /// Bytes of the loader's cache (`/etc/ld.so.cache`) that are searched for ONNX Runtime: those of large systems have
 /// less than a mebibyte.
 pub const LOADER_CACHE_SIZE_MAX: u64 = 16 * 1024 * 1024;
-/// Share of the process's memory, as a divisor, that one run of the embedded engine may take
-/// (`--run-memory-bytes-max`): the weights and the requests are there as well, and an estimate is no more than that.
+/// Share of the process's memory, as a divisor, for one run of the embedded engine
+/// (`--run-memory-bytes-max`): weights and requests are there too, and an estimate is only that.
 pub const RUN_MEMORY_PART: usize = 2;
 /// Different input shapes that an instance remembers to be within its bound on memory: those of all lengths of a text,
 /// for some batch sizes. Beyond it the memory starts again, and a run costs an estimate.
 pub const RUN_SHAPES_MAX: usize = 4_096;
 /// Rounds of a `Loop` in the embedded engine, which cannot be stopped.
 pub const LOOP_ROUNDS_MAX: u64 = 1_000_000;
-/// Rounds of a `Loop` that are walked through one by one to learn how what they carry grows.
+/// Rounds of a `Loop` that are walked one by one to learn the growth of their values.
 pub const LOOP_ROUNDS_WALKED_MAX: u64 = 64;
 /// Bytes that a pattern of `--http-header-forward-pattern` and `--grpc-header-forward-pattern` may take when it is
 /// compiled: those that list all names of a system take a few thousand.
@@ -391,25 +391,25 @@ pub const TREE_LEAF_VALUES_MAX: usize = 1 << 29;
 /// Values in a file of XGBoost outside of arrays of numbers: over 20 for each tree, so that 200,000 trees fit. Each becomes
 /// much larger in memory than it is in the file.
 pub const TREE_VALUES_MAX: usize = 1 << 22;
-/// Steps down a tree before a look at whether all ways that are walked at once have ended: a look costs about a step.
+/// Steps down a tree before a check for the end of all parallel ways: it costs about a step.
 pub const TREE_STEPS_TOGETHER: u32 = 4;
 /// Steps of a row through all trees, by their depths, up to which a tree model may run on a shard: half a millisecond at
 /// most. The time that a row of zeros takes says nothing of other rows' ways.
 pub const TREE_INLINE_STEPS_MAX: usize = 200_000;
 /// Bytes of the rows that pass a tree model's trees together: they and a tree stay in the nearest cache.
 pub const TREE_BLOCK_SIZE: usize = 16 * 1024;
-/// `max_batch_size` of a tree model whose configuration sets none: a request of so many rows takes well below
-/// `INLINE_LONGEST_MAX`.
+/// `max_batch_size` of a tree model whose configuration sets none: a request of this many rows
+/// takes well below `INLINE_LONGEST_MAX`.
 pub const TREE_ROWS_DEFAULT: u16 = 256;
-/// Time that a compiler may take for the shim between the server and PyTorch: it takes 10 to 25 seconds on an idle core, and
-/// a minute or two where everything else goes first.
+/// Time that a compiler may take for the shim between the server and PyTorch: it takes 10 to 25
+/// seconds on an idle core, and a minute or two if everything else goes first.
 pub const SHIM_COMPILE_MAX: Duration = Duration::from_secs(300);
-/// Bytes of a compiler's notes in which the first error is looked for: what comes later follows from it.
+/// Bytes of a compiler's notes that are searched for the first error: later ones follow from it.
 pub const SHIM_NOTES_SIZE_MAX: u64 = 256 * 1024;
-/// Bytes of a header of torch in which its version is looked for: those that have it are a few kilobytes.
+/// Bytes of a torch header that are searched for its version: those with it have a few kilobytes.
 pub const TORCH_HEADER_SIZE_MAX: u64 = 1024 * 1024;
-/// Bytes of torch's library of basic types (`libc10.so`) in which the kind of its texts is looked for: it has one or two
-/// megabytes.
+/// Bytes of torch's library of basic types (`libc10.so`) that are searched for the kind of its
+/// texts: it has one or two megabytes.
 pub const TORCH_LIBRARY_SIZE_MAX: u64 = 64 * 1024 * 1024;
 /// External data files of one ONNX model: exporters write one in all, or one for each layer.
 pub const EXTERNAL_FILES_MAX: usize = 16_384;
@@ -417,7 +417,7 @@ pub const EXTERNAL_FILES_MAX: usize = 16_384;
 pub const GRAPHS_DEEP_MAX: usize = 64;
 /// Runs of one sample of `model_warmup`: a typing error must not delay the start for days.
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
-/// Bytes of one input of a `model_warmup` sample: no more than a request could bring.
+/// Bytes of one input of a `model_warmup` sample: at most those of a request.
 pub const WARM_UP_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Operators of a graph that a backend runs itself: exports of large networks have some thousands.
 pub const GRAPH_NODES_MAX: usize = 65_536;
@@ -432,7 +432,7 @@ pub const TASK_PANICS_MAX: u32 = 8;
 pub const VERSIONS_MAX: usize = 1_024;
 /// Files of one model that its configuration has checksums of: each is read as a whole before every load.
 pub const CHECKSUMS_MAX: usize = 1_024;
-/// The most that `--model-load-retry-count` may say: whoever asked for the load waits for all of them.
+/// The largest `--model-load-retry-count`: a client that asked for the load waits for all.
 pub const LOAD_RETRIES_MAX: usize = 100;
 /// Names in one model repository: each poll lists them all.
 pub const MODELS_MAX: usize = 16_384;
@@ -445,14 +445,14 @@ pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
 /// Requests that wait at a time for models that are loaded on demand (`--model-cache-bytes-max`): as many as a burst over
 /// all cold models, whose bodies the receive memory bounds. Beyond it clients get 503.
 pub const MODEL_WAITS_MAX: usize = 4_096;
-/// How long a request waits for its model to be loaded on demand (`--model-cache-wait-ms`): most load within.
+/// The time that a request waits for a load on demand (`--model-cache-wait-ms`): enough for most.
 pub const MODEL_WAIT: Duration = Duration::from_secs(10);
-/// What a version that is loaded on demand is taken to have beside its files: its graph, queue, threads and counters.
+/// The size of a version loaded on demand beside its files: its graph, queue, threads and counters.
 pub const MODEL_OVERHEAD: u64 = 256 * 1024;
-/// How old a listing of the repositories may be that says a model is not there: so often they are listed at most, whatever
-/// names clients ask for.
+/// The age of a listing of the repositories that may say a model is missing: they are listed at
+/// most this often, whatever names clients ask for.
 pub const MODEL_LISTING_AGE: Duration = Duration::from_secs(1);
-/// How long a model that failed to load on demand is not tried again at first; twice as long after each failure.
+/// The first pause after a failed load on demand; doubled by each further failure.
 pub const MODEL_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of these pauses.
 pub const MODEL_RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -467,30 +467,30 @@ pub const STORE_OBJECTS_MAX: usize = 262_144;
 /// Files and ranges of one store that are fetched at a time (`--model-store-connections`): one connection to a store gives a
 /// part of a machine's bandwidth, eight most of it.
 pub const STORE_CONNECTIONS: usize = 8;
-/// Files of one store that are open for what is fetched: a model may have thousands.
+/// Open files of one store's fetches: a model may have thousands.
 pub const STORE_FILES_MAX: usize = 256;
 /// Bytes of a file that one connection fetches: a lost one costs no more, and each is worth its request.
 pub const STORE_RANGE_SIZE: u64 = 8 << 20;
-/// How long a store may send nothing (`--model-store-timeout-secs`): one that is throttled answers within seconds.
+/// The time of a store's silence (`--model-store-timeout-secs`): throttled, it answers in seconds.
 pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Attempts in a row that bring nothing, until a fetch or a listing fails: with the pauses between them half a minute.
 pub const STORE_ATTEMPTS_MAX: u32 = 6;
-/// Attempts for one range in all, some of which brought something: a store that sends a byte a time would keep a load for ever.
+/// Attempts for one range, fruitful ones too: single bytes at a time would hold a load forever.
 pub const STORE_RANGE_ATTEMPTS_MAX: u32 = 64;
 /// The first pause before a store is asked again; each is twice as long as the one before.
 pub const STORE_PAUSE_MIN: Duration = Duration::from_millis(200);
-/// The longest pause before a store is asked again, also where it asks for a longer one.
+/// The longest pause before a store is asked again, even if it asks for a longer one.
 pub const STORE_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a server waits for another one that fetches the same model into the same cache: as long as tens of gigabytes
-/// take. After it the load fails.
+/// The time that a server waits for another one that fetches the same model into the same cache:
+/// enough for tens of gigabytes. After it the load fails.
 pub const STORE_TURN_MAX: Duration = Duration::from_secs(900);
-/// How long a new version of a model's files waits for loads that read the old one; after it the next poll tries again.
+/// The time that new files of a model wait for loads of the old ones; then the next poll retries.
 pub const STORE_SWAP_MAX: Duration = Duration::from_secs(30);
-/// Between two tries to lock what another server has: locks of files wake nobody.
+/// The interval of tries to lock what another server has: locks of files wake no waiter.
 pub const STORE_LOCK_STEP: Duration = Duration::from_millis(50);
 /// Bytes of an index of a store: the largest number of objects, with long names.
 pub const STORE_INDEX_SIZE_MAX: usize = 128 << 20;
-/// Bytes of a path in a store: what Linux takes.
+/// Bytes of a path in a store: the bound of Linux.
 pub const STORE_PATH_SIZE_MAX: usize = 4_000;
 /// Bytes of Triton's file of credentials: hundreds of stores.
 pub const STORE_CREDENTIALS_SIZE_MAX: usize = 1 << 20;
@@ -505,20 +505,20 @@ pub const GPU_RUN_MAX: Duration = Duration::from_secs(60);
 /// Largest difference between an output on a GPU and on the CPU in the check at load, relative to the largest value of
 /// the output. Sums of FP32 in another order differ by less than a hundredth of this; wrong results differ by more.
 pub const GPU_CHECK_TOLERANCE: f32 = 1e-3;
-/// How long a shard waits before it tries again to refuse expired requests of a queue whose lock was taken: forming a
-/// batch never holds it longer.
+/// The time that a shard waits before it tries again to refuse expired requests of a queue whose
+/// lock was taken: forming a batch never holds it longer.
 pub const QUEUE_LOOK_PAUSE: Duration = Duration::from_millis(1);
-/// How long a shard looks for work before it sleeps, where that pays (`--spin=auto`): what waking its thread takes. A
-/// shorter look misses the client that asks again at once, a longer one costs more than it can save.
+/// The time to look for work before a shard sleeps, if that pays off (`--spin=auto`): the cost of a
+/// wake-up. Less misses a client that asks again at once, more costs more than it can save.
 pub const SPIN_LOOK: Duration = Duration::from_micros(50);
-/// Tasks that a shard runs in a turn after which it still looks: those of one request, also where a worker runs it.
+/// Tasks of a turn after which a shard still looks: those of one request, even with a worker's run.
 pub const SPIN_TASKS_MAX: usize = 4;
-/// Waits that a shard whose looks never pay sleeps through before the next: two looks in so many requests are nothing.
+/// Waits between looks of a shard whose looks never pay off: looks this rare cost nothing.
 pub const SPIN_TRIALS_MAX: u32 = 65_536;
-/// Received pieces that may wait until their connection reads, where the kernel receives by itself: a client that sends
-/// ahead is not received from beyond that. One entry into the kernel may add 32 more (`MULTISHOT_MAX_RETRY`).
+/// Received pieces that may wait for a read of their connection, if the kernel receives by itself:
+/// the bound on sending ahead. One entry into the kernel may add 32 (`MULTISHOT_MAX_RETRY`).
 pub const RECEIVES_AHEAD_MAX: usize = 4;
-/// How long a shard that ends waits for the buffers of operations in flight; what is left then is leaked, never freed.
+/// The time that an ending shard waits for buffers of operations in flight; the rest is leaked.
 pub const RING_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Interval at which an instance polls a batch on a GPU that reports nothing: a broken context runs no callbacks.
 pub const GPU_POLL: Duration = Duration::from_millis(1);
@@ -536,7 +536,7 @@ pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
 pub const GPU_LEASE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
 pub const PINNED_MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Alignment of tensors in the memory of a GPU: what `cuMemAlloc` gives and cuBLASLt expects.
+/// Alignment of tensors in the memory of a GPU: the one of `cuMemAlloc`, which cuBLASLt expects.
 pub const GPU_BUFFER_ALIGNMENT: usize = 256;
 /// Arguments of a kernel.
 pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
@@ -551,8 +551,8 @@ pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
 pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
 /// Changes of trace settings that wait at a time; beyond it clients get 503.
 pub const TRACE_ORDERS_MAX: usize = 256;
-/// Lookups and answers that wait for one connection to a response cache that servers share: what a connection moves in
-/// less than the time that a lookup has. Beyond it a lookup is a miss, and an answer is not stored; both are counted.
+/// Lookups and answers that wait for one connection to a shared response cache: as many as it moves
+/// in a lookup's time. Beyond it a lookup is a miss, and an answer is not stored; both are counted.
 pub const CACHE_JOBS_MAX: usize = 1_024;
 /// Bytes of their tensors, which may keep the buffers of whole batches.
 pub const CACHE_JOBS_SIZE_MAX: usize = 64 * 1024 * 1024;
@@ -564,22 +564,22 @@ pub const CACHE_VALUE_SIZE_MAX: usize = 16 * 1024 * 1024;
 pub const REDIS_CONNECTIONS: usize = 1;
 /// The most of them: each has a thread.
 pub const REDIS_CONNECTIONS_MAX: usize = 64;
-/// How long a request waits for Redis (`socket_timeout`): longer than a look into a healthy one takes by far, and shorter
-/// than most models run.
+/// The time that a request waits for Redis (`socket_timeout`): far longer than a lookup in a
+/// healthy one takes, and shorter than most models run.
 pub const REDIS_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long a connection to Redis may take to be made, with the login (`connect_timeout`).
+/// The time that a connection to Redis may take, with the login (`connect_timeout`).
 pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long one exchange with Redis may take as a whole: one that sends a byte now and then is given up too.
+/// The whole time of one exchange with Redis: one that sends a byte now and then is given up too.
 pub const REDIS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Commands of one exchange: the first reply waits for no more than these to be sent.
+/// Commands of one exchange: the first reply waits for at most this many to be sent.
 pub const REDIS_COMMANDS_MAX: usize = 64;
-/// Bytes after which an exchange takes no more commands.
+/// Bytes after which an exchange takes no further commands.
 pub const REDIS_COMMANDS_SIZE: usize = 1024 * 1024;
 /// The first pause before Redis is connected to again; each failure doubles it.
 pub const REDIS_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest: how late a Redis that is back is noticed.
+/// The longest: the delay until a Redis that is back is noticed.
 pub const REDIS_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How often an idle connection is tried: more often than firewalls and Redis itself (`timeout`) close one.
+/// Interval of pings on idle connections: less than timeouts of firewalls and Redis (`timeout`).
 pub const REDIS_PING_INTERVAL: Duration = Duration::from_secs(15);
 /// Bytes of a line of Redis: a status, a size or an error, which quotes at most some of a command.
 pub const RESP_LINE_SIZE_MAX: usize = 1_024;
@@ -592,13 +592,13 @@ pub const TRACE_QUEUE_SIZE_MAX: usize = 64 * 1024 * 1024;
 pub const TRACE_TEXT_SIZE_MAX: usize = 16 * 1024 * 1024;
 /// Spans that are sent to a collector at once (`bsp_max_export_batch_size`), as in OpenTelemetry's batch processor.
 pub const TRACE_BATCH_SPANS: u32 = 512;
-/// How long spans wait for more of them before they are sent (`bsp_schedule_delay`), likewise.
+/// The time that spans wait for others before they are sent (`bsp_schedule_delay`), likewise.
 pub const TRACE_BATCH_DELAY: Duration = Duration::from_secs(5);
-/// How long a collector may take to accept a connection: it is near, or its spans are dropped.
+/// The time that a collector may take to accept a connection: it is near, or its spans are dropped.
 pub const TRACE_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a collector may take to answer, as in OpenTelemetry's exporters.
+/// The time that a collector may take to answer, as in OpenTelemetry's exporters.
 pub const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the end of the server waits for the last traces to be written.
+/// The time that the end of the server waits for the last traces to be written.
 pub const TRACE_END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a collector's answer that are read: its status line is all that counts.
 pub const TRACE_ANSWER_SIZE_MAX: usize = 4 * 1024;
@@ -606,10 +606,10 @@ pub const TRACE_ANSWER_SIZE_MAX: usize = 4 * 1024;
 /// Shared memory requests, and copies from and to GPUs, that wait at a time.
 pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
-/// Bytes of one message between the server and a Python process: tensors are in shared memory, what is left is text.
+/// Bytes of one message between server and Python process: text, as tensors are in shared memory.
 pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
-/// Bytes that may wait until a Python process reads them: two of the largest messages. One that asks on without reading
-/// the replies is ended.
+/// Bytes that may wait until a Python process reads them: two of the largest messages. One that
+/// goes on asking without reading the replies is ended.
 pub const PYTHON_UNSENT_SIZE_MAX: usize = 2 * PYTHON_FRAME_SIZE_MAX;
 /// Bytes that the read buffer of a Python process keeps after a large message.
 pub const PYTHON_BUFFER_KEPT: usize = 1024 * 1024;
@@ -646,7 +646,7 @@ pub const MODEL_READY_ASKERS_MAX: usize = 1_024;
 /// Released objects of one kind of hosted backends whose memory is not used again at once: a second release of one of these
 /// is seen as such. Backends that release twice do so within a batch.
 pub const HOSTED_SHELLS_KEPT: usize = 256;
-/// Released objects of one kind whose memory is kept at all: a burst is not kept for ever.
+/// Released objects of one kind whose memory is kept at all: a burst is not kept forever.
 pub const HOSTED_SHELLS_MAX: usize = 4_096;
 /// Requests of one instance of a hosted backend without their last answer: beyond that it gets no other batch.
 pub const HOSTED_OPEN_REQUESTS_MAX: usize = 4_096;
@@ -668,17 +668,17 @@ pub const SUMMARY_SLOTS: usize = 5;
 pub const SUMMARY_SLOT_MILLIS: u64 = 12_000;
 /// Quantiles of `--metrics-config=summary_quantiles=…`: each is a line of every summary of every model.
 pub const SUMMARY_QUANTILES_MAX: usize = 32;
-/// How long a shard waits before it reads the metrics of models again, where another thread has their lock: that thread
-/// never has it for longer.
+/// The time that a shard waits before it reads the metrics of models again, if another thread has
+/// their lock: that thread never has it for longer.
 pub const METRICS_LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// Responses to one request of a decoupled model that have statistics of their own, by index; later ones count with the
 /// last, since a request may have millions.
 pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
-/// Bytes of lines that wait for the log's thread: some 40,000 of the access log: a second in which a disk is
-/// busy. Beyond it lines are dropped: nobody reads the log, and the server goes on.
+/// Bytes of lines that wait for the log's thread: some 40,000 of the access log: a second in which
+/// a disk is busy. Beyond it lines are dropped: the log has no reader, and the server goes on.
 pub const LOG_QUEUE_SIZE_MAX: usize = 16 * 1024 * 1024;
-/// What a line that waits costs besides its text, in bytes: a record of the access log and what holds it.
+/// The cost of a waiting line besides its text, in bytes: a record of the access log and its owner.
 pub const LOG_LINE_COST: usize = 256;
 /// Bytes of one text in the log; the rest of a longer one is cut. A traceback has far fewer.
 pub const LOG_TEXT_SIZE_MAX: usize = 64 * 1024;
@@ -690,20 +690,20 @@ pub const LOG_WRITE_SIZE: usize = 64 * 1024;
 pub const LOG_TAIL_LINES: usize = 256;
 /// See [`LOG_TAIL_LINES`].
 pub const LOG_TAIL_LINE_SIZE_MAX: usize = 1024;
-/// Lines that one place in the source may say within [`LOG_CAUSE_WINDOW`]: as many as the models that load in it, whose
-/// lines are all wanted; a fault that a client can repeat comes a hundred times as often.
+/// Lines of one place in the source within [`LOG_CAUSE_WINDOW`]: as many as the models that load in
+/// it, whose lines are all wanted; a fault that a client can repeat comes a hundred times as often.
 pub const LOG_CAUSE_LINES_MAX: u32 = 1_000;
 /// The time in which those lines are counted.
 pub const LOG_CAUSE_WINDOW: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for lines that are not written yet: a disk needs milliseconds, and a pipe that
-/// nobody reads for ever.
+/// The time that the end of the process waits for lines that are not yet written: a disk needs
+/// milliseconds, and a pipe without a reader forever.
 pub const LOG_FLUSH_MAX: Duration = Duration::from_millis(500);
 /// How often what a model prints waits for [`LOG_FLUSH_STEP`]. Where half a second frees nothing, the log is not read.
 pub const LOG_MODEL_STEPS_MAX: u32 = 500;
 /// How often the waits for the log's thread look.
 pub const LOG_FLUSH_STEP: Duration = Duration::from_millis(1);
 
-/// Bytes of a region between the server and a Python process at first. Only what is used takes memory.
+/// Bytes of a region between the server and a Python process at first. Only used parts take memory.
 pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
 /// Bytes of a region between the server and the process of an isolated ONNX model at first. A larger one takes its place
 /// when a batch needs it.
@@ -715,7 +715,7 @@ pub const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
 /// Calls of other models, or orders, that one Python process may have in flight.
 pub const PYTHON_CALLS_MAX: usize = 1024;
-/// How long `finalize` of a Python model may take before its process is ended.
+/// The time that `finalize` of a Python model may take before its process is ended.
 pub const PYTHON_FINALIZE_MAX: Duration = Duration::from_secs(30);
 /// The first pause before a Python process is started again that ended without having answered; it doubles each time.
 pub const PYTHON_RESTART_PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -724,22 +724,22 @@ pub const PYTHON_RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
 /// screen, and a traceback has far shorter ones.
 pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
-/// Bytes of the last lines of standard error that are kept of each Python process, to say why it did not start: a
-/// traceback.
+/// Bytes of the last lines of standard error kept of each Python process, to show why it did not
+/// start: a traceback.
 pub const PYTHON_STDERR_KEPT_MAX: usize = 16 * 1024;
 /// Bytes that are read at once of what a Python process prints: few, since all other processes wait for the same thread.
 pub const PYTHON_READ_SIZE: usize = 8 * 1024;
 /// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for
 /// ever.
 pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;
-/// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace: what a program needs to
-/// remove its temporary files.
+/// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace:
+/// enough for a program to remove its temporary files.
 pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
-/// How much sooner than the server a Python process is killed where memory runs out (`oom_score_adj`): half of the
-/// scale, so that it goes first even if it uses half a machine's memory less.
+/// The preference for killing a Python process when memory runs out (`oom_score_adj`): half of the
+/// scale, so that it goes before the server even if it uses half a machine's memory less.
 pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
-/// Descriptors that are closed one by one for a Python process where the kernel cannot close all (before Linux 5.11).
-/// Some systems allow a process a billion.
+/// Descriptors that are closed one by one for a Python process if the kernel cannot close all
+/// (before Linux 5.11). Some systems allow a process a billion.
 pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
 /// Entries of a packed Python environment: four times those of the largest that are in use.
 pub const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;

@@ -10,14 +10,15 @@ use deuteron::log::LogTerminal;
 use deuteron::settings::Supervision;
 use deuteron::{loadgen, server};
 
-/// What requests took goes back to the system within seconds, where the C library's allocator keeps it for ever
-/// (`docs/decisions/0030`).
+/// The memory of requests goes back to the system within seconds; the C library's allocator keeps
+/// it forever (`docs/decisions/0030`).
 #[cfg(not(feature = "system-allocator"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// jemalloc's options. Pages that are free for three seconds are given back, by threads of its own, so that no shard does it
-/// within a request; those of tensors of many megabytes too, which it would give back at once.
+/// jemalloc's options. Pages that are free for three seconds are returned, by threads of its own,
+/// so that no shard does it within a request; those of tensors of many megabytes too, which it
+/// would return at once.
 #[cfg(not(feature = "system-allocator"))]
 #[expect(unsafe_code, reason = "the name by which jemalloc finds its options")]
 // SAFETY: the symbol is jemalloc's own, and it expects a pointer to a string that ends with a zero.
@@ -25,8 +26,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 pub static ALLOCATOR_OPTIONS: &[u8; 81] =
     b"background_thread:true,oversize_threshold:0,dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
-/// The packages of the program, where scanners of binaries look for them: JSON in a zlib stream, as `cargo auditable`
-/// writes it.
+/// The packages of the program, at the place for scanners of binaries: JSON in a zlib stream, as
+/// `cargo auditable` writes it.
 #[used]
 #[expect(unsafe_code, reason = "the section by which scanners find it")]
 // SAFETY: nothing but scanners reads the section, and they expect these bytes.
@@ -34,11 +35,11 @@ pub static ALLOCATOR_OPTIONS: &[u8; 81] =
 static DEPENDENCIES: [u8; include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z")).len()] =
     *include_bytes!(concat!(env!("OUT_DIR"), "/dependencies.z"));
 
-/// Has jemalloc give back all pages that are free now, where memory is short.
+/// Has jemalloc return all pages that are free now, when memory is short.
 #[cfg(not(feature = "system-allocator"))]
 #[expect(unsafe_code, reason = "jemalloc is controlled by a function of C")]
 fn give_back_free_pages() {
-    // All arenas (`MALLCTL_ARENAS_ALL`). It fails only where there is no such control.
+    // All arenas (`MALLCTL_ARENAS_ALL`). It fails only without such a control.
     let name = c"arena.4096.purge";
     // SAFETY: the name ends with a zero, and the control neither reads nor writes anything of the caller's.
     let _ = unsafe {
@@ -46,12 +47,12 @@ fn give_back_free_pages() {
     };
 }
 
-/// The C library's allocator keeps what is free.
+/// Does nothing: the C library's allocator keeps free memory.
 #[cfg(feature = "system-allocator")]
 fn give_back_free_pages() {}
 
 fn main() -> ExitCode {
-    // The linker leaves out what nothing refers to.
+    // The linker leaves out unreferenced symbols.
     std::hint::black_box(&DEPENDENCIES);
     deuteron::runtime::clock::now();
     let environment = Environment {
@@ -96,7 +97,7 @@ fn fail(why: &str) -> ExitCode {
 
 fn print_error(why: &str) {
     let terminal = LogTerminal::find(&|name| std::env::var_os(name));
-    // Errors are ignored: who does not read it does not miss it.
+    // Errors are ignored: without a reader it is not missed.
     let _ = writeln!(std::io::stderr(), "{} {why}", LogTerminal::emphasized(terminal, "error:"));
 }
 

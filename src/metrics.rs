@@ -1,6 +1,6 @@
-//! Counters and the text of `/metrics`. Each shard writes cells of its own, any thread may read them,
-//! and a metric is their sum over the shards. Names and help texts are Triton's (`metrics.cc`) where
-//! Triton has the metric.
+//! Counters and the text of `/metrics`. Each shard writes cells of its own, any thread may read
+//! them, and a metric is their sum over the shards. Names and help texts are Triton's
+//! (`metrics.cc`) if Triton has the metric.
 
 mod batches;
 mod build;
@@ -94,7 +94,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The count so far.
+    /// Returns the count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -134,7 +134,7 @@ pub enum Departure {
     CallCancelled,
     /// It closed or reset the connection.
     ConnectionClosed,
-    /// It reset an HTTP/2 stream that is no gRPC call, or a call with a code other than CANCEL.
+    /// It reset an HTTP/2 stream that is not a gRPC call, or a call with a code other than CANCEL.
     StreamReset,
 }
 
@@ -178,7 +178,8 @@ pub struct ModelCells {
 }
 
 impl ModelCells {
-    /// Cells for a shard whose own instance runs batches of up to `sizes` rows; 0 if it has none.
+    /// Creates cells for a shard whose own instance runs batches of up to `sizes` rows; 0 if it has
+    /// none.
     pub fn new(sizes: usize) -> Self {
         Self { batches: BatchCells::new(sizes), ..Self::default() }
     }
@@ -235,7 +236,7 @@ impl ModelCells {
         self.failure_duration.add_duration(duration);
     }
 
-    /// Batches that the shard's own instance began.
+    /// Returns the batches that the shard's own instance began.
     pub fn executions(&self) -> u64 {
         self.execution.get()
     }
@@ -399,7 +400,7 @@ pub struct ModelFigures<'a> {
 }
 
 impl ModelFigures<'_> {
-    /// Batches that ran and had at least one request that succeeded.
+    /// Returns the batches that ran and had at least one request that succeeded.
     fn executions(&self) -> u64 {
         self.batch_cells().map(BatchCells::executions).sum()
     }
@@ -409,7 +410,7 @@ impl ModelFigures<'_> {
     }
 }
 
-/// The text of `/metrics` (Prometheus text format 0.0.4).
+/// Returns the text of `/metrics` (Prometheus text format 0.0.4).
 pub fn encode(
     models: &[ModelFigures<'_>],
     shards: &[&ShardCells],

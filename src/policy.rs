@@ -112,7 +112,7 @@ impl ApiCategory {
         Self::Logging,
     ];
 
-    /// Its name in a flag.
+    /// Returns its name in a flag.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Health => "health",
@@ -127,7 +127,7 @@ impl ApiCategory {
         }
     }
 
-    /// The class of key that opens it, where clients have keys; health is open.
+    /// Returns the class of key that opens it, if clients have keys; health is open.
     pub const fn class(self) -> Option<KeyClass> {
         match self {
             Self::Health => None,
@@ -156,7 +156,7 @@ impl KeyClass {
     /// All of them, in their order.
     pub const ALL: [Self; 4] = [Self::Admin, Self::Infer, Self::Metrics, Self::Read];
 
-    /// Its name in the file of keys.
+    /// Returns its name in the file of keys.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -171,7 +171,7 @@ impl KeyClass {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// All names, as errors list them.
+    /// Returns all names, as errors list them.
     pub fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }
@@ -278,7 +278,7 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// The name of the header field.
+    /// Returns the name of the header field.
     pub fn header(&self) -> &str {
         &self.header
     }
@@ -341,8 +341,8 @@ impl Default for KeepAlivePolicy {
     }
 }
 
-/// A regular expression for names of header fields. As in tritonserver it is found anywhere in a name, whatever the
-/// case, unless it says `(?-i)`; matching takes linear time.
+/// A regular expression for names of header fields. As in tritonserver it may match anywhere in a
+/// name, in any case, unless it says `(?-i)`; matching takes linear time.
 #[derive(Clone, Debug)]
 pub struct HeaderPattern(Regex);
 

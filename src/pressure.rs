@@ -42,7 +42,7 @@ impl MemoryStep {
     /// All but [`Self::Nothing`], in their order.
     pub const ALL: [Self; 4] = [Self::KeepAlive, Self::Connections, Self::Requests, Self::Heaviest];
 
-    /// The word for it as a label of metrics.
+    /// Returns its word as a label of metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -290,7 +290,7 @@ mod tests {
             "10: keep_alive room 80 excess 0\n30: connections room 40 excess 0\n40: requests room 0 excess 0\n\
              50: heaviest room 0 excess 20\n"
         );
-        // It goes up by as many steps as must be, and down by one at a time.
+        // It goes up by as many steps as needed, and down by one at a time.
         let got = script("0 2000\n 100 940\n 200 939\n 699 0\n 700 0\n 1199 0\n 1200 0\n 1700 0\n 2200 0\n 9000 0");
         assert_eq!(
             got,

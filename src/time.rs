@@ -23,22 +23,22 @@ impl Instant {
     /// The start of the process.
     pub const ZERO: Self = Self(0);
 
-    /// From nanoseconds since the start.
+    /// Converts nanoseconds since the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// From microseconds since the start.
+    /// Converts microseconds since the start.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time from `earlier` to this instant; zero if this one is the earlier.
+    /// Returns the time from `earlier` to this instant; zero if this one is the earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -79,22 +79,22 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// `nv_inference_queue_duration_us`.
+    /// Returns `nv_inference_queue_duration_us`.
     pub const fn queue_duration(&self) -> Duration {
         self.batched.since(self.received)
     }
 
-    /// `nv_inference_compute_input_duration_us`.
+    /// Returns `nv_inference_compute_input_duration_us`.
     pub const fn compute_input_duration(&self) -> Duration {
         self.input_end.since(self.batched)
     }
 
-    /// `nv_inference_compute_infer_duration_us`.
+    /// Returns `nv_inference_compute_infer_duration_us`.
     pub const fn compute_infer_duration(&self) -> Duration {
         self.infer_end.since(self.input_end)
     }
 
-    /// `nv_inference_compute_output_duration_us`.
+    /// Returns `nv_inference_compute_output_duration_us`.
     pub const fn compute_output_duration(&self) -> Duration {
         self.output_end.since(self.infer_end)
     }
