@@ -1,10 +1,11 @@
-//! Keys and values of a cache that servers share, such as Redis: what a request is by its contents, and answers as
-//! bytes that are checked when they come back. Pure.
+//! Keys and values of a cache that servers share, such as Redis. A key identifies a request by its
+//! contents; a value holds the answer as bytes, which are checked when they come back. Pure.
 //!
-//! A key is the SHA-256 of the model versions that answer, the inputs, the client's parameters and the requested
-//! outputs: no client can construct two requests with the same. A value begins with a format version and a digest of
-//! its key and body, so that what another program wrote, what was cut, changed or stored under another key is no answer.
-//! Whoever may write to the cache can still write answers: the digest is no signature.
+//! A key is the SHA-256 of the model versions that answer, the inputs, the client's parameters and
+//! the requested outputs: no client can construct two requests with the same key. A value begins
+//! with a format version and a digest of its key and body, so that bytes that another program
+//! wrote, or that were cut, changed or stored under another key, are not taken for an answer. A
+//! program that may write to the cache can still write answers: the digest is not a signature.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -17,15 +18,16 @@ use crate::tensor::{self, Datatype, Shape, Tensor};
 /// The key of a cached answer.
 pub type SharedKey = [u8; 32];
 
-/// The first bytes of every value: another format has others, and so do keys (see [`text`]).
+/// The first bytes of every value: they differ for another format, and so do those of keys (see
+/// [`text`]).
 const FORMAT: &[u8; 8] = b"deuter\x00\x01";
-/// Bytes of the digest behind them.
+/// Bytes of the digest after them.
 const DIGEST_SIZE: usize = 16;
-/// Dimensions that an output may have at most: as many as a byte counts.
+/// The maximum number of dimensions of an output: the largest number in one byte.
 const RANK_MAX: usize = u8::MAX as usize;
 
-/// The key of the answer to a request. `models` are those that answer: the one that was asked, and the steps of an
-/// ensemble. `None` where the identity of one is not known.
+/// Returns the key of the answer to a request. `models` are those that answer: the requested one,
+/// and the steps of an ensemble. `None` if the identity of one is not known.
 pub fn key<'a>(
     models: impl Iterator<Item = &'a ModelSpec>,
     inputs: &[Tensor],
@@ -37,7 +39,7 @@ pub fn key<'a>(
         hasher.update([1]);
         hasher.update(model.identity?.0);
     }
-    // Each part has its size in front: no two lists of parts are the same bytes.
+    // Each part has its size in front: no two lists of parts have the same bytes.
     for input in inputs {
         hasher.update([2, u8::from(input.is_given()), datatype_number(input.datatype)]);
         hash_count(&mut hasher, input.shape.len());
@@ -80,7 +82,7 @@ fn hash_count(hasher: &mut Sha256, count: usize) {
     hasher.update((count as u64).to_le_bytes());
 }
 
-/// A key as it stands in Redis, where others may have keys too.
+/// A key as it is named in Redis, where other programs may have keys too.
 pub fn text(key: &SharedKey) -> String {
     use std::fmt::Write;
     key.iter().fold("deuteron:1:".to_owned(), |mut text, byte| {
@@ -89,7 +91,8 @@ pub fn text(key: &SharedKey) -> String {
     })
 }
 
-/// An answer as a value. `None` for an output with more dimensions than the format counts.
+/// Encodes an answer as a value. `None` for an output with more dimensions than the format can
+/// count.
 pub fn encode(key: &SharedKey, outputs: &[Tensor]) -> Option<Vec<u8>> {
     let size = outputs.iter().fold(64, |size: usize, output| size.saturating_add(output.contents.len() + 64));
     let mut out = Vec::with_capacity(size);
@@ -108,7 +111,8 @@ pub fn encode(key: &SharedKey, outputs: &[Tensor]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The answer in a value; `None` where the value is no answer of this model to the request with this key.
+/// Decodes the answer in a value; `None` if the value is not an answer of this model to the request
+/// with this key.
 pub fn decode(key: &SharedKey, spec: &ModelSpec, value: &Bytes) -> Option<Vec<Tensor>> {
     let rest = value.strip_prefix(FORMAT)?;
     let (found, body) = rest.split_at_checked(DIGEST_SIZE)?;

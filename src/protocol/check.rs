@@ -29,7 +29,7 @@ pub struct NamedTensor<'a> {
     pub shape: Shape,
     /// The elements as raw contents; empty if they are in shared memory.
     pub contents: Bytes,
-    /// Where the elements are in shared memory, if they are there.
+    /// The location of the elements in shared memory, if they are there.
     pub shared: Option<RegionSlice>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> NamedTensor<'a> {
         Self { name, datatype, shape, contents, shared: None }
     }
 
-    /// Bytes of its elements, in the request or in shared memory.
+    /// The size of its elements in bytes, in the request or in shared memory.
     fn size(&self) -> usize {
         self.shared.as_ref().map_or(self.contents.len(), RegionSlice::size)
     }
@@ -50,7 +50,7 @@ impl<'a> NamedTensor<'a> {
 pub struct AskedOutput<'a> {
     /// Its name in the request.
     pub name: &'a str,
-    /// Whether to send it as binary data (REST only).
+    /// True to send it as binary data (REST only).
     pub is_binary: bool,
     /// Number of best classes to send instead of the tensor; 0 sends the tensor.
     pub class_count: u32,
@@ -94,7 +94,7 @@ pub fn check_sequence(spec: &ModelSpec, asked: &SequenceParameters, rows: u32) -
     )))
 }
 
-/// The correlation id of a `sequence_id` that is a string; an empty one is none.
+/// The correlation id of a `sequence_id` that is a string; `None` if empty.
 ///
 /// # Errors
 ///
@@ -108,16 +108,16 @@ pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
     Ok(CorrelationId::from_text(text))
 }
 
-/// The name of the field by which a client tells balancers on the way which sequence a request belongs to: in a header of
-/// HTTP, in the metadata of a call.
+/// The name of the field by which a client tells load balancers which sequence a request belongs
+/// to: an HTTP header field, or metadata of a call.
 pub const SEQUENCE_FIELD: &str = "sequence-id";
 
-/// Checks that the sequence a client tells balancers is the one that its request names. A request outside of sequences
-/// may say what it wants.
+/// Checks that the sequence that a client tells load balancers is the one that its request names. A
+/// request outside of sequences may have any value.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` where they differ: balancers would part the sequence.
+/// `InvalidArgument` if they differ: load balancers would split the sequence.
 pub fn sequence_field(field: Option<&[u8]>, id: Option<&CorrelationId>) -> Result<(), Error> {
     let (Some(field), Some(id)) = (field, id) else { return Ok(()) };
     if id.is_written_as(field) {
@@ -130,7 +130,7 @@ pub fn sequence_field(field: Option<&[u8]>, id: Option<&CorrelationId>) -> Resul
     )))
 }
 
-/// What Triton's core puts before its error texts: `[request id: 42] `.
+/// The prefix that Triton's core puts before its error texts: `[request id: 42] `.
 pub fn prefix(id: &str) -> String {
     format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { id })
 }

@@ -1,7 +1,8 @@
-//! The front ends of hosting services, SageMaker and Vertex AI, as tritonserver has them (`sagemaker_server.cc`,
-//! `vertex_ai_server.cc`): other paths to the same routes, each on a port of its own. They only find a route; the
-//! operator's policy and what answers are those of every other request. Where the JSON part of a body ends is in its
-//! content type, since the services pass on no header field of their own choice.
+//! The front ends of hosting services, SageMaker and Vertex AI, as tritonserver has them
+//! (`sagemaker_server.cc`, `vertex_ai_server.cc`): other paths to the same routes, each on a port
+//! of its own. They only find a route; the operator's policy and the answers are the same as for
+//! every other request. The size of a body's JSON part is in its content type, since the services
+//! pass on no header field of their own choice.
 
 use bytes::Bytes;
 
@@ -14,13 +15,14 @@ use crate::protocol::route::{
 };
 use crate::wire::message::{Fields, Reply};
 
-/// The header field that leads a prediction of Vertex AI to another endpoint: its path, without the first slash.
+/// The header field that redirects a prediction of Vertex AI to another endpoint: its path, without
+/// the first slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
 
-/// Which paths a port serves.
+/// The set of paths that a port serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrontEnd {
-    /// Those of the protocol and its extensions, below `/v2`.
+    /// The paths of the protocol and its extensions, below `/v2`.
     #[default]
     Kserve,
     /// SageMaker's.
@@ -29,7 +31,7 @@ pub enum FrontEnd {
     VertexAi,
 }
 
-/// What the front ends serve; the paths of one that is not there are unknown.
+/// The settings of the front ends; the paths of a front end that is `None` are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontEnds {
     /// SageMaker.
@@ -38,14 +40,14 @@ pub struct FrontEnds {
     pub vertex_ai: Option<VertexAiPaths>,
 }
 
-/// What the paths of SageMaker lead to.
+/// The targets of SageMaker's paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SageMakerPaths {
-    /// Whether `/ping` tells only that the server is up, and not that it is ready.
+    /// True if `/ping` reports only that the server is up, not that it is ready.
     pub pings_live: bool,
     /// The model of `/invocations`.
     pub model: String,
-    /// What `/invocations` is.
+    /// The kind of request that `/invocations` takes.
     pub invocation: Invocation,
     /// The directory that the models of `POST /models` must be below.
     pub models_root: String,
@@ -61,7 +63,7 @@ pub enum Invocation {
     Generate(Delivery),
 }
 
-/// What the paths of Vertex AI are and lead to.
+/// The paths of Vertex AI and their targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VertexAiPaths {
     /// The path of predictions.
@@ -70,12 +72,12 @@ pub struct VertexAiPaths {
     pub health: PathPattern,
     /// The model of a prediction that is not redirected.
     pub model: String,
-    /// Whether a redirect may lead to the metrics: the server serves some.
+    /// True if a redirect may lead to the metrics: the server serves them.
     pub shows_metrics: bool,
 }
 
 impl FrontEnd {
-    /// Where a request wants to be led instead, as a path.
+    /// The path to which a request asks to be redirected.
     pub fn redirect(self, fields: &Fields) -> Option<Vec<u8>> {
         if self != Self::VertexAi {
             return None;
@@ -83,7 +85,7 @@ impl FrontEnd {
         fields.get(REDIRECT).map(|value| [b"/", value].concat())
     }
 
-    /// The field in which the size of a body's JSON part comes, in lower case.
+    /// The field that holds the size of a body's JSON part, in lower case.
     pub const fn length_field(self) -> &'static str {
         match self {
             Self::Kserve => "inference-header-content-length",
@@ -91,10 +93,12 @@ impl FrontEnd {
         }
     }
 
-    /// How much of a body of `body_size` bytes is JSON, by the value of [`Self::length_field`].
+    /// The size of the JSON part of a body of `body_size` bytes, from the value of
+    /// [`Self::length_field`].
     ///
     /// # Errors
-    /// `InvalidArgument` where it has no size within the body in it, with tritonserver's texts.
+    /// `InvalidArgument`, with tritonserver's texts, if the value has no size or one beyond the
+    /// body.
     pub fn header_length(self, value: Option<&[u8]>, body_size: usize) -> Result<HeaderLength, Error> {
         let Some(binary) = self.binary_type() else { return HeaderLength::from_field(value) };
         let text = String::from_utf8_lossy(value.unwrap_or_default());
@@ -137,7 +141,8 @@ impl FrontEnd {
     }
 }
 
-/// The number at the beginning of a text, as C's `stoi` takes it: spaces before it and anything behind it are left out.
+/// The number at the beginning of a text, as C's `stoi` reads it: spaces before it and anything
+/// after it are ignored.
 fn leading_number(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let (text, digits) = match text.strip_prefix('+') {
@@ -150,10 +155,12 @@ fn leading_number(text: &str) -> Option<&str> {
 }
 
 impl FrontEnds {
-    /// The endpoint that a path names on a port of this front end; `redirect` is what [`FrontEnd::redirect`] says.
+    /// Returns the endpoint that a path names on a port of this front end; `redirect` is the result
+    /// of [`FrontEnd::redirect`].
     ///
     /// # Errors
-    /// `NotFound` for an unknown path, `InvalidArgument` for one that a hosting service's front end has not.
+    /// `NotFound` for an unknown path, `InvalidArgument` for one that a hosting service's front end
+    /// does not have.
     pub fn find<'a>(
         &'a self,
         front_end: FrontEnd,
@@ -198,7 +205,7 @@ impl SageMakerPaths {
         }
     }
 
-    /// What follows `/models/`.
+    /// The endpoint of the path after `/models/`.
     fn find_model(rest: &str) -> Option<PathEndpoint<'_>> {
         match rest.split_once('/') {
             None => Some(open(AllowedMethods::GetOrDelete, PathTarget::HostedModel(rest))),
@@ -212,7 +219,7 @@ impl SageMakerPaths {
 }
 
 impl VertexAiPaths {
-    /// `redirect` is none without the header field, and none within where it is no text.
+    /// `redirect` is `None` without the header field, and `Some(None)` if the field is not text.
     fn find<'a>(&'a self, path: &str, redirect: Option<Option<&'a str>>) -> Option<PathEndpoint<'a>> {
         if self.health.matches(path) {
             return Some(open(AllowedMethods::Get, PathTarget::Server(Route::ServerReady)));
@@ -223,7 +230,8 @@ impl VertexAiPaths {
         let Some(redirect) = redirect else {
             return Some(open(AllowedMethods::Post, PathTarget::Model(&self.model, None, RouteAction::Infer)));
         };
-        // Every request of Vertex AI is a POST, whatever the method of the endpoint that it is led to.
+        // Every request of Vertex AI is a POST, whatever the method of the endpoint to which it is
+        // redirected.
         let methods = AllowedMethods::Post;
         match redirect? {
             "/metrics" if self.shows_metrics => Some(open(methods, PathTarget::Server(Route::Metrics))),
@@ -235,7 +243,7 @@ impl VertexAiPaths {
     }
 }
 
-/// Whether a redirect leads to an endpoint.
+/// The access that a redirect has to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Open,
@@ -244,7 +252,8 @@ enum Reach {
 }
 
 impl Reach {
-    /// As in tritonserver: what it does not list is none. A new endpoint must say so here.
+    /// As in tritonserver: an endpoint that it does not list is not reachable. A new endpoint must
+    /// be added here.
     const fn of(target: &PathTarget<'_>) -> Option<Self> {
         match target {
             PathTarget::Server(

@@ -26,23 +26,24 @@ pub struct InferRequest {
     pub timeout: Duration,
     /// Its sequence, if it has one, and the flags.
     pub sequence: SequenceParameters,
-    /// The client's own parameters. Only for models that look at them ([`ModelSpec::takes_details`]); none for others.
+    /// The client's own parameters. Only for models that look at them
+    /// ([`ModelSpec::takes_details`]); empty for others.
     pub parameters: Parameters,
     /// Kept to write the response.
     pub plan: ResponsePlan,
 }
 
-/// What the encoder needs to know of a request to write its response.
+/// The parts of a request that the encoder needs to write its response.
 #[derive(Clone, Debug, Default)]
 pub struct ResponsePlan {
-    /// The client's request id; empty if it gave none.
+    /// The client's request id; empty if the client gave none.
     pub id: String,
     /// The outputs to send: the requested ones, or all of the model's; in the model's order.
     pub outputs: SmallVec<[OutputPlan; 2]>,
     /// The parameter `triton_enable_empty_final_response`: after the last response of a decoupled model, send an
     /// empty one that is marked final.
     pub wants_empty_final: bool,
-    /// Sequence parameters that the response echoes; `None` if it echoes none.
+    /// Sequence parameters that the response echoes; `None` if there are none.
     pub repeated: Option<Box<SequenceParameters>>,
     /// Inputs and outputs in shared memory; `None` if there are none.
     pub shared: Option<Arc<SharedTensors>>,
@@ -70,13 +71,13 @@ impl ResponsePlan {
         spec.ensemble.is_some().then(|| Box::new(sequence.clone()))
     }
 
-    /// Whether an output goes to shared memory instead of into the response.
+    /// Returns true if an output goes to shared memory instead of into the response.
     pub fn is_shared(&self, index: usize) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.has_output(index))
     }
 }
 
-/// How to send one output.
+/// The way to send one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputPlan {
     /// Its index among the model's outputs.

@@ -1,12 +1,12 @@
-//! The log settings extension, the same over both protocols: what a client may change, and what is answered. The names
-//! and texts are those of Triton's `http_server.cc` and `grpc_server.cc`.
+//! The log settings extension, the same over both protocols: the changes that a client may ask for,
+//! and the answer. The names and texts are those of Triton's `http_server.cc` and `grpc_server.cc`.
 
 use crate::error::Error;
 
 /// The forms of a line that a client may ask for.
 pub const FORMATS: [&str; 3] = ["default", "ISO8601", "json"];
 
-/// What a client wants changed; the default is nothing.
+/// The changes that a client asks for; the default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogUpdate {
     /// `log_info`.
@@ -21,7 +21,7 @@ pub struct LogUpdate {
     pub format: Option<&'static str>,
 }
 
-/// What is logged.
+/// The settings of the log in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogState {
     /// `log_file`.

@@ -14,7 +14,7 @@ pub const FIELD: &str = "Endpoint-Load-Metrics";
 /// The trailer of a gRPC answer: an encoded `OrcaLoadReport` in base64.
 pub const TRAILER: &str = "endpoint-load-metrics-bin";
 
-/// How a report is written in a header field.
+/// The form of a report in a header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadFormat {
     /// As JSON.
@@ -24,7 +24,7 @@ pub enum LoadFormat {
 }
 
 impl LoadFormat {
-    /// What a value of [`ASK`] asks for; nothing where it names no format.
+    /// The format that a value of [`ASK`] names; `None` if it names no format.
     pub fn of_value(value: &[u8]) -> Option<Self> {
         match value {
             _ if value.eq_ignore_ascii_case(b"json") => Some(Self::Json),
@@ -34,16 +34,16 @@ impl LoadFormat {
     }
 }
 
-/// The load of this server, as shares of what it can do.
+/// The load of this server, as shares of its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EndpointLoad {
-    /// How busy the busiest instance group is.
+    /// The load of the busiest instance group.
     pub instances: f64,
-    /// How much of the machine's memory is in use; `None` where it is not looked at.
+    /// The share of the machine's memory in use; `None` if it is not measured.
     pub memory: Option<f64>,
     /// Inference requests that came in a second.
     pub requests_per_second: f64,
-    /// How full the fullest queue is.
+    /// The fill of the fullest queue.
     pub queue: f64,
 }
 

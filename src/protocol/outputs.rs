@@ -40,7 +40,7 @@ pub(super) fn planned_outputs<'a>(
         let (Some(expected), Some(tensor)) = (expected, outputs.get_mut(planned.index).and_then(Option::take)) else {
             return Err(missing());
         };
-        // What went to shared memory has no contents any more.
+        // An output in shared memory no longer has contents.
         if tensor.is_missing() && !is_shared {
             if spec.takes_details() {
                 continue;

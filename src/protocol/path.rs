@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
-/// The path with the names of models and shared memory regions decoded: what follows a part `models` or `region`. A name
-/// that would not be one part of a path, no text, or has control characters, stays as it is.
+/// Decodes the names of models and shared memory regions in a path: the part after `models` or
+/// `region`. A name that would not be one part of a path, is not text, or has control characters,
+/// stays as it is.
 ///
 /// ```
 /// use deuteron::protocol::path::decode_names;
@@ -25,7 +26,8 @@ pub fn decode_names(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(parts.collect::<Vec<_>>().join(&b'/'))
 }
 
-/// A part of a path without its escapes; `None` where an escape is none, or the result is no text that can be shown, or has a slash.
+/// Decodes the escapes in a part of a path; `None` if an escape is malformed, or the result is not
+/// text that can be shown, or has a slash.
 fn decode(part: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(part.len());
     let mut rest = part;
@@ -61,7 +63,7 @@ mod tests {
         check("/v2/systemsharedmemory/region/a%2bb/status", "/v2/systemsharedmemory/region/a+b/status");
         check("/v2/%6dodels/a%2Cb", "/v2/%6dodels/a%2Cb");
         check("/v2/models/a%2fb", "/v2/models/a%2fb");
-        // No text, and no escapes.
+        // Not text, and malformed escapes.
         for path in [
             "/v2/models/a%ff",
             "/v2/models/a%2",
@@ -72,7 +74,7 @@ mod tests {
         ] {
             check(path, path);
         }
-        // Once: what was encoded twice is a name with a percent sign.
+        // Once: a name that was encoded twice keeps a percent sign.
         check("/v2/models/a%252Cb", "/v2/models/a%2Cb");
     }
 }

@@ -1,7 +1,8 @@
-//! The operator's policy, applied to requests: the table of what belongs to which category and class, the refusal of a
-//! request without the key that its class asks for or the header that its category asks for, and the header fields that go
-//! on to models. Every request of every protocol comes by [`admit`] once, when its route is known and before anything else
-//! about it is looked at.
+//! The operator's policy, applied to requests: the table of each endpoint's category and class, the
+//! refusal of a request without the key that its class asks for or the header that its category
+//! asks for, and the header fields that are forwarded to models. Every request of every protocol
+//! passes [`admit`] once, as soon as its route is known and before anything else about it is looked
+//! at.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,45 +20,46 @@ use crate::protocol::keys::{KeyBusy, KeyClient, KeyDigest, KeyTable};
 use crate::protocol::route::{HostedAction, PathEndpoint, PathTarget, RepositoryAction, Route, RouteAction};
 use crate::wire::message::{Fields, Method};
 
-/// The parameters that header fields come to, or the refusal of one that must not be forwarded.
+/// The parameters made from header fields, or the refusal of one that must not be forwarded.
 pub type ForwardedFields = Result<Parameters, Error>;
 
-/// What a request asks for.
+/// The part of the API that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiPart {
-    /// What header opens it, where that is restricted; none of the metrics, which have no restrictions.
+    /// The category, whose header is required if it is restricted; `None` for the metrics, which
+    /// have no restrictions.
     pub category: Option<ApiCategory>,
-    /// What key opens it, where clients have keys; none where it is open.
+    /// The class that a key must give access to, if clients have keys; `None` if it is open.
     pub class: Option<KeyClass>,
 }
 
 impl ApiPart {
     /// The metrics, on their own port.
     pub const METRICS: Self = Self { category: None, class: Some(KeyClass::Metrics) };
-    /// The log's last lines, on the same port: as what changes the log.
+    /// The log's last lines, on the same port: the same access as changes of the log.
     pub const LOG_LINES: Self = Self { category: Some(ApiCategory::Logging), class: Some(KeyClass::Admin) };
 }
 
-/// What the operator asks of the clients of one protocol.
+/// The operator's requirements for the clients of one protocol.
 pub struct AccessRules<'p, 'k> {
     /// The protocol.
     pub protocol: PolicyProtocol,
     /// The headers that open categories.
     pub restrictions: &'p ApiRestrictions,
-    /// The clients with keys; none where nobody needs one.
+    /// The clients with keys; `None` if no key is required.
     pub keys: Option<&'k KeyTable>,
-    /// Whether what changes the server is served on the Unix socket of `--admin-socket` alone.
+    /// True if changes of the server are served only on the Unix socket of `--admin-socket`.
     pub is_admin_closed: bool,
 }
 
-/// Why a request is refused.
+/// The refusal of a request.
 #[derive(Debug)]
 pub struct AccessRefusal {
     /// The reason, for the counters.
     pub reason: KeyRefusal,
-    /// The client, where it is known.
+    /// The client, if it is known.
     pub client: Option<Arc<KeyClient>>,
-    /// What it is told.
+    /// The error for the client.
     pub error: Error,
 }
 
@@ -67,21 +69,22 @@ impl AccessRefusal {
     }
 }
 
-/// Whose a request is that was let in.
+/// The client of a request that was admitted.
 #[derive(Clone, Copy)]
 pub struct AdmittedClient<'r> {
     /// The client.
     pub client: &'r Arc<KeyClient>,
-    /// Its key; none of those who are let in without one.
+    /// Its key; `None` for clients that are admitted without one.
     pub digest: Option<KeyDigest>,
 }
 
-/// Lets a request pass, whose header fields `field` looks up, and says whose it is where it has a key. The header fields of
-/// restrictions and the keys must both be right; how much the client asks for is counted by [`KeyClient::begin`].
+/// Admits a request, whose header fields `field` looks up, and returns its client if it has a key.
+/// The header fields of restrictions and the keys must both be right; [`KeyClient::begin`] counts
+/// the client's requests.
 ///
 /// # Errors
-/// `Forbidden` where it is served on another socket, or the key is not good for it; `Unauthenticated` without a key that
-/// is known; `Restricted` without the value that opens the category.
+/// `Forbidden` if it is served on another socket, or the key does not give access to it;
+/// `Unauthenticated` without a known key; `Restricted` without the value that opens the category.
 pub fn admit<'k, 'a>(
     rules: &AccessRules<'_, 'k>,
     part: ApiPart,
@@ -107,7 +110,7 @@ pub fn admit<'k, 'a>(
 const ADMIN_CLOSED: &str = "loads, unloads, traces, log settings and shared memory are served on the Unix socket of \
                             --admin-socket alone";
 
-/// The client whose key a request has, good for a class.
+/// The client whose key a request has, with access to a class.
 fn client_of<'r, 'a>(
     keys: &'r KeyTable,
     class: KeyClass,
@@ -123,7 +126,7 @@ fn client_of<'r, 'a>(
             Box::new(AccessRefusal::new(KeyRefusal::Missing, Code::Unauthenticated, text))
         });
     };
-    // A key that is wrong is told so, also where one without a key would pass: its owner should know.
+    // A wrong key is reported even if a request without a key would pass: its owner should know.
     let (client, digest) = keys
         .find(key)
         .ok_or_else(|| Box::new(AccessRefusal::new(KeyRefusal::Unknown, Code::Unauthenticated, KEY_UNKNOWN)))?;
@@ -134,15 +137,15 @@ fn client_of<'r, 'a>(
     Err(Box::new(AccessRefusal { client: Some(Arc::clone(client)), ..refusal }))
 }
 
-/// What a client is told whose key nobody has.
+/// The text for a client with an unknown key.
 pub const KEY_UNKNOWN: &str = "the API key is not known";
 
-/// What a client is told whose key is not good for a class.
+/// The text for a client whose key does not give access to a class.
 pub fn lacks(client: &KeyClient, class: KeyClass) -> String {
     format!("the API key '{}' lacks the class '{}'", client.name(), class.name())
 }
 
-/// The refusal of a client that may have no more now.
+/// The refusal of a client that has reached a bound.
 pub fn busy_refusal(client: &Arc<KeyClient>, busy: KeyBusy) -> AccessRefusal {
     let who = client.title();
     let (reason, text) = if busy.is_rate {
@@ -156,10 +159,11 @@ pub fn busy_refusal(client: &Arc<KeyClient>, busy: KeyBusy) -> AccessRefusal {
     AccessRefusal { reason, client: Some(Arc::clone(client)), error }
 }
 
-/// The header fields that bring a key.
+/// The header fields that may hold a key.
 const KEY_FIELDS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// The key that a request brings. Other schemes of `Authorization` are of those in front of the server.
+/// The key that a request brings. Other schemes of `Authorization` are for proxies in front of the
+/// server.
 fn key_of<'a>(field: &impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
     let [authorization, api_key] = KEY_FIELDS;
     field(authorization).and_then(bearer).or_else(|| field(api_key)).map(<[u8]>::trim_ascii)
@@ -173,7 +177,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// The fields that go on to the model; `None` where none do. Where clients have keys, the fields that bring them never do.
+/// The fields that are forwarded to the model; `None` if there are none. If clients have keys, the
+/// fields that hold them are never forwarded.
 pub fn forwarded<'a>(
     policy: &ClientPolicy,
     protocol: PolicyProtocol,
@@ -200,8 +205,8 @@ pub fn forwarded<'a>(
     Some(Ok(parameters))
 }
 
-/// Adds the forwarded fields to a request; they replace what it says itself under these names. Models that do not look
-/// at parameters get none.
+/// Adds the forwarded fields to a request; they replace its own parameters of these names. Models
+/// that do not look at parameters get none.
 ///
 /// # Errors
 /// The refusal that `forwarded` holds.
@@ -221,19 +226,21 @@ fn is_reserved(name: &str) -> bool {
     KEYS.contains(&name) || name.starts_with("triton_")
 }
 
-/// Whether a field belongs to gRPC's own protocol: its libraries do not show these as metadata.
+/// Returns true if a field belongs to gRPC's own protocol: its libraries do not show these as
+/// metadata.
 fn is_of_grpc(name: &str) -> bool {
     matches!(name, "te" | "content-type" | "content-length") || name.starts_with("grpc-")
 }
 
 impl PathEndpoint<'_> {
-    /// What the endpoint belongs to, and what a request by this method does there.
+    /// The part of the API that a request by this method uses at the endpoint.
     pub const fn part(&self, method: Method) -> ApiPart {
         let category = self.category();
         ApiPart { category: Some(category), class: self.class(category, method) }
     }
 
-    /// What key opens it: that of its category, but for what only shows.
+    /// The class that a key must give access to: that of the category, except for requests that
+    /// only read.
     const fn class(&self, category: ApiCategory, method: Method) -> Option<KeyClass> {
         match &self.target {
             PathTarget::Server(Route::Metrics) => Some(KeyClass::Metrics),
@@ -246,7 +253,7 @@ impl PathEndpoint<'_> {
         }
     }
 
-    /// What the endpoint belongs to.
+    /// The category of the endpoint.
     pub const fn category(&self) -> ApiCategory {
         match &self.target {
             PathTarget::Server(route) => route.category(),
@@ -259,7 +266,7 @@ impl PathEndpoint<'_> {
 }
 
 impl Route<'_> {
-    /// What the route belongs to. A new one must say so here.
+    /// The category of the route. A new route must be added here.
     const fn category(&self) -> ApiCategory {
         match self {
             Self::ServerLive | Self::ServerReady | Self::ModelReady(_) => ApiCategory::Health,
@@ -279,7 +286,7 @@ impl Route<'_> {
 }
 
 impl RouteAction {
-    /// What the endpoint of a model belongs to. A new one must say so here.
+    /// The category of the endpoint of a model. A new one must be added here.
     const fn category(self) -> ApiCategory {
         match self {
             Self::Config => ApiCategory::ModelConfig,
@@ -293,7 +300,7 @@ impl RouteAction {
 }
 
 impl Rpc {
-    /// What the RPC belongs to, and what it does there.
+    /// The part of the API that the RPC uses.
     pub fn part(self) -> ApiPart {
         let category = self.category();
         let class =
@@ -301,8 +308,8 @@ impl Rpc {
         ApiPart { category: Some(category), class }
     }
 
-    /// What the RPC belongs to. A new one must say so here. Reflection describes the interface, which tritonserver does
-    /// not do: it is metadata.
+    /// The category of the RPC. A new one must be added here. Reflection describes the interface,
+    /// which tritonserver does not do: it is metadata.
     pub fn category(self) -> ApiCategory {
         match self {
             Self::Control(control) => control.category(),
@@ -416,7 +423,8 @@ mod tests {
         assert_eq!(error.text(), "This protocol is restricted, expecting header 'admin-key'");
     }
 
-    /// Asks with header fields, `name: value` in a line each; what is said, or the name of the client.
+    /// Sends a request with header fields, one `name: value` a line; returns the error's text, or
+    /// the name of the client.
     fn asked(file: &str, class: &str, closed: bool, fields: &str) -> String {
         let file = crate::protocol::keys::file::KeyFile::read(file).unwrap();
         let (keys, mut restrictions) = (KeyTable::new(&file, None, 1), ApiRestrictions::default());
@@ -450,7 +458,7 @@ mod tests {
         check("infer", "authorization: Bearer one", "a");
         check("infer", "Authorization: bEARER  one ", "a");
         check("infer", "x-api-key: one", "a");
-        check("infer", "authorization: Basic eDp5\nx-api-key: one", "a"); // a scheme of somebody else
+        check("infer", "authorization: Basic eDp5\nx-api-key: one", "a"); // a scheme of another server
         check("infer", "authorization: Bearer two\nx-api-key: one", "(403, 7) the API key 'b' lacks the class 'infer'");
         check("infer", "", "(401, 16) an API key of class 'infer' is needed: send 'Authorization: Bearer KEY'");
         check("infer", "authorization: Basic eDp5", "(401, 16) an API key");
@@ -458,7 +466,7 @@ mod tests {
         check("infer", "authorization: Bearer ", "(401, 16) the API key is not known");
         check("infer", "authorization: Bearer One", "(401, 16) the API key is not known");
         check("infer", "x-api-key: \u{ff}", "(401, 16) the API key is not known");
-        check("metrics", "x-api-key: two", "b"); // whoever may read
+        check("metrics", "x-api-key: two", "b"); // access to read is enough
         check("metrics", "x-api-key: one", "(403, 7) the API key 'a' lacks the class 'metrics'");
         check("admin", "x-api-key: one", "(403, 14) This API is restricted"); // both must be right
         check("admin", "x-api-key: one\nadmin-key: v", "a");

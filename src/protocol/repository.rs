@@ -36,11 +36,11 @@ pub struct LoadOrder {
     pub config: Option<String>,
     /// Files, by their path below the model's directory, that replace its contents.
     pub files: Vec<(String, Bytes)>,
-    /// Where it is looked for.
+    /// The place where it is looked for.
     pub place: LoadPlace,
 }
 
-/// Where the model of a load is looked for.
+/// The place where the model of a load is looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LoadPlace {
     /// In the repositories of the server.
@@ -141,11 +141,12 @@ pub fn file_path(parameter: &str) -> Result<String, Error> {
     )))
 }
 
-/// Refuses a load whose files hold code, for a server that lets clients bring none.
+/// Refuses a load whose files hold code, for a server that does not let clients upload code.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for the first file whose name says so ([`holds_code`]), with the flag that allows it.
+/// `InvalidArgument` for the first file whose name says that it is code ([`holds_code`]), with the
+/// flag that allows it.
 pub fn check_without_code(load: &LoadOrder) -> Result<(), Error> {
     match load.files.iter().find(|(path, _)| holds_code(path)) {
         None => Ok(()),
@@ -155,15 +156,15 @@ pub fn check_without_code(load: &LoadOrder) -> Result<(), Error> {
     }
 }
 
-/// Whether a file, by its name, is code or is run as code when it is opened: Python, libraries, pickles (which most
-/// weights of PyTorch are), and archives of any of them.
+/// Returns true if a file, by its name, is code or is run as code when it is opened: Python,
+/// libraries, pickles (which most weights of PyTorch are), and archives of any of them.
 pub fn holds_code(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-    // A library may have its version behind its extension, and an archive its compression.
+    // A library may have its version after its extension, and an archive its compression.
     name.split('.').skip(1).any(|part| CODE_EXTENSIONS.contains(&part))
 }
 
-/// Parts of a file's name that say so.
+/// Parts of a file's name that mark it as code.
 const CODE_EXTENSIONS: [&str; 20] = [
     "7z", "ckpt", "conda", "egg", "joblib", "pickle", "pkl", "pt", "pt2", "pth", "py", "pyc", "pyd", "pyo", "pyw",
     "so", "tar", "tgz", "whl", "zip",

@@ -1,6 +1,7 @@
-//! The REST routing table: a method and a path to a [`Route`], as Triton's endpoints. The path is matched as
-//! received, but for the names in it ([`super::path`]), and not normalised. Model names from the network are checked here, once. Triton's
-//! endpoints that we do not implement are refused by name, so that a client learns more than "Not Found".
+//! The REST routing table: a method and a path to a [`Route`], as Triton's endpoints. The path is
+//! matched as received, except for the names in it ([`super::path`]), and not normalised. Model
+//! names from the network are checked here, once. Triton's endpoints that we do not implement are
+//! refused by name, so that a client learns more than "Not Found".
 
 use crate::error::{Code, Error};
 use crate::model::name::is_model_name;
@@ -97,7 +98,7 @@ pub enum RepositoryAction<'a> {
     Unload(&'a str),
 }
 
-/// How the responses to a generate request are sent.
+/// The way in which the responses to a generate request are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The only one, as the reply.
@@ -128,15 +129,15 @@ pub(super) enum AllowedMethods {
     GetOrDelete,
 }
 
-/// What a path leads to, whatever the method.
+/// The target of a path, with the methods that it accepts.
 pub struct PathEndpoint<'a> {
     pub(super) methods: AllowedMethods,
     pub(super) target: PathTarget<'a>,
-    /// Whether the way to it is closed: what it changes is changed by another.
+    /// True if the endpoint is closed on this path: its state is managed elsewhere.
     pub(super) is_closed: bool,
 }
 
-/// What a path leads to.
+/// The target of a path.
 pub(super) enum PathTarget<'a> {
     /// An endpoint of the server.
     Server(Route<'a>),
@@ -191,9 +192,9 @@ impl<'a> PathEndpoint<'a> {
     ///
     /// # Errors
     ///
-    /// `MethodNotAllowed` for a method that it does not accept, `Restricted` where the way to it is closed, `Unsupported`
-    /// for an endpoint that is not implemented, `NotFound` for a malformed model name, `InvalidArgument` for a malformed
-    /// version.
+    /// `MethodNotAllowed` for a method that it does not accept, `Restricted` if it is closed on
+    /// this path, `Unsupported` for an endpoint that is not implemented, `NotFound` for a malformed
+    /// model name, `InvalidArgument` for a malformed version.
     pub fn route(self, method: Method) -> Result<Route<'a>, Error> {
         if !self.methods.allows(method) {
             return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
@@ -259,7 +260,7 @@ pub fn untraced_model(name: &str) -> Error {
     Error::invalid(format!("Request for unknown model : {name}"))
 }
 
-/// Parses a version that a client gives as text; empty means none. For both protocols.
+/// Parses a version that a client gives as text; `None` if empty. For both protocols.
 ///
 /// # Errors
 ///
@@ -334,7 +335,7 @@ pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_
     }
 }
 
-/// The endpoints of a model, after its name and version.
+/// The endpoints of a model; `rest` is the path after its name and version.
 fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     if name.is_empty() {
         return None;
@@ -437,7 +438,7 @@ mod tests {
         check("POST", "/v2/models/m/trace/setting", "TraceSetting(Some({ name: \"m\", version: None }))");
         check("GET", "/v2/models/../trace/setting", "400 Request for unknown model : ..");
         check("GET", "/v2/models/m/versions/1/trace/setting", "404 Not Found");
-        // A model may be called like an endpoint.
+        // A model may have the name of an endpoint.
         check("GET", "/v2/models/stats/stats", "ModelStatistics({ name: \"stats\", version: None })");
         check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");
         check("GET", "/v2/models/versions/ready", "ModelReady({ name: \"versions\", version: None })");

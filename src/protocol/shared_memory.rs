@@ -31,11 +31,11 @@ pub trait RegionMemory: Debug + Send + Sync {
     /// Any [`MemoryError`] if not all bytes can be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError>;
 
-    /// Itself, for who knows more ways to copy.
+    /// Returns itself, for callers that know other ways to copy.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Why bytes of a region could not be read or written.
+/// The reason why bytes of a region could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryError {
     /// The client shrank the memory after it was registered.
@@ -44,7 +44,7 @@ pub enum MemoryError {
     Other(Error),
 }
 
-/// Which device a region's memory belongs to.
+/// The kind of device that a region's memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
     /// The host.
@@ -77,11 +77,11 @@ pub struct RegionDescription {
     pub name: String,
     /// Size in bytes.
     pub size: u64,
-    /// Where its memory is.
+    /// The location of its memory.
     pub place: RegionPlace,
 }
 
-/// A region that a client has registered. Freed when it is unregistered and no request uses it any more.
+/// A region that a client has registered. Freed when it is unregistered and no request uses it.
 #[derive(Debug)]
 pub struct Region {
     description: RegionDescription,
@@ -99,9 +99,9 @@ pub struct RegionSlice {
 /// The tensors of a request that are in shared memory.
 #[derive(Clone, Debug, Default)]
 pub struct SharedTensors {
-    /// Where to read inputs from, with their index among the model's inputs.
+    /// The slices to read inputs from, with their index among the model's inputs.
     pub sources: Vec<(usize, RegionSlice)>,
-    /// Where to write outputs to, with their index among the model's outputs.
+    /// The slices to write outputs to, with their index among the model's outputs.
     pub destinations: Vec<(usize, RegionSlice)>,
 }
 
@@ -109,7 +109,8 @@ pub struct SharedTensors {
 #[derive(Debug, Default)]
 pub struct Regions {
     by_name: BTreeMap<String, Arc<Region>>,
-    /// Those that were unregistered while requests used them: as in Triton, others find them until the last has ended.
+    /// Regions that were unregistered while requests used them: as in Triton, other requests find
+    /// them until the last such request has ended.
     leaving: BTreeMap<String, Weak<Region>>,
     /// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`).
     request_size_max: usize,
@@ -141,8 +142,8 @@ pub const CUDA_HANDLE_SIZE: usize = 64;
 /// Prefix of the keys that Triton's Python backend uses for its own memory.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
 
-/// What a server without client shared memory, which is the default, answers: there are no regions, as later Tritons say
-/// too, and none is registered.
+/// The answer of a server without client shared memory, which is the default: there are no regions,
+/// as later Tritons say too, and none is registered.
 ///
 /// # Errors
 ///
@@ -169,7 +170,8 @@ impl RegionRegistration {
         let name = region_name(name, RegionKind::System)?;
         key_name(&name, &key)?;
         let description = RegionDescription { name, size, place: RegionPlace::System { key, offset } };
-        // An empty one is refused where the key is opened: that there is no such memory is told first, as in Triton.
+        // An empty one is refused where the key is opened: a missing key is reported first, as in
+        // Triton.
         let is_range = check_range(offset, size.max(1), i64::MAX.unsigned_abs()).is_ok();
         if is_range { Ok(Self { description, handle: Vec::new() }) } else { Err(description.invalid()) }
     }
@@ -196,7 +198,7 @@ impl RegionDescription {
         Error::invalid(format!("failed to register shared memory region '{}': invalid args", self.name))
     }
 
-    /// Which device its memory belongs to.
+    /// The kind of device that its memory belongs to.
     pub const fn kind(&self) -> RegionKind {
         match self.place {
             RegionPlace::System { .. } => RegionKind::System,
@@ -222,8 +224,8 @@ fn region_name(name: &str, kind: RegionKind) -> Result<String, Error> {
     }
 }
 
-/// The file name in `/dev/shm` that a key stands for: the key without its leading slash. Any other slash, `.` and
-/// `..` are refused, so that a key cannot name a file elsewhere.
+/// The file name in `/dev/shm` of a key: the key without its leading slash. Any other slash, `.`
+/// and `..` are refused, so that a key cannot name a file elsewhere.
 ///
 /// # Errors
 ///
@@ -262,7 +264,7 @@ impl RegionSlice {
         self.size
     }
 
-    /// Which device the memory belongs to.
+    /// The kind of device that the memory belongs to.
     pub fn kind(&self) -> RegionKind {
         self.region.description.kind()
     }
@@ -275,7 +277,8 @@ impl RegionSlice {
         }
     }
 
-    /// Copies by another way than the bytes of the host: `copy` is given the memory and where the slice begins.
+    /// Copies in another way than by bytes of the host: `copy` gets the memory and the offset of
+    /// the slice.
     ///
     /// # Errors
     ///
@@ -319,13 +322,13 @@ impl RegionSlice {
 }
 
 impl SharedTensors {
-    /// Whether an output goes to shared memory.
+    /// Returns true if an output goes to shared memory.
     pub fn has_output(&self, index: usize) -> bool {
         self.destinations.iter().any(|(output, _)| *output == index)
     }
 
-    /// Whether a request of a `ModelStreamInfer` may use them. A copy from or to a GPU is awaited, during which later
-    /// requests of the stream would overtake this one.
+    /// Checks that a request of a `ModelStreamInfer` may use them. A copy from or to a GPU is
+    /// awaited, and later requests of the stream would overtake this one meanwhile.
     ///
     /// # Errors
     ///

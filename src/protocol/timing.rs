@@ -1,5 +1,6 @@
-//! The `Server-Timing` field (W3C Server Timing, "The Server-Timing Header Field"): where the time of one inference
-//! went, for REST and gRPC. The shard takes the time stamps; this only formats them, always as five spans.
+//! The `Server-Timing` field (W3C Server Timing, "The Server-Timing Header Field"): the durations
+//! of the parts of one inference, for REST and gRPC. The shard takes the time stamps; this only
+//! formats them, always as five spans.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,7 +12,7 @@ pub const FIELD: &str = "Server-Timing";
 /// The header field, or gRPC metadata, with which a client requests it: `want-server-timing: 1`.
 pub const WANT: &str = "want-server-timing";
 
-/// Whether a value of [`WANT`] requests it.
+/// Returns true if a value of [`WANT`] requests it.
 pub fn is_wanted(value: &[u8]) -> bool {
     value == b"1"
 }
@@ -22,9 +23,10 @@ pub fn is_wanted(value: &[u8]) -> bool {
 pub struct Timing {
     /// The time stamps that also feed the statistics.
     pub stamps: Stamps,
-    /// When the request was decoded and checked.
+    /// The instant at which the request was decoded and checked.
     pub decoded: Instant,
-    /// When the response was encoded. Later times cannot be reported: the field is sent before the body.
+    /// The instant at which the response was encoded. Later times cannot be reported: the field is
+    /// sent before the body.
     pub encoded: Instant,
 }
 

@@ -11,7 +11,7 @@ use crate::protocol::grpc::message::Contents;
 use crate::tensor::{AlignedBuffer, Datatype, strings};
 use crate::wire::protobuf::WireType;
 
-/// Why typed contents do not match the datatype of their tensor.
+/// The mismatch of typed contents and the datatype of their tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentsError {
     /// A second field has values as well.

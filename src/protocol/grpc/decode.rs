@@ -20,8 +20,9 @@ use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::Datatype;
 
-/// Decodes and checks a `ModelInfer` request. `regions` are the shared memory regions it may use; `None` if client
-/// shared memory is disabled. What typed contents are converted to is reserved in `memory` first.
+/// Decodes and checks a `ModelInfer` request. `regions` are the shared memory regions it may use;
+/// `None` if client shared memory is disabled. Memory for converted typed contents is reserved in
+/// `memory` first.
 ///
 /// # Errors
 ///
@@ -85,7 +86,7 @@ struct GrpcParameters {
     timeout: Duration,
     sequence: SequenceParameters,
     wants_empty_final: bool,
-    /// The others, where the model looks at them.
+    /// The other parameters, if the model looks at them.
     own: Parameters,
 }
 
@@ -124,7 +125,8 @@ fn request_parameters(
     Ok(found)
 }
 
-/// The value of a parameter of the client's own; `None` for the types that [`check_parameter`] refuses.
+/// The value of one of the client's own parameters; `None` for the types that [`check_parameter`]
+/// refuses.
 fn own_value(value: InferParameter<'_>) -> Option<ParameterValue> {
     match value {
         InferParameter::Bool(value) => Some(ParameterValue::Bool(value)),

@@ -22,7 +22,7 @@ use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::wire::protobuf::{MessageFields, WireType, fields};
 
-/// How two readers agree on the same bytes.
+/// The result of the comparison of two readers on the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// Both accepted them, with the same result.
@@ -55,8 +55,9 @@ pub fn compare(bytes: &Bytes) -> Result<Agreement, String> {
     }
 }
 
-/// Whether the first fault of a message is an entry of a map (field `entry`) that is not length-delimited. `prost`
-/// ignores the wire type of map entries, the one place where it accepts more than our reader.
+/// Returns true if the first fault of a message is an entry of a map (field `entry`) that is not
+/// length-delimited. `prost` ignores the wire type of map entries; only there it accepts more than
+/// our reader.
 fn begins_wrong_entry(mut fields: MessageFields<'_>, entry: u32, is_request: bool) -> bool {
     loop {
         if fields.peek().is_some_and(|(number, is_bytes)| number == entry && !is_bytes) {
@@ -74,8 +75,8 @@ fn begins_wrong_entry(mut fields: MessageFields<'_>, entry: u32, is_request: boo
     }
 }
 
-/// The fuzz target: whatever the bytes, no reader may panic, ours and `prost` must agree, and the messages gathered
-/// must not depend on how the bytes are split into chunks.
+/// The fuzz target: for any bytes, no reader may panic, ours and `prost` must agree, and the
+/// messages gathered must not depend on how the bytes are split into chunks.
 ///
 /// # Errors
 ///

@@ -72,7 +72,8 @@ pub fn encode_streamed(
     write(spec, version, plan, outputs, (parameters, Some(is_final)))
 }
 
-/// Encodes the empty final response of a `ModelStreamInfer`: it only says that no more responses follow.
+/// Encodes the empty final response of a `ModelStreamInfer`: it only marks the end of the
+/// responses.
 ///
 /// # Errors
 ///
@@ -99,8 +100,8 @@ pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
-/// Encodes the failure of a request of a `ModelStreamInfer` that its model ran. As in Triton it names the model and
-/// says whether more responses follow.
+/// Encodes the failure of a request of a `ModelStreamInfer` that its model ran. As in Triton it
+/// names the model and tells if more responses follow.
 ///
 /// # Errors
 ///
@@ -121,8 +122,8 @@ pub fn encode_run_failure(model: &str, id: &str, text: &str, is_final: bool) -> 
     Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
-/// Writes a response with the model's own parameters. With `is_final` it is wrapped in a `ModelStreamInferResponse`,
-/// and a parameter tells the flag.
+/// Writes a response with the model's own parameters. With `is_final` it is wrapped in a
+/// `ModelStreamInferResponse`, and a parameter has the flag.
 fn write(
     spec: &ModelSpec,
     version: u64,
@@ -294,7 +295,7 @@ mod tests {
         ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), ..ResponsePlan::default() }
     }
 
-    /// What `prost` reads, after the prefix was found to tell the size.
+    /// The response that `prost` reads, after a check that the prefix has the right size.
     fn read(parts: &FramedParts) -> ModelInferResponse {
         let bytes = parts.concat();
         let (start, message) = bytes.split_at(PREFIX_SIZE);

@@ -10,7 +10,7 @@ use crate::wire::proto::inference::log_settings_request::setting_value::Paramete
 use crate::wire::proto::inference::log_settings_response::SettingValue;
 use crate::wire::proto::inference::log_settings_response::setting_value::ParameterChoice as Told;
 
-/// What a `LogSettings` asks for. As in Triton, unknown keys ask for nothing.
+/// Returns the changes that a `LogSettings` asks for. As in Triton, unknown keys ask for nothing.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn update(message: &[u8]) -> Result<LogUpdate, Error> {
     })
 }
 
-/// The framed message that says what is logged.
+/// The framed message with the state of the log.
 ///
 /// # Errors
 ///

@@ -46,8 +46,9 @@ pub struct InputTensor<'a> {
     pub contents: Option<Contents<'a>>,
 }
 
-/// The typed contents of an input (`InferTensorContents`). The first pass only checks them and notes which fields
-/// have values; the values are read again when the datatype is known to match.
+/// The typed contents of an input (`InferTensorContents`). The first pass only checks them and
+/// notes the fields that have values; the values are read again when the datatype is known to
+/// match.
 #[derive(Clone, Debug)]
 pub struct Contents<'a> {
     /// All fields of the input around it, in which contents may occur several times.
@@ -89,12 +90,12 @@ pub enum InferParameter<'a> {
     Unset,
 }
 
-/// Why a request could not be read.
+/// The reason why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// More of something than its limit.
     Limit {
-        /// What there are too many of.
+        /// The items of which there are too many.
         what: &'static str,
         /// The limit.
         max: usize,
@@ -124,7 +125,8 @@ pub const UNREADABLE: &str = "Unable to parse request";
 /// Field number of `raw_input_contents`. The first occurrence is aligned in its buffer as the message is received.
 pub const RAW_INPUT_CONTENTS: u32 = 7;
 
-/// What a request is for, and how much of it are inputs, without a look at their contents: cheap, however large they are.
+/// The model of a request and the size of its inputs, read without a look at their contents: cheap,
+/// however large they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InferOutline<'a> {
     /// `model_name`.
@@ -142,7 +144,7 @@ impl<'a> InferOutline<'a> {
     ///
     /// # Errors
     ///
-    /// A [`WireError`] if the bytes are no message, or one of another type.
+    /// A [`WireError`] if the bytes are not a message, or one of another type.
     pub fn read(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut outline = Self::default();
         for field in fields(bytes) {
@@ -249,7 +251,7 @@ impl<'a> InputTensor<'a> {
 const CONTENTS: u32 = 5;
 
 impl<'a> Contents<'a> {
-    /// Checks one occurrence and notes which fields have values.
+    /// Checks one occurrence and notes the fields that have values.
     fn merge(&mut self, fields: MessageFields<'a>) -> Result<(), WireError> {
         for field in fields {
             let (number, wire) = field?;
@@ -324,7 +326,7 @@ impl<'a> InferParameters<'a> {
 
     /// Each key once, with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, InferParameter<'a>)> {
-        // Quadratic, but in at most PARAMETERS_MAX entries, of which there are mostly one or two.
+        // Quadratic, but in at most PARAMETERS_MAX entries, usually one or two.
         let is_last = |(index, (key, _)): &(usize, &(&str, _))| {
             !self.entries.iter().skip(index + 1).any(|(later, _)| later == key)
         };

@@ -120,12 +120,13 @@ impl File {
         parts(self.0, number).map(move |part| (join(package, text(part, NAME)), part))
     }
 
-    /// Whether it declares a message of this name.
+    /// Returns true if it declares a message of this name.
     fn has_message(self, name: &str) -> bool {
         self.scope(FILE_MESSAGE).any(|(scope, message)| message_has(&scope, message, name, true))
     }
 
-    /// Whether it declares a symbol: a message, field, oneof, enum, value, service or method.
+    /// Returns true if it declares a symbol: a message, field, oneof, enum, value, service or
+    /// method.
     fn has_symbol(self, symbol: &str) -> bool {
         let package = text(self.0, FILE_PACKAGE);
         self.scope(FILE_MESSAGE).any(|(scope, message)| message_has(&scope, message, symbol, false))
@@ -136,7 +137,7 @@ impl File {
     }
 }
 
-/// Whether a message is the symbol or declares it; `is_message` looks for messages only.
+/// Returns true if a message is the symbol or declares it; `is_message` looks for messages only.
 fn message_has(scope: &str, message: &'static [u8], symbol: &str, is_message: bool) -> bool {
     if !symbol.starts_with(scope) {
         // All that a message declares has its name as prefix; enum values too, although they are siblings of
@@ -152,7 +153,8 @@ fn message_has(scope: &str, message: &'static [u8], symbol: &str, is_message: bo
                 || inner(MESSAGE_ENUM).any(|(name, an_enum)| enum_has(scope, &name, an_enum, symbol)))
 }
 
-/// Whether an enum is the symbol or has it as a value. The full name of a value has no part for its enum.
+/// Returns true if an enum is the symbol or has it as a value. The full name of a value has no part
+/// for its enum.
 fn enum_has(around: &str, name: &str, an_enum: &'static [u8], symbol: &str) -> bool {
     name == symbol || has_part(around, an_enum, ENUM_VALUE, symbol)
 }
@@ -193,7 +195,7 @@ mod tests {
         response.message_response.unwrap()
     }
 
-    /// The name of the first file, after all of them were found to make a whole pool.
+    /// The name of the first file, after a check that the files make a complete pool.
     fn first_file(response: MessageResponse) -> String {
         let MessageResponse::FileDescriptorResponse(response) = response else { panic!("{response:?}") };
         let mut files = response.file_descriptor_proto.clone();

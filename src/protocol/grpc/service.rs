@@ -22,14 +22,15 @@ use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::model_metadata_response::TensorMetadata;
 use crate::wire::protobuf::{bytes_size, put_bytes_head};
 
-/// The RPC that a path names, grouped by how it is answered.
+/// The RPC that a path names, grouped by the way in which it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rpc {
     /// Unary, answered at once by [`answer`].
     Control(ControlRpc),
     /// `ModelInfer`: unary, answered by a model.
     ModelInfer,
-    /// `ModelReady`: unary, answered by [`ready_answer`] when the model's own code has said so, where it has any.
+    /// `ModelReady`: unary, answered by [`ready_answer`] after the model's own readiness check, if
+    /// it has one.
     ModelReady,
     /// `ModelStreamInfer`: a stream of requests, each answered by a model with any number of responses.
     ModelStreamInfer,
@@ -128,7 +129,7 @@ impl Rpc {
     }
 }
 
-/// What the answers report about the server. Implemented by the shard.
+/// The facts about the server that the answers report. Implemented by the shard.
 pub trait ServerFacts {
     /// The server's name.
     fn name(&self) -> &str;
@@ -139,10 +140,10 @@ pub trait ServerFacts {
     /// The protocol extensions that it supports.
     fn extensions(&self) -> &[&str];
 
-    /// Whether the process is up.
+    /// Returns true if the process is up.
     fn is_live(&self) -> bool;
 
-    /// Whether it can serve requests.
+    /// Returns true if it can serve requests.
     fn is_ready(&self) -> bool;
 
     /// A model of which the given version, or any version if `None`, is ready.
@@ -160,15 +161,15 @@ pub trait ServerFacts {
     /// The error for the client, in either protocol, if the model or version is unknown.
     fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error>;
 
-    /// Changes what is logged, if anything is to be changed, and says what is logged then.
+    /// Changes the log settings if `update` has any, and returns the settings in effect.
     ///
     /// # Errors
     ///
-    /// The error for the client, in either protocol, if it may change nothing.
+    /// The error for the client, in either protocol, if it may not change them.
     fn log_settings(&self, update: &LogUpdate) -> Result<LogState, Error>;
 }
 
-/// What the answers report about a model.
+/// The facts about a model that the answers report.
 #[derive(Clone, Debug)]
 pub struct ModelFacts {
     /// Its checked configuration.
@@ -207,7 +208,8 @@ pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> 
 }
 
 impl ControlRpc {
-    /// The model whose configuration or metadata a message asks for. What cannot be read is told by [`answer`].
+    /// The model whose configuration or metadata a message asks for. [`answer`] reports messages
+    /// that cannot be read.
     pub fn wanted_model(self, message: &[u8]) -> Option<String> {
         match self {
             Self::ModelConfig => read::<proto::ModelConfigRequest>(message).ok().map(|request| request.name),
@@ -247,7 +249,7 @@ fn server_metadata(facts: &impl ServerFacts) -> Result<Bytes, Error> {
     })
 }
 
-/// The name and version that a `ModelReady` asks for.
+/// Returns the name and version that a `ModelReady` asks for.
 ///
 /// # Errors
 ///
@@ -258,7 +260,8 @@ pub fn ready_question(message: &[u8]) -> Result<(String, Option<u64>), Error> {
     Ok((request.name, version))
 }
 
-/// The framed response of `ModelReady`. An unknown model is not ready, and no error (Triton 2.51 and `tritonclient`).
+/// The framed response of `ModelReady`. An unknown model is reported as not ready, without an error
+/// (Triton 2.51 and `tritonclient`).
 ///
 /// # Errors
 ///

@@ -33,7 +33,7 @@ pub fn order(kind: RegionKind, action: RegionAction, message: &[u8]) -> Result<R
         (RegionAction::Register, RegionKind::System) => {
             let request: proto::SystemSharedMemoryRegisterRequest = read(message)?;
             if request.name.is_empty() {
-                // Here Triton finds it only where it looks at the range.
+                // Triton detects it only when it checks the range.
                 let place = RegionPlace::System { key: request.key, offset: request.offset };
                 let size = request.byte_size;
                 return Err(RegionDescription { name: request.name, size, place }.invalid());

@@ -99,7 +99,7 @@ impl Random {
         }
     }
 
-    /// Fields of random number and wire type, nested: what no encoder would write.
+    /// Fields of random number and wire type, nested, as no encoder would write them.
     fn fields(&mut self, depth: u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..self.below(5) {

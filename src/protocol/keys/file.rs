@@ -1,6 +1,7 @@
-//! The file of API keys (`--api-keys-file`), in TOML: a `[[key]]` for each client, and `[anonymous]` for those without a
-//! key. Pure: whoever reads the file hands its text in. Errors are one line that names the line of the text, and never
-//! repeat a value: it may be a key that does not belong there.
+//! The file of API keys (`--api-keys-file`), in TOML: a `[[key]]` for each client, and
+//! `[anonymous]` for those without a key. Pure: the caller reads the file and passes its text in.
+//! Errors are one line that names the line of the text, and never repeat a value: it may be a
+//! misplaced key.
 //!
 //! ```toml
 //! [[key]]
@@ -25,38 +26,38 @@ use crate::protocol::keys::{ClassSet, KeyDigest};
 use crate::wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 use crate::wire::toml;
 
-/// The name of those without a key, in metrics and errors.
+/// The name of clients without a key, in metrics and errors.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// What a file says.
+/// The contents of a file of API keys.
 #[derive(Clone, Debug)]
 pub struct KeyFile {
     /// The clients with keys, in their order.
     pub entries: Vec<KeyEntry>,
-    /// Those without one, where they may do something.
+    /// The entry of clients without a key, if they have any access.
     pub anonymous: Option<KeyEntry>,
 }
 
-/// What it says of a client.
+/// The entry of one client.
 #[derive(Clone, Debug)]
 pub struct KeyEntry {
     /// Its name.
     pub name: String,
     /// Its keys.
     pub digests: Vec<KeyDigest>,
-    /// What they are good for.
+    /// The classes that they give access to.
     pub classes: ClassSet,
-    /// How often it may ask; none for any number.
+    /// The maximum rate of its requests; `None` for no limit.
     pub rate: Option<KeyRate>,
-    /// How many requests it may have in flight; none for any number.
+    /// The maximum number of its requests in flight; `None` for no limit.
     pub concurrency_max: Option<u32>,
 }
 
 impl KeyFile {
-    /// Reads a text.
+    /// Reads the text of a file.
     ///
     /// # Errors
-    /// `line N: …` for what is wrong first.
+    /// `line N: …` for the first mistake.
     pub fn read(text: &str) -> Result<Self, String> {
         let read = toml::read(text).and_then(document_of);
         read.map_err(|PlacedError { offset, text: why }| {
@@ -114,13 +115,13 @@ fn members(placed: Placed, what: &str) -> Result<Vec<PlacedMember>, PlacedError>
     }
 }
 
-/// What is read of an entry before it is complete.
+/// The parts of an entry that were read, before it is complete.
 #[derive(Default)]
 struct KeyDraft {
     name: Option<String>,
     digests: Vec<KeyDigest>,
     classes: Option<ClassSet>,
-    /// The interval that the rate comes to, and where it stands.
+    /// The rate in requests per second, and its offset in the text.
     rate: Option<(f64, usize)>,
     burst: Option<(u32, usize)>,
     concurrency_max: Option<u32>,
@@ -168,7 +169,7 @@ fn entry_of(entry: Placed, has_key: bool) -> Result<KeyEntry, PlacedError> {
     Ok(KeyEntry { name, digests: draft.digests, classes, rate, concurrency_max: draft.concurrency_max })
 }
 
-/// The requests of a second, at least one.
+/// The requests per second, at least one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and has a bound")]
 fn second_of(rate: f64) -> u32 {
     rate.ceil().clamp(1.0, f64::from(API_KEY_BURST_MAX)) as u32
@@ -184,7 +185,8 @@ fn name_of(value: &Placed) -> Result<String, PlacedError> {
     }
 }
 
-/// Whether a client can have this name: one that stands in a label of metrics and in a log as it is.
+/// Returns true if a client can have this name: one that needs no escapes in a label of metrics or
+/// in a log.
 pub fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
     (1..=API_KEY_NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain)

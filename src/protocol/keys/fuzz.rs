@@ -1,5 +1,5 @@
-//! What must hold for any text as a file of API keys, as a function: called by the fuzz target `api_keys`, and by a test
-//! that replays its corpus.
+//! The properties of any text as a file of API keys, as a function: called by the fuzz target
+//! `api_keys`, and by a test that replays its corpus.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,9 @@ use crate::limits::{API_KEY_CONCURRENCY_MAX, API_KEYS_MAX};
 use crate::protocol::keys::file::{ANONYMOUS, KeyFile, is_name};
 use crate::protocol::keys::{ClassSet, KeyTable};
 
-/// Reads any bytes as a file of keys and checks its properties: clients are told apart by name and by key, each may do
-/// something, its bounds hold; a mistake is one line that quotes no value. A panic is a finding.
+/// Reads any bytes as a file of keys and checks its properties: clients are told apart by name and
+/// by key, each has some access, its bounds hold; a mistake is one line that quotes no value. A
+/// panic is a finding.
 pub fn check_any_file(text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     match KeyFile::read(&text) {
@@ -30,7 +31,7 @@ fn check_file(file: &KeyFile) {
         assert!(entry.classes != ClassSet::default(), "'{}' may do something", entry.name);
         assert!(entry.concurrency_max.is_none_or(|most| (1..=API_KEY_CONCURRENCY_MAX).contains(&most)));
     }
-    // What a shard does with it.
+    // The use that a shard makes of it.
     let table = KeyTable::new(file, None, 2);
     let renewed = KeyTable::new(file, Some(&table), 2);
     for entry in &file.entries {

@@ -1,7 +1,8 @@
-//! The clients that have API keys: who a key belongs to, what it is good for, and how much its owner may ask at a time.
-//! Made from the operator's file ([`mod@file`]), shared by all shards, and replaced as a whole when the file changes; what was
-//! counted of a client lives on with its name. Keys themselves are nowhere: they are known by their SHA-256. Pure: the
-//! instant is an argument. [`crate::protocol::policy`] applies it to requests.
+//! The clients that have API keys: the owner of each key, the classes that it gives access to, and
+//! the rate and concurrency of its owner. Made from the operator's file ([`mod@file`]), shared by
+//! all shards, and replaced as a whole when the file changes; the counters of a client live on with
+//! its name. Keys themselves are not stored: they are known by their SHA-256. Pure: the instant is
+//! an argument. [`crate::protocol::policy`] applies it to requests.
 
 pub mod file;
 pub mod fuzz;
@@ -26,12 +27,12 @@ use crate::time::Instant;
 pub struct KeyDigest([u64; 4]);
 
 impl KeyDigest {
-    /// Of a key as a client sends it.
+    /// The digest of a key as a client sends it.
     pub fn of_key(key: &[u8]) -> Self {
         Self::of_bytes(&Sha256::digest(key).into())
     }
 
-    /// Of its bytes.
+    /// The digest with these bytes.
     pub fn of_bytes(bytes: &[u8; 32]) -> Self {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -40,7 +41,7 @@ impl KeyDigest {
         Self(words)
     }
 
-    /// Of its 64 hexadecimal digits.
+    /// The digest with these 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         if text.len() != 2 * bytes.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -57,7 +58,7 @@ impl KeyDigest {
         self.0.iter().map(|word| format!("{word:016x}")).collect()
     }
 
-    /// All ones where the two are equal, and zero otherwise, by the same steps wherever they differ.
+    /// All ones if the two are equal, and zero otherwise, in the same steps wherever they differ.
     fn equal_mask(&self, other: &Self) -> usize {
         // Hidden from the compiler, so that it cannot stop at the first difference.
         let difference = black_box(self.0.iter().zip(&other.0).fold(0, |all, (one, two)| all | (one ^ two)));
@@ -67,7 +68,7 @@ impl KeyDigest {
     }
 }
 
-/// Whose key it is need not be told either: the digest of a weak key can be guessed.
+/// The digest is not shown either: that of a weak key can be guessed.
 impl std::fmt::Debug for KeyDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KeyDigest")
@@ -80,14 +81,14 @@ pub struct KeyTable {
     /// The index of a client by each of its keys.
     digests: Vec<(KeyDigest, usize)>,
     clients: Vec<Arc<KeyClient>>,
-    /// Those that send no key, where the file lets them do something.
+    /// The clients that send no key, if the file gives them any access.
     anonymous: Option<Arc<KeyClient>>,
 }
 
 impl KeyTable {
-    /// The clients of a file. One of the same name in the table before goes on where it was: with the requests that it has
-    /// in flight, what is left of its burst unless the file gives it another rate, and its counters, of which each of
-    /// `shards` has its own.
+    /// Makes the table of a file's clients. A client with the name of one in the table before keeps
+    /// its state: its requests in flight, the rest of its burst unless the file gives it another
+    /// rate, and its counters, of which each of `shards` has its own.
     pub fn new(file: &KeyFile, before: Option<&Self>, shards: usize) -> Self {
         let client = |entry: &file::KeyEntry| {
             let known = before.into_iter().flat_map(Self::clients).find(|client| client.name == entry.name);
@@ -108,7 +109,7 @@ impl KeyTable {
 
     /// The client with this key, and the key's digest.
     pub fn find(&self, key: &[u8]) -> Option<(&Arc<KeyClient>, KeyDigest)> {
-        // A key of this server is shorter: what is longer need not be hashed.
+        // A key of this server is shorter: a longer one need not be hashed.
         if key.len() > API_KEY_SIZE_MAX {
             return None;
         }
@@ -116,19 +117,19 @@ impl KeyTable {
         Some((self.find_digest(&digest)?, digest))
     }
 
-    /// The client with the key of this digest. It is compared with every other to the end, so that the time tells nothing
-    /// of those that there are.
+    /// The client with the key of this digest. All digests are compared to the end, so that the
+    /// time reveals nothing about them.
     pub fn find_digest(&self, digest: &KeyDigest) -> Option<&Arc<KeyClient>> {
         let found = self.digests.iter().fold(0, |found, (known, index)| found | known.equal_mask(digest) & (index + 1));
         self.clients.get(found.checked_sub(1)?)
     }
 
-    /// Those that send no key, where they may do something.
+    /// The clients that send no key, if they have any access.
     pub const fn anonymous(&self) -> Option<&Arc<KeyClient>> {
         self.anonymous.as_ref()
     }
 
-    /// All of them, in the order of the file; those without a key are the last.
+    /// All of them, in the order of the file; the clients without a key come last.
     pub fn clients(&self) -> impl Iterator<Item = &Arc<KeyClient>> + Clone {
         self.clients.iter().chain(&self.anonymous)
     }
@@ -146,7 +147,7 @@ pub struct KeyClient {
 }
 
 impl KeyClient {
-    /// What errors call it.
+    /// Its name in errors.
     pub fn title(&self) -> String {
         if self.name == file::ANONYMOUS {
             "who sends no API key".to_owned()
@@ -160,12 +161,12 @@ impl KeyClient {
         &self.name
     }
 
-    /// Whether its key is good for this.
+    /// Returns true if its key gives access to this class.
     pub const fn has(&self, class: KeyClass) -> bool {
         self.classes.has(class)
     }
 
-    /// What a shard counts of it.
+    /// The counters of one shard for this client.
     pub fn cells(&self, shard: usize) -> Option<&KeyCells> {
         self.state.cells.get(shard)
     }
@@ -175,15 +176,16 @@ impl KeyClient {
         &self.state.cells
     }
 
-    /// How many of its requests may be in flight, where that is bounded.
+    /// The maximum number of its requests in flight, if there is one.
     pub const fn concurrency_max(&self) -> Option<u32> {
         self.concurrency_max
     }
 
-    /// Begins a request. The place that it takes, if its client has so many, is given back when the grant is dropped.
+    /// Begins a request. The place that it takes, if its concurrency is bounded, is given back when
+    /// the grant is dropped.
     ///
     /// # Errors
-    /// Which bound was reached; then nothing is taken.
+    /// The bound that was reached; then nothing is taken.
     pub fn begin(self: &Arc<Self>, now: Instant) -> Result<KeyGrant, KeyBusy> {
         let mut grant = KeyGrant::default();
         if let Some(most) = self.concurrency_max {
@@ -193,24 +195,24 @@ impl KeyClient {
             grant.place = Some(Arc::clone(&self.state));
         }
         if let Some(rate) = self.rate {
-            // The place is given back where this fails: a client with both bounds may be told of the one in place of the
-            // other, and never gets more than either.
+            // The place is given back if this fails: a client with both bounds may be told of
+            // either one, and never gets more than either allows.
             self.bucket.take(rate, now).map_err(|wait| KeyBusy { is_rate: true, wait })?;
         }
         Ok(grant)
     }
 }
 
-/// Why a client cannot have more now.
+/// The bound that refuses a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyBusy {
-    /// Whether it asks too often; otherwise it has too many requests in flight.
+    /// True if its rate is too high; otherwise it has too many requests in flight.
     pub is_rate: bool,
-    /// When to try again.
+    /// The time after which to try again.
     pub wait: Duration,
 }
 
-/// What lives longer than a table: a client by its name.
+/// The state of a client that outlives a table; found by its name.
 #[derive(Debug)]
 struct KeyState {
     in_flight: AtomicU32,
@@ -223,7 +225,8 @@ impl KeyState {
     }
 }
 
-/// A request that was let in, for as long as it lasts. Most hold nothing: only clients with a bound take a place.
+/// A request that was let in, until it is dropped. Most hold nothing: only clients with a bound
+/// take a place.
 #[derive(Debug, Default)]
 pub struct KeyGrant {
     place: Option<Arc<KeyState>>,
@@ -237,12 +240,12 @@ impl Drop for KeyGrant {
     }
 }
 
-/// What a key is good for.
+/// The classes that a key gives access to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassSet(u8);
 
 impl ClassSet {
-    /// Adds a class. Whoever may read may read the metrics too.
+    /// Adds a class. Access to `Read` includes the metrics.
     pub const fn add(&mut self, class: KeyClass) {
         self.0 |= 1 << class as u8;
         if let KeyClass::Read = class {
@@ -250,7 +253,7 @@ impl ClassSet {
         }
     }
 
-    /// Whether it has a class.
+    /// Returns true if it has a class.
     pub const fn has(self, class: KeyClass) -> bool {
         self.0 & 1 << class as u8 != 0
     }

@@ -1,5 +1,6 @@
-//! How often a client may ask: a bucket of requests that fills at a rate, as one number that all shards share. Pure: the
-//! instant is an argument, and shards whose clocks differ by a little only move it forward.
+//! The rate limit of a client: a bucket of requests that fills at a rate, as one number that all
+//! shards share. Pure: the instant is an argument, and shards whose clocks differ a little only
+//! move it forward.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,12 +8,12 @@ use std::time::Duration;
 use crate::limits::{API_KEY_BURST_MAX, API_KEY_INTERVAL_MAX};
 use crate::time::Instant;
 
-/// So many requests a second, and so many at once.
+/// A number of requests per second, and of requests at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRate {
-    /// Between two requests at this rate.
+    /// The time between two requests at this rate.
     interval_nanos: u64,
-    /// How far ahead of that pace a client may be: the burst, less the request itself.
+    /// The time by which a client may be ahead of that pace: the burst, less the request itself.
     ahead_nanos: u64,
 }
 
@@ -30,8 +31,8 @@ impl KeyRate {
     }
 }
 
-/// What is left of a client's burst: the instant until which its requests so far last at its rate (the generic cell rate
-/// algorithm). Exact over all threads, without a lock.
+/// The rest of a client's burst: the instant until which its requests so far last at its rate (the
+/// generic cell rate algorithm). Exact over all threads, without a lock.
 #[derive(Debug, Default)]
 pub struct KeyBucket(AtomicU64);
 
@@ -39,7 +40,7 @@ impl KeyBucket {
     /// Takes one request out.
     ///
     /// # Errors
-    /// When there will be one, where there is none now; then nothing is taken.
+    /// The time until the next request may pass, if none may now; then nothing is taken.
     pub fn take(&self, rate: KeyRate, now: Instant) -> Result<(), Duration> {
         let now = now.as_nanos();
         let later = |until: u64| {
@@ -57,7 +58,8 @@ impl KeyBucket {
 mod tests {
     use super::*;
 
-    /// Asks at each of these milliseconds; `+` where the request passes, the milliseconds to wait where it does not.
+    /// Asks at each of these milliseconds; `+` if the request passes, the milliseconds to wait
+    /// otherwise.
     fn asked(per_second: u64, burst: u32, at: &[u64]) -> String {
         let rate = KeyRate::new(Duration::from_nanos(1_000_000_000 / per_second), burst);
         let bucket = KeyBucket::default();
@@ -75,7 +77,7 @@ mod tests {
         };
         check(10, 1, &[0, 0, 99, 100, 150, 200, 400, 400], "+ 100 1 + 50 + + 100");
         check(10, 3, &[0, 0, 0, 0, 100, 100], "+ + + 100 + 100");
-        check(10, 3, &[0, 0, 0, 10_000, 10_000, 10_000, 10_000], "+ + + + + + 100"); // no more than the burst is saved
+        check(10, 3, &[0, 0, 0, 10_000, 10_000, 10_000, 10_000], "+ + + + + + 100"); // at most the burst is saved
         check(1, 2, &[500, 500, 400, 1_500], "+ + 1100 +"); // a shard whose clock is behind
         check(1_000, 1, &[5, 5, 6, 6], "+ 1 + 1");
     }

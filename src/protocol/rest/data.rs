@@ -35,7 +35,7 @@ pub fn decode(
     }
 }
 
-/// The same of an array.
+/// Decodes the elements of an array in the same way.
 pub(super) fn decode_array(
     name: &str,
     datatype: Option<Datatype>,
@@ -52,7 +52,7 @@ pub(super) fn decode_array(
         return Err(Error::invalid(format!("invalid datatype for input {name}")));
     };
     memory.grow(match datatype.size() {
-        // No more is taken where the text has fewer elements.
+        // Less is reserved if the text has fewer elements.
         Some(size) => count.min(array.text.len() / 2).saturating_mul(size),
         None => array.text.len(),
     })?;

@@ -1,6 +1,6 @@
-//! Decodes the body of an inference request. The order of the checks and their texts are Triton's (`http_server.cc`,
-//! `HandleInfer`), so that a request with several faults gets the same error. Where Triton answers a client's mistake
-//! with an internal error, we answer `InvalidArgument`.
+//! Decodes the body of an inference request. The order of the checks and their texts are Triton's
+//! (`http_server.cc`, `HandleInfer`), so that a request with several faults gets the same error. If
+//! Triton answers a client's mistake with an internal error, we answer `InvalidArgument`.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
 use crate::wire::json::{Document, JsonValue, ValueKind};
 
-/// The value of `Inference-Header-Content-Length`: how much of the body is JSON.
+/// The value of `Inference-Header-Content-Length`: the size of the body's JSON part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderLength {
     /// No such field: all of the body is JSON.
@@ -58,7 +58,7 @@ impl HeaderLength {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the body has not so many.
+    /// `InvalidArgument` if the body is shorter.
     pub fn of_body(self, body_size: usize) -> Result<usize, Error> {
         let Self::Size(size) = self else { return Ok(body_size) };
         usize::try_from(size).ok().filter(|size| *size <= body_size).ok_or_else(|| {
@@ -67,7 +67,8 @@ impl HeaderLength {
     }
 }
 
-/// Elements of a list in a request from which on it is too long: of inputs and outputs, which are longer than shapes.
+/// The number of elements from which on a list in a request is too long: a list of inputs or
+/// outputs, which are longer than shapes.
 const ELEMENTS_MAX: usize = REQUEST_TENSORS_MAX + 1;
 
 const FIELD: &str = "Inference-Header-Content-Length";
@@ -80,13 +81,13 @@ struct RestParameters {
     is_binary: bool,
     non_finite: NonFinite,
     sequence: SequenceParameters,
-    /// The others, where the model looks at them.
+    /// The other parameters, if the model looks at them.
     own: Parameters,
 }
 
-/// Decodes and checks the body of an inference request. Binary inputs stay views of the body. `regions` are the
-/// shared memory regions it may use; `None` if client shared memory is disabled. What the inputs take beside
-/// the body is reserved in `memory` first.
+/// Decodes and checks the body of an inference request. Binary inputs stay views of the body.
+/// `regions` are the shared memory regions it may use; `None` if client shared memory is disabled.
+/// Memory that the inputs take beside the body is reserved in `memory` first.
 ///
 /// # Errors
 ///
@@ -147,7 +148,7 @@ fn decode_document(
         return Err(Error::invalid(format!("unexpected additional input data for model '{}'", spec.name)));
     }
     let mut destinations = Vec::new();
-    // As the protocol says; in tritonserver the outputs that are listed say for themselves.
+    // As the protocol says; in tritonserver each listed output has its own flag.
     let listed_is_binary = parameters.is_binary && !spec.follows_triton;
     let outputs = decode_outputs(spec, root, listed_is_binary, regions, &mut destinations)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
@@ -207,7 +208,7 @@ fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<
     let parameter = |name: &'static str| Some((tensor.get("parameters")?.given(name)?, name));
     let number = |name| parameter(name).map_or(Ok(0), |(value, name)| unsigned(value, name));
     let region = parameter("shared_memory_region").map_or(Ok(""), |(value, name)| string(value, name))?;
-    // A size that is left out is none, as in Triton, and refused for that.
+    // A missing size counts as 0, as in Triton, and is refused for that.
     regions.find(region, number("shared_memory_offset")?, number("shared_memory_byte_size")?)
 }
 
@@ -399,8 +400,8 @@ fn decode_outputs<'d>(
     Ok(requested)
 }
 
-/// Refuses outputs that could not be encoded, before the model runs. What a Python model answers need not be as its
-/// configuration says, so that only the encoder knows.
+/// Refuses outputs that could not be encoded, before the model runs. The answer of a Python model
+/// need not match its configuration, so that only the encoder knows.
 pub(super) fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
     if spec.is_python() || spec.library.is_some() {
         return Ok(());

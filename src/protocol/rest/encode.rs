@@ -16,13 +16,14 @@ use crate::tensor::{Datatype, Tensor, byte_size, element_count};
 use crate::wire::json::writer::{self, Float};
 use crate::wire::message::Reply;
 
-/// Encodes a response. `outputs` are in the order of the model's outputs; the plan says which to send, and how.
-/// `parameters` are those that the model gave its answer.
+/// Encodes a response. `outputs` are in the order of the model's outputs; the plan has those to
+/// send, and the form of each. `parameters` are those of the model's answer.
 ///
 /// # Errors
 ///
-/// `Internal` if an output is missing that the model may not leave out, or does not fit its shape; `InvalidArgument`
-/// for strings that are not UTF-8, and what [`crate::protocol::classification::classify`] refuses.
+/// `Internal` if an output is missing that the model may not leave out, or does not fit its shape;
+/// `InvalidArgument` for strings that are not UTF-8, or an error of
+/// [`crate::protocol::classification::classify`].
 pub fn encode(
     spec: &ModelSpec,
     version: u64,
@@ -159,7 +160,7 @@ pub fn error_reply(error: &Error) -> Reply {
         reply.fields.push(("Retry-After", text));
     }
     if error.code() == Code::Unauthenticated {
-        // RFC 9110 §15.5.2: such a reply says how a client can say who it is.
+        // RFC 9110 §15.5.2: such a reply names the way to authenticate.
         reply.fields.push(("WWW-Authenticate", Bytes::from_static(b"Bearer")));
     }
     reply
@@ -175,7 +176,7 @@ pub(super) fn error_json(error: &Error) -> Vec<u8> {
 }
 
 impl SentOutput<'_> {
-    /// Bytes of its JSON, roughly: to allocate once.
+    /// Approximate bytes of its JSON, to allocate once.
     pub(super) fn size_expected(&self) -> usize {
         let data = match self.tensor.datatype {
             _ if self.is_binary => 0,
@@ -265,7 +266,8 @@ pub(super) fn write_shape(shape: &[i64], json: &mut Vec<u8>) {
     json.push(b']');
 }
 
-/// Writes the elements of a datatype that are numbers, with commas between them; nothing of another.
+/// Writes the elements of a numeric datatype, with commas between them; nothing for another
+/// datatype.
 pub(in crate::protocol) fn write_elements_of(datatype: Datatype, contents: &[u8], json: &mut Vec<u8>) {
     match datatype {
         Datatype::Uint8 => write_elements::<u8>(contents, json, writer::integer),
@@ -282,7 +284,8 @@ pub(in crate::protocol) fn write_elements_of(datatype: Datatype, contents: &[u8]
     }
 }
 
-/// Writes the elements of a `BYTES` tensor as strings, whatever their bytes are, up to one that is cut off.
+/// Writes the elements of a `BYTES` tensor as strings, for any bytes, up to the first truncated
+/// one.
 pub(in crate::protocol) fn write_strings_of(contents: &[u8], json: &mut Vec<u8>) {
     for (index, element) in Strings::new(contents).map_while(Result::ok).enumerate() {
         writer::comma(index, json);

@@ -49,7 +49,7 @@ fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) 
     }
 }
 
-/// Asserts what holds of every accepted request.
+/// Asserts the invariants of every accepted request.
 fn check_request(spec: &ModelSpec, request: &InferRequest) {
     assert_eq!(request.inputs.len(), spec.inputs.len(), "every input has its place");
     assert!((1..=spec.rows_max.max(1)).contains(&request.rows), "rows are within the model's");
@@ -61,7 +61,7 @@ fn check_request(spec: &ModelSpec, request: &InferRequest) {
     assert!(request.plan.outputs.iter().all(|plan| plan.index < spec.outputs.len()), "outputs are the model's");
 }
 
-/// Whether a view points into a body.
+/// Returns true if a view points into a body.
 fn is_within(body: &Bytes, view: &Bytes) -> bool {
     let start = body.as_ptr() as usize;
     (start..start.saturating_add(body.len())).contains(&(view.as_ptr() as usize)) && !view.is_empty()

@@ -41,7 +41,8 @@ struct GenerateFields<'d> {
     count: usize,
 }
 
-/// Decodes and checks the body of a request. What the inputs take beside the body is reserved in `memory` first.
+/// Decodes and checks the body of a request. Memory that the inputs take beside the body is
+/// reserved in `memory` first.
 ///
 /// # Errors
 ///
@@ -110,8 +111,9 @@ impl<'d> GenerateFields<'d> {
         Ok(())
     }
 
-    /// Takes a parameter. Those of a sequence count where the model has use for them, which Triton does not do; all
-    /// others, `priority` and `timeout` among them, are the model's own, as in Triton.
+    /// Takes a parameter. Those of a sequence count if the model has use for them, which Triton
+    /// does not do; all others, `priority` and `timeout` among them, are the model's own, as in
+    /// Triton.
     fn take_parameter(
         &mut self,
         name: &str,
@@ -167,7 +169,7 @@ fn decode_input<'d>(
         }
     };
     let mut decode = |shape: &[i64]| data::decode_array(name, Some(datatype), shape, &array, memory);
-    // As in Triton, that an element is no string is told before that they are too many.
+    // As in Triton, an element that is not a string is reported before too many elements.
     let strings = if datatype == Datatype::Bytes { Some(decode(&[1])?) } else { None };
     let shape = distribute(&expected.shape, count).ok_or_else(|| {
         Error::invalid(format!("The schema can not convert input '{name}' to tensor with proper shape"))
@@ -176,7 +178,8 @@ fn decode_input<'d>(
     Ok(NamedTensor::new(name, Some(datatype), shape, contents))
 }
 
-/// The text of a list with a scalar as its only element; with `null` for what is none, which no datatype takes.
+/// The text of a list with a scalar as its only element; `null` replaces a value that is not a
+/// scalar, which no datatype takes.
 fn list_of(scalar: &ValueKind<'_>, memory: &mut ReceiveReservation) -> Result<Vec<u8>, Error> {
     let mut text = vec![b'['];
     match scalar {
@@ -192,15 +195,15 @@ fn list_of(scalar: &ValueKind<'_>, memory: &mut ReceiveReservation) -> Result<Ve
     Ok(text)
 }
 
-/// What stands under one key of a response.
+/// The value of one key of a response.
 enum GenerateValue<'a> {
     Output(SentOutput<'a>),
     Parameter(ParameterValue),
     Text(&'a str),
 }
 
-/// Encodes a response as one JSON object, its keys sorted. Of two with the same name the response's own comes before a
-/// parameter, and that before an output.
+/// Encodes a response as one JSON object, its keys sorted. Of two keys with the same name the
+/// response's own comes before a parameter's, and a parameter's before an output's.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! The models that the host of the server loads by their paths, as SageMaker's multi-model endpoints do
-//! (`sagemaker_server.cc`): the body of a load to a [`RepositoryOrder`], the list of the models to replies, and which
-//! failures are told with the status that makes SageMaker unload another model.
+//! The models that the host of the server loads by their paths, as SageMaker's multi-model
+//! endpoints do (`sagemaker_server.cc`): the body of a load to a [`RepositoryOrder`], the list of
+//! the models to replies, and the failures reported with the status that makes SageMaker unload
+//! another model.
 
 use bytes::Bytes;
 
@@ -14,14 +15,14 @@ use crate::protocol::rest::server::write_list;
 use crate::wire::json::{Document, writer};
 use crate::wire::message::Reply;
 
-/// The header field with the name of the archive that a model is from.
+/// The header field with the name of the archive that holds the model.
 pub const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
 
-/// The directory in a model's own where its files are.
+/// The directory of the files inside a model's own directory.
 const MODEL_DIRECTORY: &str = "model";
 
-/// The operation of `POST /models`. `root` is the directory of all models of the host; `target` is the value of
-/// [`TARGET_MODEL`], which the model is served as where it can be a name.
+/// The operation of `POST /models`. `root` is the directory of all models of the host; `target` is
+/// the value of [`TARGET_MODEL`], under which the model is served if it can be a name.
 ///
 /// # Errors
 /// `InvalidArgument` for a body, a name or a path that is not as expected.
@@ -46,8 +47,8 @@ pub fn load_order(body: &[u8], root: &str, target: Option<&[u8]>) -> Result<Repo
     Ok(RepositoryOrder::Load(LoadOrder { name: model, place, ..LoadOrder::default() }))
 }
 
-/// The path that a URL names, where it is that of a model below `root`. It is made of its parts again: none of them leads
-/// up or elsewhere.
+/// The path that a URL names, if it is that of a model below `root`. It is rebuilt from its parts:
+/// none of them leads up or elsewhere.
 fn hosted_path(url: &str, root: &str) -> Option<String> {
     let rest = url.strip_prefix(root)?;
     let parts: Vec<&str> = rest.strip_prefix('/')?.split('/').filter(|part| !part.is_empty()).collect();
@@ -92,14 +93,14 @@ pub fn unknown(name: &str) -> Error {
     Error::not_found(format!("model '{name}' is not loaded"))
 }
 
-/// The failure of an invocation as the host is told it: what lacks memory by a code of its own, upon which SageMaker
-/// unloads another model and tries again.
+/// The failure of an invocation as the host is told: a lack of memory has its own code, upon which
+/// SageMaker unloads another model and tries again.
 pub fn invocation_failure(error: Error) -> Error {
     let lacks_memory = error.code() == Code::Exhausted || LACKS_MEMORY.iter().any(|text| error.text().contains(text));
     if lacks_memory { Error::new(Code::OutOfMemory, error.text().to_owned()) } else { error }
 }
 
-/// The failure of a load as the host is told it: the model is at fault, and not the server.
+/// The failure of a load as the host is told: the model is at fault, not the server.
 pub fn load_failure(error: Error) -> Error {
     match invocation_failure(error) {
         error if error.code() == Code::Internal => Error::invalid(error.text().to_owned()),
@@ -107,7 +108,7 @@ pub fn load_failure(error: Error) -> Error {
     }
 }
 
-/// What engines say where memory ran out: the texts that tritonserver looks for.
+/// The texts of engines that ran out of memory; tritonserver looks for the same.
 const LACKS_MEMORY: [&str; 17] = [
     "CUDA out of memory",
     "CUDA_OUT_OF_MEMORY",

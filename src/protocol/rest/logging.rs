@@ -47,7 +47,7 @@ fn mistyped(kind: &str) -> Error {
     Error::malformed_json(format!("attempt to access JSON non-{kind} as {kind}"))
 }
 
-/// The reply that says what is logged, with Triton's keys in its order.
+/// The reply with the settings of the log, with Triton's keys in its order.
 pub fn reply(state: &LogState) -> Reply {
     let mut json = Vec::from(b"{\"log_file\":");
     writer::string(state.file, &mut json);

@@ -1,5 +1,5 @@
-//! The OpenAPI 3.0 document of what is served over HTTP, written from a table of the endpoints. A test holds the table
-//! to the routes, both ways.
+//! The OpenAPI 3.0 document of the HTTP API, written from a table of the endpoints. A test compares
+//! the table with the routes, both ways.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ use crate::wire::message::Reply;
 /// One endpoint.
 struct RestEndpoint {
     method: &'static str,
-    /// The path; what is in brackets may be left out.
+    /// The path; the part in brackets is optional.
     path: &'static str,
-    /// Unlike every other.
+    /// The operation's name, which is unique.
     name: &'static str,
     summary: &'static str,
     takes: EndpointContent,
     gives: EndpointContent,
 }
 
-/// What is in the body of a request or reply.
+/// The content of a request's or reply's body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndpointContent {
     /// Server-sent events.
@@ -49,7 +49,7 @@ impl RestEndpoint {
         Self { method: "post", path, name, summary, takes, gives }
     }
 
-    /// Its paths, without and with what may be left out, and its name on each.
+    /// Its paths, without and with the optional part, and its name on each.
     fn paths(&self) -> impl Iterator<Item = (String, String)> {
         let parts = self.path.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?)));
         let (short, long) = match parts {
@@ -61,7 +61,7 @@ impl RestEndpoint {
         std::iter::once((short, self.name.to_owned())).chain(long)
     }
 
-    /// What the document says of it under one of its paths.
+    /// The document's description of it under one of its paths.
     fn operation(&self, path: &str, name: &str) -> String {
         let Self { method, summary, takes, gives, .. } = self;
         let mut text = format!(r#""{method}":{{"operationId":"{name}","summary":"{summary}""#);
@@ -192,7 +192,7 @@ const fn content(content: EndpointContent) -> &'static str {
     }
 }
 
-/// What comes behind the paths: what every endpoint answers where it refuses.
+/// The text after the paths: the reply of every endpoint that refuses.
 const COMPONENTS: &str = concat!(
     r#"},"components":{"responses":{"Error":{"description":"A refusal or failure; its text says why","content":"#,
     r#"{"application/json":{"schema":{"type":"object","required":["error"],"properties":{"error":{"type":"string"}}}}}}}}}"#
@@ -207,7 +207,7 @@ mod tests {
     use crate::protocol::shared_memory::RegionKind;
     use crate::wire::message::Method;
 
-    /// Every route has a number, from 0 on. A new one does not compile without.
+    /// Numbers all routes, from 0 on. A new route does not compile without a number.
     const fn number(route: &Route<'_>) -> usize {
         match route {
             Route::ServerMetadata => 0,

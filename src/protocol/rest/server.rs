@@ -48,8 +48,8 @@ pub fn live_reply() -> Reply {
     Reply::new(200, JSON, Bytes::from_static(b"{\"live\":true}"))
 }
 
-/// The reply to a readiness probe: whether the server can serve all of its models, how many of them are loaded where it
-/// has not started yet, and the loads in progress.
+/// The reply to a readiness probe: the readiness of the server, the number of models loaded so far
+/// if it is starting, and the loads in progress.
 pub fn ready_reply(is_ready: bool, start: Option<(usize, usize)>, loads: &[LoadNote]) -> Reply {
     let mut json = Vec::from(b"{\"live\":true,\"ready\":");
     writer::boolean(is_ready, &mut json);

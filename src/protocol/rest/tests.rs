@@ -233,13 +233,13 @@ fn too_many_inputs_are_refused_however_many_they_are() {
         let inputs = vec![format!("{{{GOOD}}}"); count].join(",");
         let body = format!("{{\"inputs\":[{inputs}]}}");
         assert_eq!(refusal(json(&model(), &body)), "400 request has more than the maximum of 1024 inputs", "{count}");
-        // They are counted before one is looked at.
+        // They are counted before any of them is read.
         for list in ["inputs", "outputs"] {
             let body = format!("{{\"{list}\":[7{}],\"inputs\":[{{{GOOD}}}]}}", ",7".repeat(count - 1));
             let want = format!("400 request has more than the maximum of 1024 {list}");
             assert_eq!(refusal(json(&model(), &body)), want, "{count}");
         }
-        // Other lists have bounds of their own, or none.
+        // Other lists have bounds of their own, or no bound.
         let unread = format!("{{\"inputs\":[{{{GOOD}}}],\"mine\":[7{}]}}", ",7".repeat(count - 1));
         assert_eq!(json(&model(), &unread).unwrap().rows, 1, "{count}");
         let shape = format!(r#""name":"IN","datatype":"INT32","shape":[1{}],"data":[1]"#, ",1".repeat(count - 1));
@@ -745,7 +745,7 @@ fn tensors_in_shared_memory_are_found_where_a_request_says_or_refused_in_tritons
         assert_eq!(outcome(region, &outputs), want, "{parameters}");
     };
     output(r#""shared_memory_region":"s","shared_memory_byte_size":64"#, "0:16:System 0:64:System");
-    // What a client sends if it does not want binary data.
+    // The request of a client that does not want binary data.
     output(&with(r#""binary_data":false"#), "0:16:System 0:16:System");
     output(&with(r#""binary_data":true"#), "400 Output can't set both 'shared_memory_region' and 'binary_data'");
     output(&with(r#""classification":1"#), "400 Output can't set both 'shared_memory_region' and 'classification'");

@@ -36,7 +36,7 @@ pub fn write_record(record: &TraceRecord, since_boot: u64, out: &mut Vec<u8>) {
             }
         }
     }
-    // Each object has a comma behind it.
+    // Each object has a comma after it.
     if out.len() > begin {
         out.pop();
     }
@@ -79,7 +79,7 @@ const fn boot_nanos(at: Instant, since_boot: u64) -> u64 {
     since_boot.saturating_add(at.as_nanos())
 }
 
-/// Writes a tensor. Triton writes the elements of FP16 and BF16 not at all; so is it here. Booleans are 0 and 1.
+/// Writes a tensor. As in Triton, the elements of FP16 and BF16 are left out. Booleans are 0 and 1.
 fn write_tensor(id: u64, activity: &str, name: &str, tensor: &Tensor, out: &mut Vec<u8>) {
     write_id(id, out);
     out.extend_from_slice(b",\"activity\":");

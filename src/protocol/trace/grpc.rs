@@ -9,7 +9,7 @@ use crate::trace::{SettingChange, SettingUpdate, TraceTable};
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::trace_setting_response::SettingValue;
 
-/// The model that a message is about, empty for none, and the change that it asks for, if any.
+/// The model that a message is about, empty without one, and the change that it asks for, if any.
 ///
 /// # Errors
 /// `Internal` for bytes that are not the message, `InvalidArgument` for a value that is not as expected, `Unsupported`
@@ -20,7 +20,7 @@ pub fn question(message: &[u8]) -> Result<(String, Result<Option<TraceOrder>, Er
     Ok((request.model_name, order))
 }
 
-/// The framed response: the setting of a model, or the global one where `model` is empty.
+/// The framed response: the setting of a model, or the global one if `model` is empty.
 ///
 /// # Errors
 /// Never: the message is small.

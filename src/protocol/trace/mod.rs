@@ -1,5 +1,5 @@
-//! Triton's trace extension: what clients set and are told of the settings ([`rest`], [`grpc`]), and the two forms that
-//! records are written in ([`mod@file`], [`otlp`]).
+//! Triton's trace extension: the settings that clients change and read ([`rest`], [`grpc`]), and
+//! the two formats of written records ([`mod@file`], [`otlp`]).
 
 pub mod file;
 pub mod grpc;
@@ -16,7 +16,7 @@ use crate::trace::{SettingChange, TraceLevel, TraceMode, TraceTable};
 pub struct TraceOrder {
     /// The model; empty for the global setting.
     pub model: String,
-    /// What is to change.
+    /// The change.
     pub change: SettingChange,
 }
 
@@ -25,7 +25,8 @@ fn file_is_fixed() -> Error {
     Error::unsupported("trace file location can not be updated through network protocol")
 }
 
-/// The level that a list of names asks for; `None` where none of them is known, which changes nothing, as in Triton.
+/// The level that a list of names asks for; `None` if none of them is known, which changes nothing,
+/// as in Triton.
 fn level<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Result<Option<TraceLevel>, Error> {
     let (count, mut level) = (names.len(), None);
     for name in names {
@@ -46,7 +47,8 @@ fn unsigned(name: &str, text: &str) -> Result<u32, Error> {
     u32::try_from(value).map_err(|_| out_of_range(name, text, (0, i64::from(u32::MAX))))
 }
 
-/// A count: -1 for any number. `space` is what Triton has before the value in its refusal: nothing over REST.
+/// A count: -1 for no limit. `space` is Triton's text before the value in its refusal: empty over
+/// REST.
 fn count(text: &str, space: &str) -> Result<i64, Error> {
     let value = integer("trace_count", text, (-1, i64::from(i32::MAX)))?;
     if value < -1 {
@@ -68,7 +70,7 @@ fn out_of_range(name: &str, text: &str, (least, most): (i64, i64)) -> Error {
     Error::invalid(format!("Unable to parse '{name}', value is out of range [ {least}, {most} ], got: {text}"))
 }
 
-/// What clients are told of a setting, in Triton's order: the levels, then everything else.
+/// A setting as clients see it, in Triton's order: the levels, then everything else.
 fn told(table: &TraceTable, model: &str) -> (Vec<&'static str>, Vec<(String, String)>) {
     let setting = table.setting(model);
     let mut fields = vec![

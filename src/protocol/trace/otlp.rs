@@ -16,8 +16,8 @@ const COMPUTE_START: &str = "COMPUTE_START";
 /// The event that ends it.
 const COMPUTE_END: &str = "COMPUTE_END";
 
-/// The spans of a record. `epoch` is the time of day when the process started, in nanoseconds; `run_span_id` names the
-/// span of the run, where there is one.
+/// The spans of a record. `epoch` is the time of day when the process started, in nanoseconds;
+/// `run_span_id` names the span of the run, if there is one.
 pub fn spans(record: TraceRecord, epoch: u64, run_span_id: u64) -> Vec<proto::Span> {
     let TraceRecord { trace, span } = record;
     match span {

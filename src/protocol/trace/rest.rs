@@ -13,7 +13,8 @@ use crate::wire::message::Reply;
 /// The change that a body asks for.
 ///
 /// # Errors
-/// `InvalidArgument` for a body that is no JSON or a value that is not as expected, `Unsupported` for `trace_file`.
+/// `InvalidArgument` for a body that is not JSON or a value that is not as expected, `Unsupported`
+/// for `trace_file`.
 pub fn order(model: &str, body: &[u8]) -> Result<TraceOrder, Error> {
     let document = Document::parse(body, &[]).map_err(json_error)?;
     let root = document.root();
