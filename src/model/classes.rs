@@ -10,7 +10,7 @@ use crate::wire::json::writer;
 /// Estimated bytes of one `value:index:label` with its length, to reserve memory.
 pub const STRING_SIZE_EXPECTED: usize = 32;
 
-/// How a score that is no integer is written.
+/// The text form of a score that is not an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreText {
     /// By the shortest text that reads back to the same value.

@@ -1,5 +1,5 @@
-//! Properties of repository listings for the fuzz target `listing` and its corpus: which models are found, and
-//! what the difference between two polls leads to.
+//! Properties of repository listings for the fuzz target `listing` and its corpus: the models that
+//! are found, and the actions that the difference between two polls leads to.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
-//! What a model version is by its contents: a digest of its configuration and files, the same on every server that
-//! loaded the same. Caches that servers share have it in their keys.
+//! The identity of a model version by its contents: a digest of its configuration and files, the
+//! same on every server that loaded the same. Caches that servers share have it in their keys.
 
 use std::fmt;
 
-/// A digest of a loaded model version. Computed by the load, where a cache needs it.
+/// A digest of a loaded model version. Computed by the load, if a cache needs it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ModelIdentity(pub [u8; 32]);
 

@@ -12,7 +12,7 @@ impl Labels {
         Self { names: text.lines().map(|line| line.trim_end().to_owned()).collect() }
     }
 
-    /// From the names of the classes.
+    /// Labels from the names of the classes.
     pub const fn from_names(names: Vec<String>) -> Self {
         Self { names }
     }

@@ -3,15 +3,15 @@
 use crate::error::Error;
 use crate::limits::NAME_SIZE_MAX;
 
-/// What [`is_model_name`] takes, for errors.
+/// The rule of [`is_model_name`], for errors.
 pub const MODEL_NAME_RULE: &str = "a name is the name of a directory, of 1 to 255 bytes, without '/', '\\', '\"', \
                                    control characters and blanks at its ends, and is not '.' or '..'";
 
 const _: () = assert!(NAME_SIZE_MAX == 255, "the rule says how many");
 
-/// Whether `name` is valid for a model and its directory: any name of a directory, as in Triton, of 1 to 255 bytes; but
-/// none that would have to be escaped where names are shown (`"`, `\`, control characters), or read as another one
-/// (blanks at its ends).
+/// Returns true if `name` is valid for a model and its directory: any name of a directory, as in
+/// Triton, of 1 to 255 bytes; but none that would have to be escaped where names are shown (`"`,
+/// `\`, control characters), or read as another one (blanks at its ends).
 pub fn is_model_name(name: &str) -> bool {
     let is_shown = |character: char| !character.is_control() && !matches!(character, '/' | '\\' | '"');
     (1..=NAME_SIZE_MAX).contains(&name.len())
@@ -21,7 +21,8 @@ pub fn is_model_name(name: &str) -> bool {
         && name != ".."
 }
 
-/// Whether `name` is valid for a backend, or a file that a client uploads: `[A-Za-z0-9._-]{1,255}`, and not `.` or `..`.
+/// Returns true if `name` is valid for a backend, or a file that a client uploads:
+/// `[A-Za-z0-9._-]{1,255}`, and not `.` or `..`.
 pub fn is_plain_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
@@ -38,13 +39,14 @@ pub fn check_model_name(name: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("'{}' cannot be the name of a model: {MODEL_NAME_RULE}", name.escape_debug())))
 }
 
-/// What tells a model from those of the same name in other repositories (`--model-namespacing`): the path of its
-/// repository, a slash, and its name. Without a namespace it is the name, which has no slash.
+/// The name that distinguishes a model from those of the same name in other repositories
+/// (`--model-namespacing`): the path of its repository, a slash, and its name. Without a namespace
+/// it is the name, which has no slash.
 pub fn qualified(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// The namespace and the name of which [`qualified`] has made one.
+/// The namespace and the name from which [`qualified`] was made.
 pub fn split_qualified(qualified: &str) -> (&str, &str) {
     qualified.rsplit_once('/').unwrap_or(("", qualified))
 }

@@ -6,7 +6,7 @@
 pub enum ParameterValue {
     /// A boolean.
     Bool(bool),
-    /// A number that is no integer.
+    /// A number that is not an integer.
     Double(f64),
     /// A signed integer.
     Int64(i64),
@@ -21,12 +21,13 @@ pub enum ParameterValue {
 pub struct Parameters(pub Vec<(String, ParameterValue)>);
 
 impl Parameters {
-    /// Whether there are none.
+    /// Returns true if there are no parameters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets the value of a name. A name that is there keeps its place. A linear search: decoders bound their number.
+    /// Sets the value of a name. An existing name keeps its place. A linear search: decoders bound
+    /// their number.
     pub fn set(&mut self, name: &str, value: ParameterValue) {
         match self.0.iter_mut().find(|(have, _)| have == name) {
             Some((_, have)) => *have = value,

@@ -39,7 +39,8 @@ pub const FIL_BACKEND: &str = "fil";
 pub const BUILT_IN_BACKENDS: [&str; 7] =
     ["dyna_sequence", FIL_BACKEND, IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 
-/// The files of tree models and the `model_type` of each: Triton's names, and behind them those that people give.
+/// The files of tree models and the `model_type` of each: Triton's names, and after them other
+/// common ones.
 pub const TREE_FILES: [(&str, &str); 8] = [
     ("xgboost.json", "xgboost_json"),
     ("xgboost.ubj", "xgboost_ubj"),
@@ -51,7 +52,7 @@ pub const TREE_FILES: [(&str, &str); 8] = [
     ("model.bst", "xgboost"),
 ];
 
-/// Whether a file's name ends as those of tree models do.
+/// Returns true if a file's name has an extension of tree models.
 pub fn is_tree_filename(name: &str) -> bool {
     let end = name.rsplit_once('.').map_or("", |(_, end)| end);
     ["bst", "json", "model", "tl", "txt", "ubj"].iter().any(|known| end.eq_ignore_ascii_case(known))
@@ -78,7 +79,7 @@ pub const TORCH_AOTI_PLATFORM: &str = "torch_aoti";
 /// The file name of a PyTorch model in TorchScript if the configuration names none.
 pub const PYTORCH_FILENAME: &str = "model.pt";
 
-/// Whether a file's name ends as those of TorchScript do.
+/// Returns true if a file's name has an extension of TorchScript.
 pub fn is_pytorch_filename(name: &str) -> bool {
     backend_of_file(name) == Some(PYTORCH_BACKEND)
 }
@@ -86,11 +87,13 @@ pub fn is_pytorch_filename(name: &str) -> bool {
 /// The file name of a PyTorch model that is compiled ahead of time if the configuration names none.
 pub const TORCH_AOTI_FILENAME: &str = "model.pt2";
 
-/// The backends of other frameworks, whose libraries are looked for on the machine. A library of Triton's of the same name
-/// beneath `--backend-directory` goes before them: whoever put it there wants it.
+/// The backends of other frameworks, whose libraries are looked for on the machine. A library of
+/// Triton's of the same name beneath `--backend-directory` takes precedence: it was put there on
+/// purpose.
 pub const FRAMEWORK_BACKENDS: [&str; 4] = [CAFFE2_BACKEND, OPENVINO_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND];
 
-/// The backend of a model that is one file, by the end of its name; none where that says nothing.
+/// The backend of a model that is one file, by the end of its name; `None` if that does not imply
+/// one.
 pub fn backend_of_file(name: &str) -> Option<&'static str> {
     let end = name.rsplit_once('.').map_or("", |(_, end)| end);
     let ends_as = |known: &str| end.eq_ignore_ascii_case(known);
@@ -113,8 +116,8 @@ pub const PYTHON_BACKEND: &str = "python";
 /// that asks for one.
 pub const PYTHON_FILENAME: &str = "model.py";
 
-/// The platforms of Triton's documentation of the model configuration, with their backends. `openvino` is none there, but
-/// people write it.
+/// The platforms of Triton's documentation of the model configuration, with their backends.
+/// `openvino` is not one of them, but people write it.
 const PLATFORMS: [(&str, &str); 9] = [
     (CAFFE2_PLATFORM, CAFFE2_BACKEND),
     ("custom", "custom"),

@@ -1,14 +1,15 @@
-//! The inputs and outputs that a model's file has, as far as a configuration may leave them out: of OpenVINO's and
-//! TensorFlow's models. That of an ONNX file, which is read here, is `model::onnx::OnnxSignature`.
+//! The inputs and outputs that a model's file has, as far as a configuration may leave them out: of
+//! OpenVINO's and TensorFlow's models. The signature of an ONNX file, which is read here, is
+//! `model::onnx::OnnxSignature`.
 
 use crate::tensor::{Datatype, Shape};
 
 /// The inputs and outputs of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelSignature {
-    /// What it takes.
+    /// The inputs.
     pub inputs: Vec<SignatureTensor>,
-    /// What it gives.
+    /// The outputs.
     pub outputs: Vec<SignatureTensor>,
 }
 
@@ -17,20 +18,21 @@ pub struct ModelSignature {
 pub struct SignatureTensor {
     /// Its name.
     pub name: String,
-    /// Its datatype; none where the protocol has none.
+    /// Its datatype; `None` if the protocol does not have it.
     pub datatype: Option<Datatype>,
-    /// Its dimensions, -1 for a variable size; none where the rank is not known.
+    /// Its dimensions, -1 for a variable size; `None` if the rank is not known.
     pub shape: Option<Shape>,
 }
 
 impl ModelSignature {
-    /// Whether the model can run batches of any size: the first dimension of everything is open.
+    /// Returns true if the model can run batches of any size: the first dimension of every tensor
+    /// is open.
     pub fn can_batch(&self) -> bool {
         let is_open = |tensor: &SignatureTensor| matches!(tensor.shape.as_deref(), Some([-1, ..]));
         !self.inputs.is_empty() && self.inputs.iter().chain(&self.outputs).all(is_open)
     }
 
-    /// Whether strings are among its inputs and outputs.
+    /// Returns true if strings are among its inputs and outputs.
     pub fn has_strings(&self) -> bool {
         self.inputs.iter().chain(&self.outputs).any(|tensor| tensor.datatype == Some(Datatype::Bytes))
     }

@@ -1,15 +1,15 @@
-//! `model_repository_agents`: what is to be done with a model's files before they are loaded. Triton's agent `checksum`
-//! is built in; any other is a library, and is refused by name. Called by [`crate::model::config`]; the files are read
-//! by the caller.
+//! `model_repository_agents`: checks of a model's files before they are loaded. Triton's agent
+//! `checksum` is built in; any other is a library, and is refused by name. Called by
+//! [`crate::model::config`]; the files are read by the caller.
 
 use crate::error::Error;
 use crate::limits::CHECKSUMS_MAX;
 use crate::wire::proto::inference::ModelConfig;
 
-/// A file of a model, and what it must have.
+/// A file of a model, and its checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChecksum {
-    /// Its path beneath the model's directory, as the configuration says it.
+    /// Its path beneath the model's directory, as the configuration spells it.
     pub path: String,
     /// The MD5 of its bytes as Triton compares it: 32 digits in lower case.
     pub md5: String,
@@ -58,7 +58,7 @@ fn checksum(key: &str, md5: &str) -> Result<FileChecksum, Error> {
         let algorithm = algorithm.escape_debug();
         return Err(Error::unsupported(format!("Unsupported checksum algorithm: {algorithm}")));
     }
-    // Whoever may send a configuration would learn the sums of other models' files.
+    // A client that may send a configuration would learn the sums of other models' files.
     if path.starts_with('/') || path.split('/').any(|part| part == "..") {
         return Err(Error::invalid(format!("failed to parse key: {shown} leads out of the model's directory")));
     }

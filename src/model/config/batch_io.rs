@@ -44,7 +44,8 @@ pub(super) fn inputs(config: &ModelConfig) -> Vec<BatchInput> {
     inputs
 }
 
-/// The index of the input whose shape splits this output; `None` for an output that is no `batch_output`.
+/// The index of the input whose shape splits this output; `None` for an output that is not a
+/// `batch_output`.
 pub(super) fn scatter_source(config: &ModelConfig, output: &str) -> Option<usize> {
     let batch = config.batch_output.iter().find(|batch| batch.target_name.iter().any(|name| name == output))?;
     position(config, batch.source_input.first()?)

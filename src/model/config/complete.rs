@@ -1,6 +1,6 @@
-//! Fills in what a configuration leaves out, as Triton does: the backend from the files of a version, inputs and
-//! outputs from the ONNX file, and the defaults that `GET /config` shows. Called by [`crate::model::config`] between
-//! reading and checking.
+//! Fills in the fields that a configuration leaves out, as Triton does: the backend from the files
+//! of a version, inputs and outputs from the ONNX file, and the defaults that `GET /config` shows.
+//! Called by [`crate::model::config`] between reading and checking.
 
 use crate::error::Error;
 use crate::model::config::GpuSupport;
@@ -102,11 +102,12 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
 }
 
 fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> {
-    // As in Triton a platform that nobody knows leaves it to the file's name, and is refused beside that backend.
+    // As in Triton, an unknown platform leaves the choice to the file's name, and is refused beside
+    // that backend.
     if let Some(backend) = backend_of(&config.platform) {
         return Some(backend);
     }
-    // A configured file name decides instead of the files that are there.
+    // A configured file name decides instead of the files in the directory.
     let is_there = |name: &str| match config.default_model_filename.as_str() {
         "" if !config.platform.is_empty() => false,
         "" => files.iter().any(|file| file == name),
@@ -221,7 +222,7 @@ pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
     {
         batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
     }
-    // What follows is not allowed for an ensemble, so nothing is filled in.
+    // The fields below are not allowed for an ensemble, so nothing is filled in.
     if config.platform == ENSEMBLE_PLATFORM {
         return;
     }
@@ -231,8 +232,8 @@ pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
     fill_instance_groups(config, gpus);
 }
 
-/// Makes groups for GPUs groups for the CPU, with as many instances as each would have had on one GPU, and removes what
-/// is for GPUs alone.
+/// Makes groups for GPUs groups for the CPU, with as many instances as each would have had on one
+/// GPU, and removes the settings for GPUs alone.
 pub fn remove_gpus(config: &mut ModelConfig) {
     for group in &mut config.instance_group {
         if group.kind() != Kind::Model {

@@ -1,5 +1,5 @@
-//! Configurations of OpenVINO's and TensorFlow's models: the name of the file by the files that are there, and inputs,
-//! outputs and batching from the model itself.
+//! Configurations of OpenVINO's and TensorFlow's models: the name of the file by the files in the
+//! directory, and inputs, outputs and batching from the model itself.
 
 use crate::error::Error;
 use crate::model::config::batch_axis::{BatchAxis, fill_batching};
@@ -16,7 +16,7 @@ use crate::wire::proto::inference::{ModelConfig, ModelInput, ModelOutput, ModelT
 const OPENVINO_FILES: [&str; 5] =
     [OPENVINO_FILENAME, ONNX_FILENAME, "model.tflite", SAVEDMODEL_FILENAME, GRAPHDEF_FILENAME];
 
-/// Whether it is a model of one of these libraries.
+/// Returns true if it is a model of one of these libraries.
 pub(super) fn is_framework(config: &ModelConfig) -> bool {
     [OPENVINO_BACKEND, TENSORFLOW_BACKEND].contains(&config.backend.as_str())
 }
@@ -51,14 +51,14 @@ pub(super) fn fill_filename(config: &mut ModelConfig, files: Option<&[String]>) 
     }
 }
 
-/// Whether something is left to the model's file, which says it: not a frozen graph, whose tensors are whatever the
-/// configuration lists, as in Triton.
+/// Returns true if the configuration leaves something to the model's file, which has it: not a
+/// frozen graph, whose tensors are those that the configuration lists, as in Triton.
 pub(super) fn is_incomplete(config: &ModelConfig) -> bool {
     let lacks = config.input.is_empty() || config.output.is_empty();
     is_framework(config) && config.platform != GRAPHDEF_PLATFORM && lacks
 }
 
-/// Fills in inputs or outputs, and batching. Returns whether the outputs are the file's.
+/// Fills in inputs or outputs, and batching. Returns true if the outputs are the file's.
 ///
 /// # Errors
 /// `InvalidArgument` where the file cannot say what is missing, or contradicts `max_batch_size`.
@@ -102,8 +102,8 @@ pub(super) fn fill(config: &mut ModelConfig, signature: &ModelSignature, axis: B
     Ok(lacks_outputs)
 }
 
-/// What listed dims say of batching, as Triton reads them: those of the model's rank say no, with one fewer yes; none
-/// where nothing is listed.
+/// The batching that listed dims imply, as Triton reads them: dims of the model's rank mean no,
+/// with one fewer yes; `None` if no dims are listed.
 fn listed_batching(config: &ModelConfig, signature: &ModelSignature) -> Result<Option<bool>, Error> {
     if config.max_batch_size > 0 {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Models whose backend is a shared library of Triton's: which they are, and what their backend may change. Called by
-//! [`crate::model::config`].
+//! Models whose backend is a shared library of Triton's: their recognition, and the fields that
+//! their backend may change. Called by [`crate::model::config`].
 
 use crate::error::Error;
 use crate::model::config::GpuSupport;
@@ -9,10 +9,10 @@ use crate::model::platform::{BUILT_IN_BACKENDS, ENSEMBLE_PLATFORM, ONNX_BACKEND,
 use crate::wire::proto::inference::ModelInstanceGroup;
 use crate::wire::proto::inference::{ModelConfig, model_instance_group::Kind};
 
-/// An instance group that a backend prefers where the configuration has none.
+/// An instance group that a backend prefers if the configuration has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreferredInstances {
-    /// `KIND_CPU`, `KIND_GPU`, `KIND_MODEL`; none for `KIND_AUTO`.
+    /// `KIND_CPU`, `KIND_GPU`, `KIND_MODEL`; `None` for `KIND_AUTO`.
     pub kind: Option<crate::model::InstanceKind>,
     /// Its instances; 0 for the default.
     pub count: u64,
@@ -20,8 +20,8 @@ pub struct PreferredInstances {
     pub gpus: Vec<u64>,
 }
 
-/// The file of the library that runs a model; `None` where the server has its own backend for it, or there is no such
-/// file. A backend in `forced` is never the server's own.
+/// The file of the library that runs a model; `None` if the server has its own backend for it, or
+/// there is no such file. A backend in `forced` is never the server's own.
 pub(super) fn library(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>, forced: &[String]) -> Option<String> {
     let ModelConfig { backend, runtime, platform, .. } = config;
     let is_ours =
@@ -34,7 +34,8 @@ pub(super) fn library(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>
     (are_plain && has_backend_file(backend, &file)).then_some(file)
 }
 
-/// Adds the instance groups that a backend prefers, where there are none: those for GPUs where there are GPUs.
+/// Adds the instance groups that a backend prefers, if the configuration has none: those for GPUs
+/// if there are GPUs.
 pub(super) fn add_preferred(
     config: &mut ModelConfig,
     preferred: &[PreferredInstances],
@@ -65,7 +66,8 @@ pub(super) fn add_preferred(
     Ok(())
 }
 
-/// Where a library was looked for, for the refusal of a model whose backend is not there.
+/// The places where a library was looked for, for the refusal of a model whose backend was not
+/// found.
 pub(super) fn places(config: &ModelConfig) -> String {
     let ModelConfig { backend, runtime, .. } = config;
     let shown = backend.escape_debug();

@@ -8,10 +8,11 @@ use crate::wire::proto::inference::model_metrics::metric_control::MetricOptions;
 /// The only histogram of Triton's that a configuration may shape.
 const FIRST_RESPONSE: &str = "nv_inference_first_response_histogram_ms";
 
-/// Checks which metrics are shaped, and how.
+/// Checks the names of the metrics and their buckets.
 ///
 /// # Errors
-/// `InvalidArgument` for a metric that is no such histogram, and for buckets that are none of Prometheus'.
+/// `InvalidArgument` for a metric that is not such a histogram, and for buckets that Prometheus
+/// does not allow.
 pub fn check(config: &ModelConfig) -> Result<(), Error> {
     let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
     for control in controls {
@@ -35,7 +36,8 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bounds of the first responses' buckets, where the configuration has some; the last where it has several.
+/// The bounds of the first responses' buckets, if the configuration has some; the last ones if it
+/// has several.
 pub fn first_response_bounds(config: &ModelConfig) -> Option<Vec<f64>> {
     let control = config.model_metrics.as_ref()?.metric_control.last()?;
     match control.metric_options.as_ref()? {

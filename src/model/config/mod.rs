@@ -1,7 +1,7 @@
-//! Turns the text of a model configuration into a [`ModelSpec`], in two steps, because only the configuration
-//! says which other files are needed: a [`ConfigDraft`] names them, the caller reads them, and
-//! [`ConfigDraft::complete`] fills in defaults, checks, and converts. A field that is not supported is refused by
-//! name.
+//! Turns the text of a model configuration into a [`ModelSpec`], in two steps, because only the
+//! configuration names the other files that are needed: a [`ConfigDraft`] names them, the caller
+//! reads them, and [`ConfigDraft::complete`] fills in defaults, checks, and converts. A field that
+//! is not supported is refused by name.
 
 mod agents;
 mod batch_axis;
@@ -79,9 +79,9 @@ pub struct ConfigDraft {
     /// Contents of the initial state files, by name.
     states: BTreeMap<String, Arc<[u8]>>,
     gpus: GpuSupport,
-    /// The file of the shared library that runs it, where the server has no backend of its own for it.
+    /// The file of the shared library that runs it, if the server has no backend of its own for it.
     library: Option<String>,
-    /// Whether its outputs were filled in from the model's signature.
+    /// True if its outputs were filled in from the model's signature.
     are_outputs_filled: bool,
     axis: KnownAxis,
 }
@@ -91,26 +91,27 @@ pub struct ConfigDraft {
 pub struct GpuSupport {
     /// The numbers of the devices.
     pub devices: Vec<u32>,
-    /// Why there are no devices; empty if unknown.
+    /// The reason why there are no devices; empty if unknown.
     pub why_absent: String,
-    /// Whether `KIND_AUTO` may choose GPUs (`--gpu-auto`).
+    /// True if `KIND_AUTO` may choose GPUs (`--gpu-auto`).
     pub takes_auto: bool,
-    /// Whether the model is run by a shared library, which may use GPUs whatever its backend is called.
+    /// True if the model is run by a shared library, which may use GPUs under any backend name.
     pub is_for_library: bool,
 }
 
-/// What lies around a configuration and decides what it means.
+/// The surroundings of a configuration that decide its meaning.
 #[derive(Clone, Copy)]
 pub struct ConfigSurroundings<'a> {
-    /// The names in the first version's directory, from which the backend is derived if the configuration does not name
-    /// it. `None` if it must (`--disable-auto-complete-config`).
+    /// The names in the first version's directory, from which the backend is derived if the
+    /// configuration does not name it. `None` if it must name it
+    /// (`--disable-auto-complete-config`).
     pub files: Option<&'a [String]>,
-    /// Which files the directory of backends has; libraries also those beside the model.
+    /// The files that the directory of backends has; of libraries also those beside the model.
     pub has_backend_file: AnyBackendFile<'a>,
     /// Backends that are run by their shared library though the server has its own
     /// (`--backend-config=NAME,host=triton`).
     pub forced_libraries: &'a [String],
-    /// Whether the model is served by another name than its directory and configuration have.
+    /// True if the model is served by another name than its directory and configuration have.
     pub is_renamed: bool,
 }
 
@@ -121,10 +122,10 @@ impl<'a> ConfigSurroundings<'a> {
     }
 }
 
-/// What is filled in from the model file.
+/// The rules for filling in a configuration from the model file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionRules {
-    /// Whether anything is filled in (off with `--disable-auto-complete-config`).
+    /// True if anything is filled in (off with `--disable-auto-complete-config`).
     pub is_on: bool,
     /// `max_batch_size` of a model that can batch and whose configuration does not set it
     /// (`default-max-batch-size`).
@@ -169,8 +170,8 @@ impl ConfigDraft {
         }
         complete::fill_backend(&mut config, directory, files)?;
         python::fill_runtime(&mut config, has_backend_file);
-        // Before the check of fields: a configuration for another backend has many fields that are not supported,
-        // and its backend is what to tell the user.
+        // Before the check of fields: a configuration for another backend has many fields that are
+        // not supported, and the backend is the better error.
         let library = hosted::library(&config, has_backend_file, forced_libraries);
         if library.is_none() {
             validate::backend(&config, has_backend_file)?;
@@ -201,7 +202,7 @@ impl ConfigDraft {
         if draft.config.name == directory {
             return Ok(draft);
         }
-        // Last, as in Triton: whoever copies a configuration is told what is wrong with it first.
+        // Last, as in Triton: other faults of a copied configuration are reported first.
         Err(draft.stated_fault().unwrap_or_else(|| {
             Error::invalid(format!(
                 "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
@@ -210,7 +211,7 @@ impl ConfigDraft {
         }))
     }
 
-    /// What a Python process runs; `None` if the model is no Python model.
+    /// The Python model that a process runs; `None` if the model is not a Python model.
     ///
     /// # Errors
     /// `InvalidArgument` or `Unsupported` if its file or one of its parameters is not valid.
@@ -218,15 +219,16 @@ impl ConfigDraft {
         if self.library.is_some() { Ok(None) } else { python::model(&self.config) }
     }
 
-    /// The file of the shared library that runs the model; `None` where the server's own backends do.
+    /// The file of the shared library that runs the model; `None` if the server's own backends run
+    /// it.
     pub fn library(&self) -> Option<&str> {
         self.library.as_deref()
     }
 
-    /// Adds the instance groups that its backend prefers, where the configuration has none.
+    /// Adds the instance groups that its backend prefers, if the configuration has none.
     ///
     /// # Errors
-    /// `InvalidArgument` for groups that cannot be.
+    /// `InvalidArgument` for invalid groups.
     pub fn with_preferred(mut self, preferred: &[PreferredInstances]) -> Result<Self, Error> {
         hosted::add_preferred(&mut self.config, preferred, &self.gpus)?;
         Ok(self)
@@ -240,7 +242,7 @@ impl ConfigDraft {
         json::encode(&config)
     }
 
-    /// Takes over what `auto_complete_config` of a Python model returned.
+    /// Takes over the result of a Python model's `auto_complete_config`.
     ///
     /// # Errors
     /// As [`Self::read`], or if it contradicts the configuration.
@@ -285,7 +287,7 @@ impl ConfigDraft {
     /// The files that must have a checksum before anything is loaded (`model_repository_agents`).
     ///
     /// # Errors
-    /// None for a draft that was read: what is wrong with them is told then.
+    /// None for a draft that was read: faults in them are reported then.
     pub fn checksums(&self) -> Result<Vec<FileChecksum>, Error> {
         agents::checksums(&self.config)
     }
@@ -296,7 +298,7 @@ impl ConfigDraft {
         ensemble.map(|ensemble| ensemble.models().into_iter().map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// Which versions to serve.
+    /// The versions to serve.
     pub fn version_policy(&self) -> VersionPolicy {
         version_policy(&self.config)
     }
@@ -312,19 +314,20 @@ impl ConfigDraft {
         is_onnx.then_some(self.config.default_model_filename.as_str())
     }
 
-    /// The name of the file of a tree model in a version's directory; none for any other model.
+    /// The name of the file of a tree model in a version's directory; `None` for any other model.
     pub fn tree_filename(&self) -> Option<&str> {
         let is_trees = trees::is_trees(&self.config) && self.library.is_none();
         is_trees.then_some(self.config.default_model_filename.as_str())
     }
 
-    /// The name of the file of a PyTorch model in a version's directory, where the server runs it; none for any other model.
+    /// The name of the file of a PyTorch model in a version's directory, if the server runs it;
+    /// `None` for any other model.
     pub fn pytorch_filename(&self) -> Option<&str> {
         let is_pytorch = pytorch::is_module(&self.config) && self.library.is_none();
         is_pytorch.then_some(self.config.default_model_filename.as_str())
     }
 
-    /// The same where inputs or outputs are left to it.
+    /// The same if inputs or outputs are left to it.
     pub fn tree_filename_to_complete(&self) -> Option<&str> {
         self.tree_filename().filter(|_| trees::is_incomplete(&self.config))
     }
@@ -337,15 +340,15 @@ impl ConfigDraft {
         self
     }
 
-    /// The name of the file or directory of a model of OpenVINO's or TensorFlow's in a version's directory; none for any
-    /// other model.
+    /// The name of the file or directory of a model of OpenVINO's or TensorFlow's in a version's
+    /// directory; `None` for any other model.
     pub fn framework_filename(&self) -> Option<&str> {
         let is_own = self.library.is_none() && !python::is_python(&self.config);
         let is_framework = is_own && frameworks::is_framework(&self.config);
         is_framework.then_some(self.config.default_model_filename.as_str())
     }
 
-    /// The same where inputs or outputs are left to it.
+    /// The same if inputs or outputs are left to it.
     pub fn framework_filename_to_complete(&self) -> Option<&str> {
         self.framework_filename().filter(|_| frameworks::is_incomplete(&self.config))
     }
@@ -355,10 +358,10 @@ impl ConfigDraft {
         &self.config.platform
     }
 
-    /// Fills in inputs and outputs from what the model's file has.
+    /// Fills in inputs and outputs from the model's file.
     ///
     /// # Errors
-    /// `InvalidArgument` where the file cannot say what is missing.
+    /// `InvalidArgument` if the file does not have the missing parts.
     pub fn with_signature(mut self, signature: &ModelSignature, rules: CompletionRules) -> Result<Self, Error> {
         if rules.is_on {
             let (before, rule) = (self.config.max_batch_size, self.axis.rule(rules));
@@ -387,8 +390,8 @@ impl ConfigDraft {
         Self { states, ..self }
     }
 
-    /// Whether an instance may be placed on a GPU: a group has `KIND_GPU`, or the backend supports GPUs and a group
-    /// leaves the kind open. The server looks for GPUs only then.
+    /// Returns true if an instance may be placed on a GPU: a group has `KIND_GPU`, or the backend
+    /// supports GPUs and a group leaves the kind open. The server looks for GPUs only then.
     pub fn may_use_gpu(&self) -> bool {
         let groups = &self.config.instance_group;
         let may = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Auto | Kind::Gpu);
@@ -396,7 +399,7 @@ impl ConfigDraft {
             || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)))
     }
 
-    /// Whether it asks for a GPU: by a group of `KIND_GPU`, or one that names GPUs.
+    /// Returns true if it asks for a GPU: by a group of `KIND_GPU`, or one that names GPUs.
     pub fn asks_for_gpu(&self) -> bool {
         self.config.instance_group.iter().any(|group| group.kind() == Kind::Gpu || !group.gpus.is_empty())
     }
@@ -413,8 +416,8 @@ impl ConfigDraft {
         Self { gpus, ..self }
     }
 
-    /// What is wrong with the configuration by itself, where it leaves nothing to the model's file: told before a file
-    /// that is missing, as Triton does, which checks a configuration first.
+    /// The fault of the configuration by itself, if it leaves nothing to the model's file. It is
+    /// reported before a missing file, as in Triton, which checks a configuration first.
     pub fn stated_fault(&self) -> Option<Error> {
         let mut config = self.config.clone();
         if config.input.is_empty() || config.output.is_empty() {
@@ -479,7 +482,8 @@ impl ConfigDraft {
         Ok(ModelSpec { sequence: sequence.transpose()?, is_batch_axis_derived, ..spec })
     }
 
-    /// What the host of its library knows, where the model serves sequences: its engine sees states among the outputs.
+    /// The library's description for its host, if the model serves sequences: its engine sees
+    /// states among the outputs.
     fn library_of_sequences(&self, library: &HostedLibrary, outputs: &[TensorSpec]) -> HostedLibrary {
         let Some(SchedulingChoice::SequenceBatching(batching)) = &self.config.scheduling_choice else {
             return library.clone();
@@ -496,12 +500,13 @@ impl ConfigDraft {
 }
 
 impl ModelSpec {
-    /// What an engine in another process loads a model by: from the effective configuration ([`Self::config_message`])
-    /// and the names of the outputs whose shape was read from the model's file. It has what engines look at: no labels,
-    /// no samples, no instances, and of sequences the controls and states as plain tensors.
+    /// The spec by which an engine in another process loads a model: from the effective
+    /// configuration ([`Self::config_message`]) and the names of the outputs whose shape was read
+    /// from the model's file. It has the parts that engines look at: no labels, no samples, no
+    /// instances, and of sequences the controls and states as plain tensors.
     ///
     /// # Errors
-    /// `Internal` if the message is not one that a spec has.
+    /// `Internal` if the message is not that of a spec.
     pub fn of_engine(message: &[u8], derived: &[String]) -> Result<Self, Error> {
         let mut config = ModelConfig::decode(message)
             .map_err(|error| Error::internal(format!("an effective configuration cannot be decoded: {error}")))?;
@@ -514,8 +519,8 @@ impl ModelSpec {
         Ok(spec)
     }
 
-    /// A copy with parameters set, also in the configuration that clients see: they show decisions of the server, which
-    /// tritonserver's does not.
+    /// A copy with parameters set, also in the configuration that clients see: they show decisions
+    /// of this server, which tritonserver does not make.
     ///
     /// # Errors
     /// `Internal` if `config_message` does not decode, which cannot happen for a spec that was built here.
@@ -630,7 +635,7 @@ fn metric_labels(config: &ModelConfig) -> String {
     tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", label_value(value))).collect()
 }
 
-/// The label of a model's namespace, as Triton names it, with a comma behind it; empty without one.
+/// The label of a model's namespace, as Triton names it, with a comma after it; empty without one.
 pub fn namespace_label(namespace: &str) -> String {
     if namespace.is_empty() { String::new() } else { format!("namespace=\"{}\",", label_value(namespace)) }
 }

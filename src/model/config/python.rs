@@ -1,6 +1,7 @@
-//! Python models in a configuration: which they are, what their parameters mean, and what `auto_complete_config` may
-//! change. Texts and rules are those of Triton (`backend_model.cc`, `python_be.cc`, `pb_stub.cc`). Called by
-//! [`crate::model::config`], [`crate::model::config::complete`] and [`crate::model::config::validate`].
+//! Python models in a configuration: their recognition, the meaning of their parameters, and the
+//! fields that `auto_complete_config` may change. Texts and rules are those of Triton
+//! (`backend_model.cc`, `python_be.cc`, `pb_stub.cc`). Called by [`crate::model::config`],
+//! [`crate::model::config::complete`] and [`crate::model::config::validate`].
 
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use crate::model::spec::python::{CAFFE2_MODULE, PYTORCH_MODULE};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 
-/// Tells whether the directory of backends (`--backend-directory`) has a file in the folder of a backend: the arguments
-/// are the backend and the file, both plain names.
+/// Returns true if the directory of backends (`--backend-directory`) has a file in the folder of a
+/// backend: the arguments are the backend and the file, both plain names.
 pub type AnyBackendFile<'a> = &'a dyn Fn(&str, &str) -> bool;
 
-/// There is no directory of backends.
+/// The lookup without a directory of backends.
 pub const NO_BACKEND_FILES: AnyBackendFile<'static> = &|_, _| false;
 
 /// The parameter with the path of the interpreter's environment.
@@ -29,20 +30,21 @@ const CPU_INPUTS: &str = "FORCE_CPU_ONLY_INPUT_TENSORS";
 /// The parameter that bounds the run of a batch: an extension of this server.
 const EXECUTE_TIMEOUT: &str = "execute_timeout_ms";
 
-/// Whether the model runs in Python processes.
+/// Returns true if the model runs in Python processes.
 pub(super) fn is_python(config: &ModelConfig) -> bool {
     config.backend == PYTHON_BACKEND || is_backend(config)
 }
 
-/// Whether the model's backend is Python-based: [`fill_runtime`] wrote that down, or the user did.
+/// Returns true if the model's backend is Python-based: [`fill_runtime`] or the user set that.
 pub(super) fn is_backend(config: &ModelConfig) -> bool {
     let is_ours = config.backend == ONNX_BACKEND || BUILT_IN_BACKENDS.contains(&config.backend.as_str());
-    // PyTorch has such a runtime of its own, which is the server's, and Caffe2 has no other.
+    // PyTorch has such a runtime of its own, which is the server's, and Caffe2 has only this one.
     (config.runtime == PYTHON_FILENAME || config.backend == CAFFE2_BACKEND) && !config.backend.is_empty() && !is_ours
 }
 
-/// Sets `runtime` of a model whose backend is only there in Python, as Triton does. A library comes first, which this
-/// server cannot run: then the configuration must ask for the Python file by `runtime`.
+/// Sets `runtime` of a model whose backend exists only in Python, as Triton does. A library comes
+/// first, which this server cannot run: then the configuration must ask for the Python file by
+/// `runtime`.
 pub(super) fn fill_runtime(config: &mut ModelConfig, has_backend_file: AnyBackendFile<'_>) {
     let backend = config.backend.as_str();
     let is_open = config.runtime.is_empty() && is_plain_name(backend) && backend != PYTHON_BACKEND;
@@ -59,7 +61,7 @@ pub(super) fn fill_runtime(config: &mut ModelConfig, has_backend_file: AnyBacken
 /// Checks that a Python-based backend is there.
 pub(super) fn check_backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<(), Error> {
     let ModelConfig { name, backend, .. } = config;
-    // A name that is no name of a directory must not be looked for.
+    // A name that is not a directory's must not be looked for.
     if FRAMEWORK_BACKENDS.contains(&backend.as_str())
         || (is_plain_name(backend) && has_backend_file(backend, PYTHON_FILENAME))
     {
@@ -72,7 +74,7 @@ pub(super) fn check_backend(config: &ModelConfig, has_backend_file: AnyBackendFi
     )))
 }
 
-/// What has no effect for a Python model, for the log.
+/// Fields without effect for a Python model, for the log.
 pub(super) fn notes(config: &ModelConfig) -> Vec<String> {
     let given = [("batch_input", config.batch_input.is_empty()), ("batch_output", config.batch_output.is_empty())];
     let given = given.into_iter().filter(|(_, is_empty)| is_python(config) && !is_empty);
@@ -81,7 +83,7 @@ pub(super) fn notes(config: &ModelConfig) -> Vec<String> {
         .collect()
 }
 
-/// What the processes of a Python model run; `None` for any other model.
+/// The Python model that its processes run; `None` for any other model.
 pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> {
     if !is_python(config) {
         return Ok(None);
@@ -121,8 +123,8 @@ fn execute_timeout(model: &str, value: &str) -> Result<Duration, Error> {
     })
 }
 
-/// Takes over what `auto_complete_config` may set, as Triton's core does (`TritonModel::UpdateModelConfig`): everything
-/// else of the returned configuration is ignored.
+/// Takes over the fields that `auto_complete_config` may set, as Triton's core does
+/// (`TritonModel::UpdateModelConfig`): everything else of the returned configuration is ignored.
 pub(super) fn merge(config: &mut ModelConfig, returned: ModelConfig) -> Result<(), Error> {
     let number = |choice: &Option<SchedulingChoice>| match choice {
         None => 0,

@@ -1,5 +1,6 @@
-//! Configurations of PyTorch models (`backend: "pytorch"`), and of Caffe2 models, which an old PyTorch runs: platform and file name, and what is refused. Nothing is read from
-//! the model's file: TorchScript keeps neither datatypes nor shapes, so that inputs and outputs must be listed, as in
+//! Configurations of PyTorch models (`backend: "pytorch"`), and of Caffe2 models, which an old
+//! PyTorch runs: platform and file name, and refusals. Nothing is read from the model's file:
+//! TorchScript keeps neither datatypes nor shapes, so that inputs and outputs must be listed, as in
 //! Triton. Names are bound by `backend::pytorch`.
 
 use crate::error::Error;
@@ -9,12 +10,12 @@ use crate::model::platform::{
 };
 use crate::wire::proto::inference::ModelConfig;
 
-/// Whether it is a PyTorch model in TorchScript, which the server's own engine runs.
+/// Returns true if it is a PyTorch model in TorchScript, which the server's own engine runs.
 pub(super) fn is_module(config: &ModelConfig) -> bool {
     config.backend == PYTORCH_BACKEND && config.runtime != PYTHON_FILENAME
 }
 
-/// Whether a file's name ends as those of PyTorch do.
+/// Returns true if a file's name has an extension of PyTorch.
 pub(super) fn is_filename(name: &str) -> bool {
     is_pytorch_filename(name) || name.ends_with(".pt2")
 }

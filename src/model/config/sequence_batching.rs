@@ -287,8 +287,8 @@ pub(super) fn sequence(
     })
 }
 
-/// The sequences that an instance of the oldest strategy works on; 0 means as many as its batches have rows, where
-/// Triton takes it and serves none. `None` for a negative number.
+/// The sequences that an instance of the oldest strategy works on; 0 means as many as its batches
+/// have rows, while Triton accepts it and serves none. `None` for a negative number.
 fn candidates(max_batch_size: i32, max_candidate_sequences: i32) -> Option<usize> {
     match usize::try_from(max_candidate_sequences).ok()? {
         0 => Some(usize::try_from(max_batch_size).unwrap_or(0).max(1)),

@@ -20,7 +20,7 @@ pub struct TensorIo<'a> {
     /// The dims that clients see.
     pub dims: &'a [i64],
     reshape: Option<&'a ModelTensorReshape>,
-    /// Whether the values of the tensor are a shape.
+    /// True if the values of the tensor are a shape.
     pub is_shape_tensor: bool,
     is_non_linear: bool,
 }
@@ -142,8 +142,8 @@ fn is_valid_dimension(dimension: &i64) -> bool {
 
 const VALID_DIMENSION: &str = "must be integer >= 1, or -1 to indicate a variable-size dimension";
 
-/// Checks that both have the same number of elements whatever the variable-size dimensions are: those keep their
-/// order, and the products of the fixed dimensions between them are equal.
+/// Checks that both have the same number of elements for all sizes of the variable dimensions:
+/// those keep their order, and the products of the fixed dimensions between them are equal.
 fn check_reshape(dims: &[i64], shape: &[i64]) -> Result<(), String> {
     if !shape.iter().all(is_valid_dimension) {
         return Err(format!("reshape dimensions {VALID_DIMENSION}"));
@@ -184,7 +184,7 @@ fn check_shape_tensor(io: &TensorIo<'_>) -> Result<(), String> {
     ))
 }
 
-/// A shape tensor has no batch axis, so it cannot be used for anything that works along that axis.
+/// A shape tensor has no batch axis, so it cannot be used with features that work along that axis.
 fn check_shape_tensors(config: &ModelConfig) -> Result<(), String> {
     for input in config.input.iter().filter(|input| input.is_shape_tensor) {
         let name = &input.name;

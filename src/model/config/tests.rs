@@ -87,7 +87,7 @@ fn an_identity_configuration_is_shown_whole() {
     assert_eq!(shown(spec_of("m", &text, "", "")), want);
 }
 
-/// Checks the parts of the effective configuration that a text, with an ONNX file, leads to.
+/// Checks the parts of the effective configuration that results from a text and an ONNX file.
 fn check_effective(text: &str, model: &str, wants: &[&str]) {
     let got = shown(spec(text, model));
     for want in wants {
@@ -346,7 +346,7 @@ fn mistakes_are_told_in_tritons_order() {
         &[],
         "unexpected directory name 'm' for model 'n', directory name must equal model name",
     );
-    // Its invalid_platform names the file, which tells the backend.
+    // Its invalid_platform names the file, which implies the backend.
     let pair = "unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime";
     check(&format!("platform: 'onnxruntim' default_model_filename: 'model.onnx' {IO}"), &["model.onnx"], pair);
     check(&format!("platform: 'onnxruntim' {IO}"), &["model.onnx"], "unexpected platform type 'onnxruntim' for m");
@@ -498,7 +498,7 @@ fn a_configuration_that_cannot_be_completed_says_why() {
         "x FP32 [0] > y FP32 [4]",
         "model input 'x' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
     );
-    // What the error text advises.
+    // The advice of the error text.
     let text = "input { name: 'x' data_type: TYPE_FP32 dims: [ -1, 16 ] } \
                 output { name: 'label' data_type: TYPE_INT64 dims: [ -1 ] }";
     assert!(spec(text, "x FP32 [-1x16] > label INT64 [-1]").is_ok());

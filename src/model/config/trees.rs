@@ -1,5 +1,6 @@
-//! Configurations of tree models (`backend: "fil"`): the name of the file by `model_type` or by the files that are there,
-//! and inputs and outputs from the model itself. Triton fills in none of it and refuses what is left out.
+//! Configurations of tree models (`backend: "fil"`): the name of the file by `model_type` or by the
+//! files in the directory, and inputs and outputs from the model itself. Triton fills in none of it
+//! and refuses a configuration that leaves it out.
 
 use crate::limits::TREE_ROWS_DEFAULT;
 use crate::model::platform::{FIL_BACKEND, TREE_FILES};
@@ -15,13 +16,13 @@ const IS_CLASSIFIER: &str = "is_classifier";
 const OUTPUT_CLASS: &str = "output_class";
 const PREDICT_PROBA: &str = "predict_proba";
 
-/// Whether it is a tree model.
+/// Returns true if it is a tree model.
 pub(super) fn is_trees(config: &ModelConfig) -> bool {
     config.backend == FIL_BACKEND
 }
 
-/// Whether the files of a version tell a tree model. A name of a model that tells its backend, as in `m.vllm`, goes before
-/// `model.json`, which other backends have, too.
+/// Returns true if the files of a version are those of a tree model. A model name that implies its
+/// backend, as in `m.vllm`, takes precedence over `model.json`, which other backends have, too.
 pub(super) fn is_there(model: &str, has_file: impl Fn(&str) -> bool) -> bool {
     let tells = |file: &str| file != "model.json" || !model.contains('.');
     TREE_FILES.iter().any(|(file, _)| has_file(file) && tells(file))
@@ -36,14 +37,16 @@ pub(super) fn fill_filename(config: &mut ModelConfig, files: Option<&[String]>) 
     let is_there = |file: &str| files.unwrap_or_default().iter().any(|have| have == file);
     let fits = |kind: &str| configured.is_none_or(|configured| configured == kind);
     let found = TREE_FILES.iter().find(|(file, kind)| fits(kind) && is_there(file));
-    // None is there: the name that Triton would look for, whose default is XGBoost's old format.
+    // No such file exists: the name that Triton would look for, whose default is XGBoost's old
+    // format.
     let usual = || TREE_FILES.iter().find(|(_, kind)| *kind == configured.unwrap_or("xgboost"));
     if let Some((file, _)) = found.or_else(usual) {
         (*file).clone_into(&mut config.default_model_filename);
     }
 }
 
-/// A note of what is done about instance groups for GPUs, which tree models do not use; none where there are none.
+/// A note that instance groups for GPUs, which tree models do not use, are changed; `None` without
+/// such groups.
 pub(super) fn gpu_note(config: &ModelConfig) -> Option<String> {
     let asks = config.instance_group.iter().any(|group| group.kind() == Kind::Gpu || !group.gpus.is_empty());
     (is_trees(config) && asks).then(|| {
@@ -51,7 +54,7 @@ pub(super) fn gpu_note(config: &ModelConfig) -> Option<String> {
     })
 }
 
-/// Whether something is left to the model's file.
+/// Returns true if something is left to the model's file.
 pub(super) fn is_incomplete(config: &ModelConfig) -> bool {
     is_trees(config) && (config.input.is_empty() || config.output.is_empty())
 }

@@ -275,7 +275,8 @@ pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
 
 fn accelerators(config: &ModelConfig) -> Result<(), Error> {
     let lists = config.optimization.as_ref().and_then(|policy| policy.execution_accelerators.as_ref());
-    // Those of GPUs have no effect where instances are on the CPU, as all are of a backend that has none on GPUs.
+    // Those of GPUs have no effect if instances are on the CPU, as all are of a backend without GPU
+    // support.
     let named = lists.and_then(|lists| lists.cpu_execution_accelerator.first());
     match named {
         Some(accelerator) if config.backend != ONNX_BACKEND => Err(Error::unsupported(format!(
@@ -439,7 +440,8 @@ fn ragged_shape(config: &ModelConfig, input: &ModelInput, tensor: &OnnxTensor) -
     )))
 }
 
-/// Whether the model, of shape `there`, accepts every shape that fits `given`; -1 is any size.
+/// Returns true if the model, of shape `there`, accepts every shape that fits `given`; -1 is any
+/// size.
 fn is_within(there: &[i64], given: &[i64]) -> bool {
     there.len() == given.len() && there.iter().zip(given).all(|(there, given)| *there == -1 || there == given)
 }

@@ -48,7 +48,8 @@ fn map_kinds(field: &FieldDescriptor) -> Option<(Kind, Kind)> {
     Some((entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind()))
 }
 
-/// Writes a value that is no message and no list. Text format and TOML differ in strings and enums only.
+/// Writes a value that is neither a message nor a list. Text format and TOML differ in strings and
+/// enums only.
 fn scalar(value: &Value, kind: &Kind, notation: Notation, out: &mut String) {
     let quote = if notation == Notation::Toml { toml_string } else { text_string };
     let float = |is_finite: bool, number: f64, shortest: &str, out: &mut String| match () {

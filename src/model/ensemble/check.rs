@@ -65,11 +65,11 @@ struct TensorGraph<'a> {
 
 #[derive(Default)]
 struct TensorUse {
-    /// A step writes it.
+    /// True if a step writes it.
     is_output: bool,
-    /// A step reads it.
+    /// True if a step reads it.
     is_used: bool,
-    /// It can be computed from the inputs of the ensemble.
+    /// True if it can be computed from the inputs of the ensemble.
     is_ready: bool,
 }
 
@@ -149,8 +149,9 @@ impl<'a> TensorGraph<'a> {
         }
     }
 
-    /// The tensor, if any, for want of which this one is not written: of those that it depends on the first that is not
-    /// ready, of those that this one depends on again the first, and so on to the last.
+    /// The tensor, if any, whose absence keeps this one from being written: the first one not ready
+    /// of those that it depends on, then again the first of those that this one depends on, and so
+    /// on to the last.
     fn missing_beneath(&self, tensor: &str) -> Option<&'a str> {
         let (mut last, mut seen) = (tensor, BTreeSet::new());
         let mut found = None;
@@ -166,8 +167,8 @@ impl<'a> TensorGraph<'a> {
         found.filter(|found| *found != tensor)
     }
 
-    /// Marks the tensors that exist after every step has run that can. Steps in a cycle cannot: their tensors stay
-    /// unmarked and are refused.
+    /// Marks the tensors that exist after all runnable steps have run. Steps in a cycle cannot run:
+    /// their tensors stay unmarked and are refused.
     fn mark_ready(&mut self) {
         let mut left: Vec<_> = self.steps.iter().collect();
         loop {

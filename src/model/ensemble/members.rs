@@ -1,6 +1,7 @@
-//! Checks an ensemble against its composing models: whether they are loaded, whether tensors and batch sizes fit,
-//! and whether the ensemble contains itself. Texts and their order are Triton's (`model_repository_manager.cc`,
-//! `CheckNode`; `ensemble_utils.cc`). Bounded by the number of steps.
+//! Checks an ensemble against its composing models: they must be loaded, tensors and batch sizes
+//! must fit, and the ensemble must not contain itself. Texts and their order are Triton's
+//! (`model_repository_manager.cc`, `CheckNode`; `ensemble_utils.cc`). Bounded by the number of
+//! steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,22 +30,22 @@ pub struct ComposingModels {
 pub struct ComposingModel {
     /// The versions that serve, the highest first.
     pub versions: Vec<(u64, Arc<ModelSpec>)>,
-    /// Why its last load failed.
+    /// The reason why its last load failed.
     pub failure: Option<String>,
-    /// Whether it is an ensemble and failed because of its own composing models.
+    /// True if it is an ensemble and failed because of its own composing models.
     pub is_invalid: bool,
 }
 
-/// How the tensors of an ensemble are connected to the models of its steps.
+/// The connections of an ensemble's tensors to the models of its steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wiring {
     /// The steps, in the order of the configuration.
     pub steps: Vec<StepWiring>,
-    /// Whether the ensemble is decoupled, which it is if one of its steps is.
+    /// True if the ensemble is decoupled, which it is if one of its steps is.
     pub is_decoupled: bool,
 }
 
-/// How the tensors of an ensemble are connected to the model of one step.
+/// The connections of an ensemble's tensors to the model of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepWiring {
     /// `(input of the model, tensor of the ensemble)`; without optional inputs that are left out.
@@ -90,9 +91,9 @@ impl ComposingModels {
         Ok(resolved)
     }
 
-    /// The namespace that a step's model is taken from, as in Triton: the ensemble's own, if it has a model of the name
-    /// that serves or failed to, or the only other one that has. Empty where none has or several have, which names no
-    /// model.
+    /// The namespace that a step's model is taken from, as in Triton: the ensemble's own, if it has
+    /// a model of the name that serves or failed to, or the only other one that has. Empty if none
+    /// or several have, which names no model.
     fn namespace_of_step(&self, own: &str, model: &str) -> String {
         let is_there = |member: &ComposingModel| !member.versions.is_empty() || member.failure.is_some();
         if self.models.get(&qualified(own, model)).is_some_and(is_there) {
@@ -249,8 +250,8 @@ pub fn no_response_cache(name: &str, with: &str) -> Error {
     ))
 }
 
-/// Sets whether an ensemble is decoupled, also in the configuration shown: as in Triton the composing models
-/// decide, whatever the configuration file says.
+/// Marks an ensemble as decoupled or not, also in the configuration shown: as in Triton the
+/// composing models decide, not the configuration file.
 fn with_policy(mut spec: ModelSpec, is_decoupled: bool) -> Result<ModelSpec, Error> {
     let decoded = ModelConfig::decode(&*spec.config_message);
     let mut config = decoded.map_err(|error| {
@@ -315,7 +316,7 @@ impl<'a> TensorOrigin<'a> {
     }
 }
 
-/// Whether two shape patterns can describe the same tensor; -1 fits any size.
+/// Returns true if two shape patterns can describe the same tensor; -1 fits any size.
 pub fn fits(one: &[i64], other: &[i64]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other || *one == -1 || *other == -1)
 }
@@ -433,8 +434,8 @@ impl<'a> WireEnds<'a> {
     }
 }
 
-/// Whether the ensemble is decoupled. Refuses a step, and a response, that combines responses of different
-/// decoupled steps: nothing says which of them belong together.
+/// Returns true if the ensemble is decoupled. Refuses a step, and a response, that combines
+/// responses of different decoupled steps: nothing tells which of them belong together.
 ///
 /// Each tensor has a label: 0 if it comes from the request, or the number of the decoupled step that it depends on.
 /// Inputs of one step must have the same label.

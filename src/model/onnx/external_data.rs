@@ -35,7 +35,8 @@ struct ExternalSearch {
 }
 
 impl ExternalSearch {
-    /// Walks nested messages with a stack of its own and not by recursion: the file decides how deep they are nested.
+    /// Walks nested messages with a stack of its own and not by recursion: the file sets their
+    /// depth.
     fn run(mut self, file: &[u8]) -> Result<Vec<String>, String> {
         let mut left = vec![(MessageKind::Model, file, 0)];
         while let Some((kind, bytes, depth)) = left.pop() {
@@ -58,8 +59,9 @@ impl ExternalSearch {
         Ok(self.locations.into_iter().collect())
     }
 
-    /// `TensorProto`: one pair of `external_data` (13) is the `location`. `data_location` (14) says whether it counts, but
-    /// is ignored here: an engine that ignores it too must not open a file that was not checked.
+    /// `TensorProto`: one pair of `external_data` (13) is the `location`. `data_location` (14) says
+    /// if it counts, but is ignored here: an engine that ignores it too must not open a file that
+    /// was not checked.
     fn read_tensor(&mut self, tensor: &[u8]) -> Result<(), String> {
         for field in OnnxFields::new(tensor) {
             let (13, OnnxField::Bytes(pair)) = field? else { continue };

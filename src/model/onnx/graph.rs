@@ -23,7 +23,7 @@ pub struct OnnxGraph {
     pub constants: BTreeMap<String, Tensor>,
     /// The shapes of the constants that an outline leaves out.
     pub left_out: BTreeMap<String, Shape>,
-    /// Whether the file defines operators of its own, which are not read.
+    /// True if the file defines operators of its own, which are not read.
     pub has_functions: bool,
     /// The version of ONNX's own operator set.
     pub version: i64,
@@ -232,8 +232,8 @@ struct GraphReader {
 }
 
 impl GraphReader {
-    /// `GraphProto`: operators (1), initializers (5), inputs (11), outputs (12), sparse initializers (15). A graph lies
-    /// so many levels inside that of the file.
+    /// `GraphProto`: operators (1), initializers (5), inputs (11), outputs (12), sparse
+    /// initializers (15). A graph lies `level` levels inside that of the file.
     fn read_graph(&mut self, bytes: &[u8], level: usize) -> Result<OnnxGraph, String> {
         if level > GRAPHS_DEEP_MAX {
             return Err(format!("its graphs are nested more than {GRAPHS_DEEP_MAX} deep"));
@@ -349,7 +349,8 @@ fn read_shape(tensor: &[u8], number: u32) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// Elements of a constant that an outline still has: those that set sizes are smaller.
+/// Maximum number of elements of a constant that an outline still has: constants that set sizes are
+/// smaller.
 const OUTLINE_ELEMENTS_MAX: usize = 1024;
 
 fn text(bytes: &[u8]) -> Result<String, String> {
@@ -425,7 +426,7 @@ mod tests {
 
     #[test]
     fn graphs_are_nested_to_a_bound_and_share_that_on_operators() {
-        // Each level is a `Loop`, so that a file of so many levels stays small.
+        // Each level is a `Loop`, so that a file of many levels stays small.
         let deeper = |graph: Vec<u8>| field(1, &field(5, &[field(1, b"body"), field(6, &graph)].concat()));
         let nested = |levels: usize| OnnxGraph::decode(&model(&(0..levels).fold(Vec::new(), |graph, _| deeper(graph))));
         assert!(nested(GRAPHS_DEEP_MAX).is_ok());

@@ -1,7 +1,8 @@
-//! The messages of an ONNX file as structs, for a backend that rewrites a graph before its engine reads it. Raw bytes
-//! of weights stay views of the file. Fields that change no result (texts, metadata, quantization annotations) are
-//! dropped. Nesting is bounded by protobuf's own limit on depth. Lists are packed where `onnx.proto` says so, and
-//! nowhere else: the embedded engine's reader wants them so.
+//! The messages of an ONNX file as structs, for a backend that rewrites a graph before its engine
+//! reads it. Raw bytes of weights stay views of the file. Fields that change no result (texts,
+//! metadata, quantization annotations) are dropped. Nesting is bounded by protobuf's own limit on
+//! depth. Lists are packed only where `onnx.proto` says so: the embedded engine's reader requires
+//! that.
 
 use bytes::Bytes;
 use prost::Message;
@@ -74,7 +75,7 @@ pub struct GraphMessage {
     /// Its outputs.
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueMessage>,
-    /// What is known of the values between.
+    /// The known types of the values between.
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueMessage>,
     /// Sparse constants.
@@ -85,7 +86,7 @@ pub struct GraphMessage {
 /// `NodeProto`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeMessage {
-    /// The names of its inputs; empty where an optional one is left out.
+    /// The names of its inputs; empty if an optional one is left out.
     #[prost(string, repeated, tag = "1")]
     pub input: Vec<String>,
     /// The names of its outputs.
@@ -176,7 +177,7 @@ pub struct TensorMessage {
     /// Elements, as unsigned 64-bit integers.
     #[prost(uint64, repeated, tag = "11")]
     pub uint64_data: Vec<u64>,
-    /// Where its elements are, if in another file.
+    /// The location of its elements, if in another file.
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<PairMessage>,
     /// 1 if its elements are in another file.
@@ -229,7 +230,7 @@ pub struct TensorTypeMessage {
     /// The datatype, one of [`element`].
     #[prost(int32, tag = "1")]
     pub elem_type: i32,
-    /// The dimensions; absent where the file does not say.
+    /// The dimensions; absent if the file does not say.
     #[prost(message, optional, tag = "2")]
     pub shape: Option<ShapeMessage>,
 }
@@ -340,7 +341,7 @@ impl AttributeMessage {
 }
 
 impl TensorMessage {
-    /// Whether its elements are in another file.
+    /// Returns true if its elements are in another file.
     pub fn is_external(&self) -> bool {
         self.data_location == Some(1)
     }
@@ -353,7 +354,7 @@ impl TensorMessage {
         }
     }
 
-    /// The FP32 elements that the file itself has; none if they are more than `count_max`.
+    /// The FP32 elements that the file itself has; empty if they are more than `count_max`.
     pub fn floats(&self, count_max: usize) -> Vec<f32> {
         match &self.raw_data {
             Some(raw) if raw.len() / 4 <= count_max => {
@@ -373,7 +374,7 @@ impl TensorMessage {
 }
 
 impl ValueMessage {
-    /// The datatype and the dimensions, -1 for a variable size; `None` of a datatype if it is no tensor.
+    /// The datatype and the dimensions, -1 for a variable size; `None` if it is not a tensor.
     pub fn tensor(&self) -> Option<(i32, Option<Vec<i64>>)> {
         let tensor = self.r#type.as_ref()?.tensor_type.as_ref()?;
         let size = |dim: &DimensionMessage| dim.dim_value.unwrap_or(-1);

@@ -298,7 +298,7 @@ impl<'a> OnnxFields<'a> {
         Self { rest: message }
     }
 
-    /// Whether all bytes were read.
+    /// Returns true if all bytes were read.
     pub(super) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

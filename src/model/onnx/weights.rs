@@ -23,7 +23,8 @@ const SIZE_MIN: usize = 64 * 1024;
 /// `TensorProto.DataType`: 32-bit float.
 const FLOAT: u64 = 1;
 
-/// The weights that can be shared; none if the file cannot be read, since sharing only saves memory.
+/// The weights that can be shared; empty if the file cannot be read, since sharing only saves
+/// memory.
 pub fn matrix_weights(file: &[u8]) -> Vec<WeightMatrix<'_>> {
     read(file).unwrap_or_default()
 }
@@ -42,8 +43,8 @@ fn read(file: &[u8]) -> Result<Vec<WeightMatrix<'_>>, String> {
     Ok(weights)
 }
 
-/// `NodeProto`: records for each input (1) whether all nodes that read it so far are matrix products, by operator (4)
-/// and domain (7).
+/// `NodeProto`: records for each input (1) if all nodes that read it so far are matrix products, by
+/// operator (4) and domain (7).
 fn read_uses<'a>(node: &'a [u8], uses: &mut BTreeMap<&'a [u8], bool>) -> Result<(), String> {
     let operator = (find(node, 7)?.unwrap_or_default(), find(node, 4)?.unwrap_or_default());
     let is_product = matches!(operator, (b"", b"Gemm" | b"MatMul"));

@@ -1,14 +1,14 @@
-//! Whether the work of a graph is known from the shapes of its inputs. Where it depends on their values, a run that was
-//! measured with zeros says nothing about the next one. Called by the engines when a model is loaded; bounded by the
-//! graph.
+//! The dependence of a graph's work on the shapes of its inputs alone. If it depends on their
+//! values, a run that was measured with zeros says nothing about the next one. Called by the
+//! engines when a model is loaded; bounded by the graph.
 
 use std::collections::BTreeSet;
 
 use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
 
-/// Whether the values of a graph's inputs, and not only their shapes, decide what its operators get, so that a run on
-/// zeros may fail where others do not. A file that cannot be read, and an operator of a domain that is not known, count
-/// as yes.
+/// Returns true if the values of a graph's inputs, and not only their shapes, decide the inputs of
+/// its operators, so that a run on zeros may fail while others do not. A file that cannot be read,
+/// and an operator of an unknown domain, count as yes.
 pub fn depends_on_values(file: &[u8]) -> bool {
     OnnxGraph::outline(file).map_or(true, |graph| {
         let is_known = |node: &OnnxNode| matches!(node.domain.as_str(), "" | "ai.onnx" | "ai.onnx.ml");
@@ -16,7 +16,7 @@ pub fn depends_on_values(file: &[u8]) -> bool {
     })
 }
 
-/// Why the same shapes can take very different work; `None` if the shapes decide.
+/// The reason why the same shapes can take very different work; `None` if the shapes decide.
 pub fn why_not_by_shape(graph: &OnnxGraph) -> Option<String> {
     if graph.has_functions {
         return Some("its file defines operators of its own".to_owned());
@@ -44,7 +44,8 @@ pub fn why_not_by_shape(graph: &OnnxGraph) -> Option<String> {
     None
 }
 
-/// The inputs whose values set the size of what an operator makes, beyond what the sizes of its inputs allow.
+/// The inputs whose values set the size of an operator's outputs, beyond the bounds that the sizes
+/// of its inputs set.
 pub fn sizing_inputs(node: &OnnxNode) -> impl Iterator<Item = &str> {
     let indices: &[usize] = match node.operator.as_str() {
         "BlackmanWindow" | "ConstantOfShape" | "HammingWindow" | "HannWindow" => &[0],
@@ -59,7 +60,7 @@ pub fn sizing_inputs(node: &OnnxNode) -> impl Iterator<Item = &str> {
     indices.iter().filter_map(|index| node.input(*index))
 }
 
-/// Operators that find something in a tensor, so that its contents decide how much.
+/// Operators that find something in a tensor, so that its contents set the size of their outputs.
 const SIZED_BY_CONTENTS: [&str; 4] = ["Compress", "NonMaxSuppression", "NonZero", "Unique"];
 
 #[cfg(test)]

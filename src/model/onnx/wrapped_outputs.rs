@@ -1,7 +1,8 @@
-//! Outputs of an ONNX file that wrap one tensor: `ZipMap`, which converters put behind a classifier, makes a list of
-//! maps of its probabilities; `SequenceConstruct` and `Optional` put a tensor into another type. The protocol carries
-//! tensors only, so the wrapping node is replaced by an `Identity` and the output declared as the tensor. The numbers
-//! are the same. Called when a model is loaded, for its signature and for its engine. Bounded by the size of the file.
+//! Outputs of an ONNX file that wrap one tensor: `ZipMap`, which converters put after a classifier,
+//! makes a list of maps of its probabilities; `SequenceConstruct` and `Optional` put a tensor into
+//! another type. The protocol carries tensors only, so the wrapping node is replaced by an
+//! `Identity` and the output declared as the tensor. The numbers are the same. Called when a model
+//! is loaded, for its signature and for its engine. Bounded by the size of the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +21,9 @@ pub struct UnwrappedFile {
     pub labels: BTreeMap<String, Arc<Labels>>,
 }
 
-/// Rewrites a file. `None` if no output wraps a tensor, or the file cannot be read: its signature says why. A file with
-/// tensors in other files stays as it is, since an engine finds those beside it.
+/// Rewrites a file. `None` if no output wraps a tensor, or the file cannot be read: its signature
+/// reports the reason. A file with tensors in other files stays as it is, since an engine finds
+/// those beside it.
 pub fn unwrap_outputs(file: &[u8]) -> Option<UnwrappedFile> {
     let wrapped = read_wrapped(file).ok().filter(|wrapped| !wrapped.is_empty())?;
     if !external_files(file).is_ok_and(|files| files.is_empty()) {
@@ -60,7 +62,7 @@ type WrappingNodes<'a> = BTreeMap<&'a [u8], WrappingNode<'a>>;
 
 fn read_wrapped(file: &[u8]) -> Result<WrappingNodes<'_>, String> {
     let graph = find(file, GRAPH)?.unwrap_or_default();
-    // Outputs that are no tensors, and their types.
+    // Outputs that are not tensors, and their types.
     let mut outputs = BTreeMap::new();
     for field in OnnxFields::new(graph) {
         if let (OUTPUT, OnnxField::Bytes(output)) = field? {
@@ -89,8 +91,8 @@ fn read_wrapped(file: &[u8]) -> Result<WrappingNodes<'_>, String> {
     Ok(wrapped)
 }
 
-/// Removes the nodes whose outputs others read, also in nested graphs: those take them as they are. With a stack of its
-/// own and not by recursion: the file decides how deep graphs are nested.
+/// Removes the nodes whose outputs other nodes read, also in nested graphs: those take them as they
+/// are. With a stack of its own and not by recursion: the file sets the depth of graphs.
 fn remove_read<'a>(graph: &'a [u8], wrapped: &mut WrappingNodes<'a>) -> Result<(), String> {
     let mut graphs = vec![graph];
     while let Some(graph) = graphs.pop() {
@@ -125,7 +127,7 @@ fn read_wrapping<'a>(node: &'a [u8], tensor: &'a [u8], kind: &[u8]) -> Result<Op
         (b"" | b"ai.onnx", b"Optional") => (element(kind, 9)?, Vec::new()),
         _ => return Ok(None),
     };
-    // What is in it may be a sequence again.
+    // Its contents may be a sequence again.
     let is_tensor = find(&kind, 1)?.is_some();
     Ok(is_tensor.then_some(WrappingNode { tensor, kind, labels }))
 }
@@ -269,7 +271,7 @@ mod tests {
         [vec![1 << 3, 8], bytes(7, &graph.concat()), sets].concat()
     }
 
-    /// What clients see of the outputs: name, shape, labels; or why not.
+    /// The outputs as clients see them: name, shape, labels; or the reason why not.
     fn seen(file: &[u8]) -> Vec<String> {
         let signature = OnnxSignature::decode(file).unwrap();
         let tensors = signature.outputs.iter().map(|output| {

@@ -127,8 +127,8 @@ fn a_python_model_that_serves_sequences_is_told_its_configuration_as_it_was_writ
     assert_eq!(sequence.engine.config_json, spec.config_json);
 }
 
-/// What is served where `auto_complete_config` returned `returned`, a list of edits of the configuration that it was
-/// given.
+/// The served configuration after `auto_complete_config` returned `returned`, a list of edits of
+/// the configuration that it was given.
 fn completed(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
     let draft = draft(text).map_err(|error| error.text().to_owned())?;
     let mut returned = draft.shown();
