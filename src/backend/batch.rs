@@ -17,15 +17,16 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::strings::{LENGTH_SIZE, Strings};
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
-/// Appends the elements of a tensor in the engine's own datatype, or returns which element does not fit it.
+/// Appends the elements of a tensor in the engine's own datatype, or returns the element that does
+/// not fit it.
 pub type Convert = fn(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error>;
 
-/// How an engine takes an input.
+/// The form in which an engine takes an input.
 #[derive(Clone, Copy, Debug)]
 pub struct InputConversion {
-    /// What the address of the bytes must be a multiple of, in bytes.
+    /// The alignment that the address of the bytes must have, in bytes.
     pub alignment: usize,
-    /// Converts the elements; `None` where the engine takes them as they are.
+    /// Converts the elements; `None` if the engine takes them as they are.
     pub convert: Option<Convert>,
 }
 
@@ -38,7 +39,7 @@ pub struct Gather {
     rows: u32,
 }
 
-/// How the requests of a batch make up one input.
+/// The way in which the requests of a batch make up one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StageKind {
     /// Their rows are concatenated.
@@ -53,7 +54,7 @@ enum StageKind {
 struct InputStage {
     conversion: InputConversion,
     buffer: AlignedBuffer,
-    /// Bytes of the accepted requests; what is behind them is rolled back where a request is refused.
+    /// Bytes of the accepted requests; bytes after them are rolled back if a request is refused.
     size: usize,
     shape: Shape,
     kind: StageKind,
@@ -64,7 +65,8 @@ struct InputStage {
 }
 
 impl Gather {
-    /// For a model whose inputs are converted by `conversions`, in the order of the configuration.
+    /// A gatherer for a model whose inputs are converted by `conversions`, in the order of the
+    /// configuration.
     pub fn new(spec: Arc<ModelSpec>, conversions: impl IntoIterator<Item = InputConversion>) -> Self {
         let kinds = spec.inputs.iter().map(StageKind::of).chain(std::iter::repeat(StageKind::Rows));
         let stages = conversions.into_iter().zip(kinds);
@@ -113,7 +115,7 @@ impl Gather {
         self.stages.get(index).map_or(&[], |stage| &stage.shape)
     }
 
-    /// Adds all of a request's inputs, or none.
+    /// Adds all of a request's inputs, or none of them.
     fn stage(&mut self, request: &Request, is_alone: bool) -> Result<(), Error> {
         check_request(&self.spec, request)?;
         let rows = self.rows.checked_add(request.rows).ok_or_else(|| Error::internal("a batch has too many rows"))?;
@@ -132,8 +134,8 @@ impl Gather {
         Ok(())
     }
 
-    /// Requests of one batch may differ in their rows only. The queue's batch key sees to that; an engine
-    /// that computes on raw memory does not rely on it.
+    /// Requests of one batch may differ in their rows only. The queue's batch key ensures that; an
+    /// engine that computes on raw memory does not rely on it.
     fn check_shapes(&self, request: &Request) -> Result<(), Error> {
         if !self.spec.has_batch_axis() {
             let text = format!("model '{}' has no batch axis, but a batch of several requests came", self.spec.name);
@@ -263,9 +265,9 @@ pub fn answer_all(requests: Vec<Request>, error: &Error) {
     requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
 }
 
-/// Answers each request of a batch with its part of the outputs: its rows, or as many elements as the
-/// shape of the scatter source says. The parts share the memory of the output. Every output must have
-/// passed [`check_output`].
+/// Answers each request of a batch with its part of the outputs: its rows, or the number of
+/// elements in the shape of the scatter source. The parts share the memory of the output. Every
+/// output must have passed [`check_output`].
 pub fn scatter(spec: &ModelSpec, outputs: Vec<Tensor>, requests: Vec<Request>) {
     let is_whole = |output: &TensorSpec| output.scatter_source.is_none() && !output.is_shape_tensor;
     if requests.len() == 1 && spec.outputs.iter().all(is_whole) {
@@ -305,8 +307,8 @@ fn rows_shape(output: &Tensor, rows: u32) -> Shape {
     shape
 }
 
-/// The shape of a request's part of an output with a scatter source: the output's own, with the source
-/// input's size where a dimension is variable.
+/// The shape of a request's part of an output with a scatter source: the output's own, with the
+/// source input's size for a variable dimension.
 fn scattered_shape(output: &TensorSpec, request: &Request) -> Option<Shape> {
     let input = request.inputs.get(output.scatter_source?)?;
     let dimensions = output.model_shape.iter().enumerate();
@@ -333,7 +335,7 @@ fn size_of_rows(output: &Tensor, shape: &[i64], offset: usize) -> Option<usize> 
     (0..count).try_fold(0_usize, |sum, _| sum.checked_add(sizes.next()?.ok()?))
 }
 
-/// Whether the bytes of a tensor are as many elements as its shape says.
+/// Returns true if the bytes of a tensor are as many elements as its shape says.
 fn is_whole(tensor: &Tensor) -> bool {
     match byte_size(tensor.datatype, &tensor.shape) {
         Ok(Some(size)) => size == tensor.contents.len(),
@@ -342,21 +344,22 @@ fn is_whole(tensor: &Tensor) -> bool {
     }
 }
 
-/// Whether the parts of an output can be told apart.
+/// The result of a check that the parts of an output can be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OutputRows {
-    /// Its first dimension is the rows of the batch, as far as they matter.
+    /// Its first dimension is the rows of the batch, if they matter.
     AsExpected,
-    /// It has not the rows of the batch, though the model file says so: a single request takes it whole.
+    /// It does not have the rows of the batch, though the model file says so: a single request
+    /// takes it whole.
     Unknown,
 }
 
-/// Checks that an output of a batch of this many rows is as configured. Where the shape was read from the model file,
-/// the output may have another.
+/// Checks that an output of a batch of this many rows is as configured. If the shape was read from
+/// the model file, the output may have another.
 ///
 /// # Errors
 ///
-/// Internal, where its datatype, shape or size is not: the model is at fault, not the request.
+/// Internal if its datatype, shape or size is not: the model is at fault, not the request.
 pub fn check_output(
     spec: &ModelSpec,
     index: usize,
@@ -410,7 +413,7 @@ fn check_scattered(
     )))
 }
 
-/// Whether a shape matches a pattern, in which -1 is any size.
+/// Returns true if a shape matches a pattern, in which -1 is any size.
 pub fn fits(pattern: &[i64], shape: &[i64]) -> bool {
     pattern.len() == shape.len() && pattern.iter().zip(shape).all(|(want, came)| *want < 0 || want == came)
 }
@@ -434,7 +437,7 @@ fn shape_text(spec: &ModelSpec, expected: &TensorSpec, came: &[i64], rows: u32) 
 ///
 /// # Errors
 ///
-/// Internal, where the number, datatype, shape or size of its inputs is not as configured.
+/// Internal if the number, datatype, shape or size of its inputs is not as configured.
 pub fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
     if request.on_device().is_some() {
         // An engine on the host would not see them.
@@ -450,7 +453,7 @@ pub fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Internal, where a tensor on the host or on the device does not have the size of its shape.
+/// Internal if a tensor on the host or on the device does not have the size of its shape.
 pub fn check_tensors(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
     if request.inputs.len() != spec.inputs.len() {
         let (want, came) = (spec.inputs.len(), request.inputs.len());

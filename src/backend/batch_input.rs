@@ -26,7 +26,7 @@ struct MadeInputs {
 }
 
 impl BatchInputs {
-    /// For a model; most models have none.
+    /// The batch inputs of a model; most models have none.
     pub fn new(spec: Arc<ModelSpec>) -> Self {
         let made = spec.batch_inputs.iter().map(|_| MadeInputs::default()).collect();
         Self { spec, made }
@@ -36,7 +36,7 @@ impl BatchInputs {
     ///
     /// # Errors
     ///
-    /// Invalid, where a value does not fit into INT32 or an input does not fit into memory.
+    /// Invalid if a value does not fit into INT32 or an input does not fit into memory.
     pub fn make(&mut self, requests: &[Request]) -> Result<(), Error> {
         for (input, made) in self.spec.batch_inputs.iter().zip(&mut self.made) {
             let fault = |reason: String| {
@@ -141,12 +141,13 @@ mod tests {
     use crate::backend::trial::{TrialAnswers, spec, tensor};
     use crate::tensor::Tensor;
 
-    /// Shapes of the requests, separated by spaces, and what a kind makes of them: shape and values.
+    /// Takes shapes of the requests, separated by spaces, and returns the input that a kind makes
+    /// of them: shape and values.
     fn made(kind: BatchInputKind, datatype: Datatype, shapes: &str) -> String {
         let mut model = spec(8, &[("x", Datatype::Uint8, &[-1, -1])], &[]);
         model.batch_inputs = vec![BatchInput { name: "b".to_owned(), datatype, kind, source: 0 }];
         let mut inputs = BatchInputs::new(Arc::new(model));
-        // What was made before leaves nothing behind.
+        // An earlier batch leaves nothing behind.
         for shapes in ["1,1,1 1,9,9 3,3,3", shapes] {
             let requests = shapes.split_whitespace().map(|shape| {
                 let shape: Shape = shape.split(',').map(|size| size.parse().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! BOOL elements for libraries in C++, where a byte that is neither 0 nor 1 is no bool.
+//! BOOL elements for libraries in C++, where a byte that is neither 0 nor 1 is not a bool.
 
 use crate::error::Error;
 use crate::tensor::AlignedBuffer;

@@ -15,7 +15,7 @@ pub(super) struct CLibrary {
 }
 
 impl CLibrary {
-    /// Opens it. What it needs must be beside it or where the loader looks.
+    /// Opens it. Its dependencies must be beside it or on the loader's path.
     ///
     /// # Errors
     /// The loader's reason.
@@ -34,7 +34,7 @@ impl CLibrary {
     /// A function of it.
     ///
     /// # Errors
-    /// Which one it lacks.
+    /// The name of the function that the library lacks.
     ///
     /// # Safety
     /// `F` is the function's type, as the library's header declares it.
@@ -47,7 +47,8 @@ impl CLibrary {
     }
 }
 
-/// Declares a struct with one field for each of these functions, and how it is filled from a library.
+/// Declares a struct with one field for each of these functions, and its constructor from a
+/// library.
 macro_rules! c_functions {
     ($(#[$doc:meta])* $table:ident { $($name:ident: $function:ty),* $(,)? }) => {
         $(#[$doc])*

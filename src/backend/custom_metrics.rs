@@ -1,9 +1,10 @@
-//! Metrics that models create (`pb_utils.MetricFamily`). As in Triton they are the server's: families of equal names
-//! are one family, and metrics of it with equal labels one series, whoever made them, so that the instances of a model
-//! count together and a model that is reloaded goes on counting. A family or series ends with the last object for it.
+//! Metrics that models create (`pb_utils.MetricFamily`). As in Triton they are the server's:
+//! families of equal names are one family, and metrics of it with equal labels one series,
+//! independent of their creator, so that the instances of a model count together and a model that
+//! is reloaded goes on counting. A family or series ends with the last object for it.
 //!
-//! One lock guards the table. Threads of instances take it for short, for each operation; a shard only tries it, and
-//! reads the values after it has let go. Bounded by the `METRIC_` limits.
+//! One lock guards the table. Threads of instances hold it briefly, for each operation; a shard
+//! only tries it, and reads the values after releasing it. Bounded by the `METRIC_` limits.
 
 #![expect(clippy::disallowed_types, reason = "a table that threads of instances share; a shard only tries the lock")]
 
@@ -33,7 +34,7 @@ pub struct ProcessMetrics {
     objects: Mutex<MetricObjects>,
 }
 
-/// What a metric measures.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A sum that only grows.
@@ -44,7 +45,7 @@ pub enum MetricKind {
     Histogram,
 }
 
-/// What is done to a metric.
+/// An operation on a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricOperation {
     /// Adds a value.
@@ -62,7 +63,7 @@ pub struct MetricFamilyView {
     pub name: String,
     /// Its description.
     pub description: String,
-    /// What its series measure.
+    /// The kind of its series.
     pub kind: MetricKind,
     /// Its series, by their labels.
     pub series: Vec<Arc<MetricSeries>>,
@@ -98,17 +99,18 @@ struct MetricObject {
 }
 
 impl CustomMetrics {
-    /// Without metrics; models may not use the reserved names.
+    /// A table without metrics; models may not use the reserved names.
     pub fn new(reserved: Vec<String>) -> Arc<Self> {
         Arc::new(Self { reserved, families: Mutex::default() })
     }
 
-    /// The metrics of one process of a model, none yet.
+    /// A handle for the metrics of one process of a model, empty at first.
     pub fn for_process(self: &Arc<Self>) -> ProcessMetrics {
         ProcessMetrics { metrics: Arc::clone(self), objects: Mutex::default() }
     }
 
-    /// All families with series, by name; none where another thread has the lock at this moment: try again.
+    /// Returns all families with series, by name; `None` if another thread has the lock at this
+    /// moment: try again.
     pub fn try_view(&self) -> Option<Vec<MetricFamilyView>> {
         let families = match self.families.try_lock() {
             Ok(families) => families,
@@ -154,7 +156,8 @@ impl CustomMetrics {
     }
 
     fn is_reserved(&self, name: &str, kind: MetricKind) -> bool {
-        // Which of the server's own are histograms is not known here, so all are taken for one.
+        // The kinds of the server's own metrics are not known here, so all are taken for
+        // histograms.
         let own = |other: &String| other == name || are_mixed_up((name, kind), (other, MetricKind::Histogram));
         self.reserved.iter().any(own)
     }
@@ -206,8 +209,8 @@ impl ProcessMetrics {
     /// Makes a family, or an object for the family of this name. Returns its id.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name that is malformed or taken, or a family of another kind; `Unavailable` where there
-    /// are as many as may be.
+    /// `InvalidArgument` for a name that is malformed or taken, or a family of another kind;
+    /// `Unavailable` if the limit is reached.
     pub fn new_family(&self, kind: MetricKind, name: &str, description: &str) -> Result<u32, Error> {
         check_name(name)?;
         check_size("description of a metric family", description)?;
@@ -218,12 +221,12 @@ impl ProcessMetrics {
         Ok(id)
     }
 
-    /// Makes a metric of a family, or an object for the one with these labels. A histogram has buckets, others none.
-    /// Returns its id.
+    /// Makes a metric of a family, or an object for the one with these labels. Only a histogram has
+    /// buckets. Returns its id.
     ///
     /// # Errors
-    /// `InvalidArgument` for malformed labels or buckets; `Internal` where the family was dropped; `Unavailable` where
-    /// there are as many as may be.
+    /// `InvalidArgument` for malformed labels or buckets; `Internal` if the family was dropped;
+    /// `Unavailable` if the limit is reached.
     pub fn new_metric(&self, family: u32, labels: Vec<(String, String)>, buckets: &[f64]) -> Result<u32, Error> {
         let labels = check_labels(labels)?;
         let mut objects = self.lock();
@@ -237,8 +240,8 @@ impl ProcessMetrics {
     /// Changes the value of a metric.
     ///
     /// # Errors
-    /// `Unsupported` for an operation that the kind does not have; `InvalidArgument` for a counter that would shrink;
-    /// `Internal` where the metric was dropped. The texts are Triton's.
+    /// `Unsupported` for an operation that the kind does not have; `InvalidArgument` for a counter
+    /// that would shrink; `Internal` if the metric was dropped. The texts are Triton's.
     pub fn update(&self, metric: u32, operation: MetricOperation, value: f64) -> Result<(), Error> {
         let series = self.series(metric).ok_or_else(|| {
             let verb = if operation == MetricOperation::Increment { "increment" } else { "set" };
@@ -250,7 +253,7 @@ impl ProcessMetrics {
     /// The value of a metric.
     ///
     /// # Errors
-    /// `Unsupported` for a histogram; `Internal` where the metric was dropped. The texts are Triton's.
+    /// `Unsupported` for a histogram; `Internal` if the metric was dropped. The texts are Triton's.
     pub fn value(&self, metric: u32) -> Result<f64, Error> {
         let gone = || Error::internal("Could not get metric value. Metric has been invalidated.");
         self.series(metric).ok_or_else(gone)?.value()
@@ -318,7 +321,8 @@ impl MetricKind {
     }
 }
 
-/// Whether the lines of one family would look like those of the other: a histogram has more names than its own.
+/// Returns true if the lines of one family would look like those of the other: a histogram has more
+/// names than its own.
 fn are_mixed_up(one: (&str, MetricKind), other: (&str, MetricKind)) -> bool {
     let has_line = |(histogram, kind): (&str, MetricKind), (name, _): (&str, MetricKind)| {
         kind == MetricKind::Histogram
@@ -397,7 +401,7 @@ fn check_buckets(kind: MetricKind, buckets: &[f64]) -> Result<(), Error> {
             buckets.len()
         )));
     }
-    // False for a number that is none, too.
+    // False for NaN, too.
     if !buckets.is_sorted_by(|one, other| one < other) || buckets.iter().any(|bound| bound.is_nan()) {
         return Err(Error::invalid("Bucket Boundaries must be strictly sorted"));
     }
@@ -472,7 +476,7 @@ mod tests {
         process.drop_family(same);
         assert_eq!(shown(&server), "h{} -4\n");
         assert_eq!(process.new_metric(one, Vec::new(), &[]), Err(invalidated()));
-        // Ids of others, and ids that were used, do nothing.
+        // Ids of other processes, and ids that were used, do nothing.
         process.drop_metric(of_one);
         process.drop_family(of_other);
         process.drop_family(999);

@@ -1,4 +1,4 @@
-//! What a request says beside its tensors. Engines ignore it; Python models see all of it.
+//! The details of a request beside its tensors. Engines ignore them; Python models see all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ pub const FLAG_SEQUENCE_START: u32 = 1;
 /// `TRITONSERVER_REQUEST_FLAG_SEQUENCE_END`.
 pub const FLAG_SEQUENCE_END: u32 = 2;
 
-/// The details of one request, shared by all that handle it.
+/// The details of one request, shared by all code that handles it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestDetails {
-    /// The client's request id; empty if it gave none.
+    /// The client's request id; empty if the client gave none.
     pub id: String,
     /// Its sequence.
     pub correlation_id: Option<CorrelationId>,
@@ -31,9 +31,9 @@ pub struct RequestDetails {
     pub parameters: Parameters,
     /// The context of its trace (W3C trace context as JSON), if it is traced.
     pub trace: Option<String>,
-    /// Its trace, if it is traced: what it calls becomes a part of that.
+    /// Its trace, if it is traced: calls of its model become a part of that.
     pub active_trace: Option<Arc<ActiveTrace>>,
-    /// When an answer becomes useless: the client's deadline.
+    /// The client's deadline: a later answer is useless.
     pub deadline: Option<Instant>,
     /// The calls between models that led to it; empty for a request of a client.
     pub chain: CallChain,
@@ -44,7 +44,8 @@ pub struct RequestDetails {
 }
 
 impl RequestDetails {
-    /// Those of the same request when it runs again (iterative sequences): not the first of its sequence any more.
+    /// The details of the same request when it runs again (iterative sequences): no longer the
+    /// first of its sequence.
     pub fn rescheduled(self: Arc<Self>) -> Arc<Self> {
         let flags = self.flags & !FLAG_SEQUENCE_START;
         if flags == self.flags { self } else { Arc::new(Self { flags, ..Arc::unwrap_or_clone(self) }) }
@@ -64,12 +65,12 @@ pub struct CallLink {
     pub version: u64,
     /// The name of the instance.
     pub instance: Arc<str>,
-    /// Who waits for that instance in turn.
+    /// The callers that wait for that instance in turn.
     pub before: CallChain,
 }
 
 impl CallChain {
-    /// How many calls there are.
+    /// The number of calls.
     pub fn depth(&self) -> usize {
         self.links().count()
     }

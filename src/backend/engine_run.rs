@@ -1,5 +1,5 @@
-//! One run of a batch, for both ONNX engines: gathers the inputs, runs the engine, checks the outputs and cuts them
-//! apart. What differs between the engines is an [`EngineInstance`].
+//! One run of a batch, for both ONNX engines: gathers the inputs, runs the engine, checks the
+//! outputs and cuts them apart. The engine-specific part is an [`EngineInstance`].
 //!
 //! A batch whose run fails is run again request by request, so that a bad request fails alone.
 
@@ -19,41 +19,42 @@ use crate::time::{Clock, Instant};
 
 /// One loaded copy of a model in an engine, which runs gathered inputs.
 pub trait EngineInstance: Send {
-    /// What a run returns.
+    /// The result of a run.
     type Outputs;
 
-    /// How the engine takes inputs of a datatype.
+    /// The conversion of inputs of a datatype for the engine.
     fn conversion(datatype: Datatype) -> InputConversion;
 
     /// The model.
     fn spec(&self) -> &Arc<ModelSpec>;
 
-    /// Sets the inputs that requests left out, where the engine has no default of its own.
+    /// Sets the inputs that requests left out, if the engine has no default of its own.
     fn fill_defaults(&self, _requests: &mut [Request]) {}
 
     /// Runs the engine once. A panic of the engine is caught here and returned as an error.
     ///
     /// # Errors
     ///
-    /// Where an input is not what the engine takes, or the run failed; the text names the model.
+    /// If the engine does not take an input, or the run failed; the text names the model.
     fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<Self::Outputs, Error>;
 
-    /// The outputs of a run in the order of the configuration, each in the configured datatype and rank, or
-    /// [`output_differs`] where it came as another. The caller checks their shapes.
+    /// Returns the outputs of a run in the order of the configuration, each in the configured
+    /// datatype and rank, or [`output_differs`] for one of another. The caller checks their shapes.
     fn outputs(&self, values: Self::Outputs, inputs: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>>;
 
-    /// A run ended. Returns the outcome that its requests are answered with: an engine on a device may replace the
-    /// error by what the device reports.
+    /// A run ended. Returns the outcome for its requests: an engine on a device may replace the
+    /// error by the device's own.
     fn handle_end(&mut self, outcome: Result<Self::Outputs, Error>, _took: Duration) -> Result<Self::Outputs, Error> {
         outcome
     }
 
-    /// Whether a run or a poll found the device lost, so that requests must not be tried again.
+    /// Returns true if a run or a poll found the device lost, so that requests must not be tried
+    /// again.
     fn is_lost(&self) -> bool {
         false
     }
 
-    /// Why the instance can run nothing any more, if it cannot.
+    /// Returns the reason why the instance can no longer run, if it cannot.
     fn poll_lost(&mut self) -> Option<Error> {
         None
     }
@@ -61,15 +62,15 @@ pub trait EngineInstance: Send {
     /// Makes the engine compute on these threads from now on.
     fn set_threads(&mut self, _threads: &Threads) {}
 
-    /// Sets what to wake when the device is lost.
+    /// Sets the waker to call when the device is lost.
     fn set_waker(&mut self, _waker: Waker) {}
 
-    /// What stops a run from another thread; none where the engine cannot be stopped.
+    /// Stops a run from another thread; `None` if the engine cannot be stopped.
     fn stopper(&self) -> Option<RunStopper> {
         None
     }
 
-    /// A run was stopped and has returned: the next one must not be.
+    /// A run was stopped and has returned: the next one must not be stopped.
     fn handle_stopped(&mut self) {}
 }
 
@@ -82,7 +83,7 @@ pub struct EngineInputs<'a> {
 }
 
 impl<'a> EngineInputs<'a> {
-    /// The shape of an input; empty where an optional input was left out.
+    /// The shape of an input; empty if an optional input was left out.
     pub fn shape(&self, index: usize) -> &'a [i64] {
         self.gather.shape(index)
     }
@@ -112,17 +113,18 @@ pub struct BatchedInstance<E> {
     spec: Arc<ModelSpec>,
     gather: Gather,
     batch_inputs: BatchInputs,
-    /// Where its runs have a time limit; with the run that is lent to it.
+    /// The watch, if its runs have a time limit, and the run that is lent to it.
     watch: Option<(Arc<RunWatch>, Box<WatchedRun>)>,
-    /// Whether an output once came without the rows of its batch: no batch of this model can be cut apart.
+    /// True if an output once came without the rows of its batch: no batch of this model can be cut
+    /// apart.
     runs_apart: bool,
 }
 
-/// The result of an engine's run, the end of its inputs and its own end.
+/// The result of an engine's run, and the ends of its inputs and of the run.
 type EngineRun<T> = (Result<T, Error>, Instant, Instant);
 
 impl<E: EngineInstance> BatchedInstance<E> {
-    /// Around an engine's instance.
+    /// Wraps an engine's instance.
     pub fn new(engine: E) -> Self {
         let spec = Arc::clone(engine.spec());
         let conversions = spec.inputs.iter().map(|input| E::conversion(input.datatype));
@@ -157,8 +159,8 @@ impl<E: EngineInstance> BatchedInstance<E> {
                     Err(error) => answer_all(requests, &error),
                 }
             }
-            // One bad request fails the whole run, and the engine does not say which.
-            // Each of them could take as long as the limit again.
+            // One bad request fails the whole run, and the engine does not name it. Each of them
+            // could take as long as the limit again.
             Err(error) if requests.len() > 1 && !self.engine.is_lost() && error.code() != Code::DeadlineExceeded => {
                 self.run_apart(requests, clock);
             }
@@ -172,7 +174,8 @@ impl<E: EngineInstance> BatchedInstance<E> {
         }
     }
 
-    /// Runs the engine on gathered requests; none where the run took so long that they were answered meanwhile.
+    /// Runs the engine on gathered requests; `None` if the run took so long that they were answered
+    /// meanwhile.
     fn compute(&mut self, requests: &mut [Request], clock: Clock) -> Option<EngineRun<E::Outputs>> {
         let Self { engine, gather, batch_inputs, watch, .. } = self;
         let input_end = clock();
@@ -197,7 +200,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
 
     /// Runs each request as a batch of its own.
     fn run_apart(&mut self, mut requests: Vec<Request>, clock: Clock) {
-        // Where a run is given up, those behind it are answered too.
+        // If a run is given up, the requests after it are answered too.
         if let Some((_, run)) = &mut self.watch {
             run.put_behind(&mut requests);
         }
@@ -206,7 +209,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
                 let Some(responder) = run.take_behind() else { return };
                 request.responder = responder;
             }
-            // An earlier one may have broken the device.
+            // An earlier run may have broken the device.
             if let Some(error) = self.engine.poll_lost() {
                 request.responder.send(Err(error));
                 continue;
@@ -217,7 +220,8 @@ impl<E: EngineInstance> BatchedInstance<E> {
         }
     }
 
-    /// The outputs as the configuration declares them, and whether all have the rows of the batch.
+    /// Returns the outputs as the configuration declares them, and whether all have the rows of the
+    /// batch.
     fn outputs(&self, values: E::Outputs, requests: &[Request]) -> Result<(Vec<Tensor>, OutputRows), Error> {
         let Self { engine, spec, gather, batch_inputs, .. } = self;
         let inputs = EngineInputs { gather, batch_inputs, requests };
@@ -267,7 +271,7 @@ impl<E: EngineInstance> Instance for BatchedInstance<E> {
     }
 }
 
-/// The error of an output that came as something else than the configured datatype.
+/// The error of an output that has another datatype than the configured one.
 pub fn output_differs(spec: &ModelSpec, index: usize, came: &str) -> Error {
     let (name, want) = spec.outputs.get(index).map_or(("", ""), |output| (&output.name, output.datatype.name()));
     Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
@@ -278,7 +282,7 @@ mod tests {
     use super::*;
     use crate::backend::trial::{TrialAnswers, spec, tensor};
 
-    /// Gives the values of `x` that are not zero, which its file declares as one for each row.
+    /// Returns the values of `x` that are not zero; its file declares one for each row.
     struct Filter {
         spec: Arc<ModelSpec>,
         runs: usize,

@@ -1,7 +1,7 @@
-//! How a model calls the server: inference on other models (BLS), and model control. A backend gets a [`Gateway`] when
-//! it loads a model, and never sees a shard or the control thread. All methods return at once; replies come later, from
-//! any thread. Each call gets exactly one reply that is final, also where it is refused or cancelled or the server
-//! ends.
+//! The interface by which a model calls the server: inference on other models (BLS), and model
+//! control. A backend gets a [`Gateway`] when it loads a model, and never sees a shard or the
+//! control thread. All methods return at once; replies come later, from any thread. Each call gets
+//! exactly one final reply, even if it is refused or cancelled or the server ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use crate::limits::NESTED_RESPONSES_UNREAD_MAX;
 use crate::model::parameters::Parameters;
 use crate::tensor::Tensor;
 
-/// What the server does for a model.
+/// The services of the server for a model.
 pub trait Gateway: Send + Sync {
-    /// Runs a request on a model. What refuses it comes as a reply too.
+    /// Runs a request on a model. A refusal comes as a reply too.
     fn infer(&self, call: NestedCall);
 
-    /// Loads or unloads a model, or asks whether it is ready.
+    /// Loads or unloads a model, or asks if it is ready.
     fn control(&self, order: NestedOrder);
 }
 
@@ -29,23 +29,24 @@ pub trait Gateway: Send + Sync {
 pub struct NestedCall {
     /// The name of the model.
     pub model: String,
-    /// Its version; none for any.
+    /// Its version; `None` for any.
     pub version: Option<u64>,
     /// The inputs, by name, not yet checked against the model.
     pub inputs: Vec<(String, Tensor)>,
     /// The requested outputs, by name; empty for all.
     pub outputs: Vec<String>,
-    /// Whether the caller takes any number of responses. Otherwise a decoupled model refuses.
+    /// True if the caller takes any number of responses. Otherwise a decoupled model refuses.
     pub is_decoupled: bool,
     /// Everything else, with the chain of callers and the time left.
     pub details: RequestDetails,
     /// Takes the responses.
     pub replies: Arc<dyn ReplySink>,
-    /// What both sides know of the call.
+    /// The state that both sides share.
     pub state: Arc<CallState>,
 }
 
-/// What caller and server share while a call runs: the caller cancels and reads, the server looks.
+/// The state that caller and server share while a call runs: the caller cancels and reads, the
+/// server looks.
 #[derive(Debug, Default)]
 pub struct CallState {
     is_cancelled: AtomicBool,
@@ -55,13 +56,13 @@ pub struct CallState {
 }
 
 impl CallState {
-    /// The caller needs no more responses. It still gets one that is final.
+    /// The caller needs no further responses. It still gets one that is final.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Whether the caller needs no more responses.
+    /// Returns true if the caller needs no further responses.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Acquire)
     }
@@ -80,7 +81,7 @@ impl CallState {
         }
     }
 
-    /// Whether the caller has consumed enough for another response.
+    /// Returns true if the caller has consumed enough for another response.
     pub fn has_room(&self) -> bool {
         self.unread() < NESTED_RESPONSES_UNREAD_MAX
     }
@@ -90,8 +91,8 @@ impl CallState {
         self.unread.load(Ordering::Acquire)
     }
 
-    /// Sets what to wake when the call is cancelled or has room again. What happened before wakes nobody: look
-    /// afterwards.
+    /// Sets the waker to call when the call is cancelled or has room again. Earlier events wake no
+    /// task: check afterwards.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
@@ -99,11 +100,11 @@ impl CallState {
 
 /// One response to a call.
 pub struct NestedReply {
-    /// The outputs by name, or why there are none. Empty outputs with `is_final` are a bare end.
+    /// The outputs by name, or the error. Empty outputs with `is_final` are a bare end.
     pub outputs: Result<Vec<(String, Tensor)>, Error>,
     /// The parameters of the response.
     pub parameters: Parameters,
-    /// Whether it is the last.
+    /// True if it is the last.
     pub is_final: bool,
 }
 
@@ -115,29 +116,30 @@ pub trait ReplySink: Send + Sync {
 
 /// An order from a model to the server.
 pub struct NestedOrder {
-    /// What to do.
+    /// The kind of the order.
     pub kind: OrderKind,
     /// The model's name.
     pub model: String,
     /// The chain of callers of the instance, whose models must not be touched.
     pub details: RequestDetails,
-    /// Called with the outcome; true or false for a question, true for an order that was carried out.
+    /// Called with the outcome; the answer to a question, or true for an order that was carried
+    /// out.
     pub reply: Box<dyn FnOnce(Result<bool, Error>) + Send>,
 }
 
-/// What a model asks of the server.
+/// An order's kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderKind {
-    /// Whether a version is decoupled; none for any. One that does not serve is an error.
+    /// Ask if a version is decoupled; `None` for any. One that does not serve is an error.
     Decoupled(Option<u64>),
     /// Load or reload, with a configuration and files that replace those of the repository.
     Load {
-        /// JSON; none to take the repository's.
+        /// JSON; `None` to take the repository's.
         config: Option<String>,
         /// Contents by path.
         files: Vec<(String, Bytes)>,
     },
-    /// Whether a version is ready; none for any.
+    /// Ask if a version is ready; `None` for any.
     Ready(Option<u64>),
     /// Unload.
     Unload {

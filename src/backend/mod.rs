@@ -79,7 +79,8 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Where the file is missing or broken, or does not fit the configuration; the text names what was expected.
+    /// If the file is missing or broken, or does not fit the configuration; the text names what was
+    /// expected.
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
 
     /// Loads one version of a model from its opened file, since the path may lead to another file by now. The file
@@ -98,20 +99,20 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// One loaded model version, whose weights its instances share where the engine can.
+/// One loaded model version, whose weights its instances share if the engine can.
 pub trait LoadedModel: Send + Sync {
     /// Makes one instance, whose engine computes on `threads`, or on their GPU if they have one.
     ///
     /// # Errors
     ///
-    /// Where the engine or the GPU has no room for another, or the GPU is lost.
+    /// If the engine or the GPU has no room for another, or the GPU is lost.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
-    /// Whether an instance may run inside a shard if it is fast enough, because it neither sleeps
-    /// nor waits for another thread, and the shapes of its inputs decide how long it takes.
+    /// Returns true if an instance may run inside a shard if it is fast enough, because it neither
+    /// sleeps nor waits for another thread, and the shapes of its inputs determine its duration.
     fn may_run_inline(&self) -> bool;
 
-    /// Why it may not, for the log.
+    /// The reason why it may not, for the log.
     fn why_not_inline(&self) -> &str {
         "it sleeps or waits"
     }
@@ -126,29 +127,30 @@ pub trait LoadedModel: Send + Sync {
         None
     }
 
-    /// The device that all its instances are on, where they take and give tensors there ([`RequestDetails::on_device`]).
+    /// The device that all its instances are on, if they take and give tensors there
+    /// ([`RequestDetails::on_device`]).
     fn tensor_device(&self) -> Option<&Arc<gpu::Gpu>> {
         None
     }
 
-    /// Asks the model's own code whether it is ready, and has `reply` called with the answer, at once or later, from
-    /// any thread. Returns `reply` unused where the model has no such code, and then always: it is not asked again. A
-    /// reply that is dropped counts as no. Never blocks.
+    /// Asks the model's own code if it is ready, and has `reply` called with the answer, at once or
+    /// later, from any thread. Returns `reply` unused if the model has no such code, and then
+    /// always: it is not asked again. A reply that is dropped counts as no. Never blocks.
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
         Some(reply)
     }
 
-    /// The model is unloaded: an instance that is being made, or made anew, should not be waited for much longer. Never
-    /// blocks.
+    /// The model is unloaded: waits for an instance that is being made or replaced should end soon.
+    /// Never blocks.
     fn handle_unload(&self) {}
 
-    /// Bytes of memory that processes of its own have, as it was loaded; 0 where it has none.
+    /// Bytes of memory that processes of its own had after the load; 0 without such processes.
     fn process_size(&self) -> u64 {
         0
     }
 
-    /// Whether requests are refused at once while no instance is left, and not kept until one is made anew: the model's
-    /// own code may fail at every start.
+    /// Returns true if requests are refused at once while no instance is left, and not kept until
+    /// one is replaced: the model's own code may fail at every start.
     fn refuses_while_lost(&self) -> bool {
         false
     }
@@ -191,7 +193,7 @@ pub trait Instance: Send {
     /// internal error. An instance that answers later reports its batches in [`Self::poll_flight`].
     fn run(&mut self, batch: Batch);
 
-    /// Answers the batches in flight that are done, and reports what is left. Never blocks. The caller
+    /// Answers the batches in flight that are done, and reports the rest. Never blocks. The caller
     /// runs another batch only if [`InFlightState::has_room`].
     fn poll_flight(&mut self, _clock: Clock) -> InFlightState {
         InFlightState::default()
@@ -201,10 +203,11 @@ pub trait Instance: Send {
     /// warmed up by a loading thread, which hands it the shard's threads at the end.
     fn set_threads(&mut self, _threads: &Threads) {}
 
-    /// Sets what to wake, from any thread, when [`Self::poll_flight`] may have something new.
+    /// Sets the waker to call, from any thread, when [`Self::poll_flight`] may have something new.
     fn set_waker(&mut self, _waker: Waker) {}
 
-    /// Sets what watches its runs, which have a time limit. An instance that bounds them itself ignores it.
+    /// Sets the watch of its runs, which have a time limit. An instance that bounds them itself
+    /// ignores it.
     fn set_watch(&mut self, _watch: Arc<RunWatch>) {}
 
     /// Whether it has run the samples of `model_warmup`. What a trial at load borrows serves afterwards, and is not warmed
@@ -223,19 +226,19 @@ pub trait Instance: Send {
     }
 }
 
-/// What an instance has in flight: batches that it began and has not answered.
+/// The work that an instance has in flight: batches that it began and has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlightState {
-    /// How many batches are in flight.
+    /// The number of batches in flight.
     pub batches: usize,
-    /// Whether it may begin another.
+    /// True if it may begin another.
     pub has_room: bool,
-    /// The longest time until the next poll, where the waker may not be called. A broken CUDA
-    /// context runs no callbacks.
+    /// The longest time until the next poll, if the waker may not be called. A broken CUDA context
+    /// runs no callbacks.
     pub look_again: Option<Duration>,
     /// The rows and the duration of the batch that ended last since the previous poll.
     pub ended_batch: Option<(u32, Duration)>,
-    /// Whether the instance computed nothing else during that.
+    /// True if the instance computed nothing else during that.
     pub was_alone: bool,
     /// Its device is lost: it has answered all its requests and must be replaced by a new instance.
     pub is_lost: bool,
@@ -297,14 +300,13 @@ impl Batch {
 
 /// One request of a batch.
 pub struct Request {
-    /// The tensors in the order of the model's inputs; see [`Tensor::is_given`] for what was left
-    /// out.
+    /// The tensors in the order of the model's inputs; see [`Tensor::is_given`] for those left out.
     pub inputs: Vec<Tensor>,
     /// Its size along the batch axis.
     pub rows: u32,
     /// Sends its answer.
     pub responder: Responder,
-    /// Its slot, where the model serves sequences.
+    /// Its slot, if the model serves sequences.
     pub sequence: Option<SequenceRow>,
     /// What it says beside its tensors, of which models that do not look have only the id; none where nothing was said.
     pub details: Option<Arc<RequestDetails>>,
@@ -324,18 +326,18 @@ impl Request {
 
 /// The answer of a backend to one request.
 pub struct Answer {
-    /// The outputs in the order of the model's outputs, or why there are none.
+    /// The outputs in the order of the model's outputs, or the error.
     pub outputs: Result<Vec<Tensor>, Error>,
     /// `batched` is set when the batch is formed; the backend sets `input_end`, `infer_end` and
     /// `output_end`.
     pub stamps: Stamps,
     /// Rows of the batch that it was part of; 0 if it was refused before it ran.
     pub batch_rows: u32,
-    /// Whether the request is the first of its batch.
+    /// True if the request is the first of its batch.
     pub is_first: bool,
-    /// Which of the request's answers this is.
+    /// The part of the request's answers that this is.
     pub part: AnswerPart,
-    /// The parameters of the response; none for most.
+    /// The parameters of the response; `None` for most.
     pub parameters: Option<Box<Parameters>>,
 }
 
@@ -349,18 +351,19 @@ pub fn reschedule_refused() -> Error {
 }
 
 impl Answer {
-    /// Whether the request ran in a batch. Otherwise it was refused before.
+    /// Returns true if the request ran in a batch. Otherwise it was refused before.
     pub const fn has_run(&self) -> bool {
         self.batch_rows > 0
     }
 }
 
-/// Which of a request's answers this is. A request has one answer, the last, except with decoupled models.
+/// The part of a request's answers that this is. A request has one answer, the last, except with
+/// decoupled models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerPart {
-    /// No answer: the request runs again in a later batch (iterative sequences). The outputs are the new
-    /// values of its states, if there are any. It reaches the completion queue only where the model's
-    /// sequences are not iterative, and becomes [`reschedule_refused`] there.
+    /// No answer: the request runs again in a later batch (iterative sequences). The outputs are
+    /// the new values of its states, if there are any. It reaches the completion queue only if the
+    /// model's sequences are not iterative, and becomes [`reschedule_refused`] there.
     Again,
     /// The end, without outputs: there are none, or earlier answers had them.
     End,
@@ -378,7 +381,7 @@ pub trait ExecutionCounter: Send + Sync {
     fn handle_answer(&self, answer: &AnswerOfBatch<'_>);
 }
 
-/// What an [`ExecutionCounter`] is told of a request.
+/// The facts about a request's first answer for an [`ExecutionCounter`].
 #[derive(Debug)]
 pub struct AnswerOfBatch<'a> {
     /// The request is the first of its batch, or ran alone after the batch had failed.
@@ -387,11 +390,11 @@ pub struct AnswerOfBatch<'a> {
     pub has_outputs: bool,
     /// Rows of the batch.
     pub rows: u32,
-    /// When the batch ran.
+    /// The stamps of the batch's run.
     pub stamps: &'a Stamps,
 }
 
-/// Where answers go: the completion queue of the shard that has the request's ticket.
+/// The destination of answers: the completion queue of the shard that has the request's ticket.
 pub trait AnswerSink: Send + Sync {
     /// Puts the answer of a ticket into the queue. Never blocks.
     fn push(&self, ticket: Ticket, answer: Answer);
@@ -399,12 +402,13 @@ pub trait AnswerSink: Send + Sync {
     /// Wakes the shard, so that it takes its answers. Never blocks.
     fn wake(&self);
 
-    /// Whether the ticket's unread answers are few enough for another (backpressure of decoupled models).
+    /// Returns true if the ticket's unread answers are few enough for another (backpressure of
+    /// decoupled models).
     fn has_room(&self, _ticket: Ticket) -> bool {
         true
     }
 
-    /// Whether the request was cancelled, so that no answer is needed any more.
+    /// Returns true if the request was cancelled, so that no answer is needed.
     fn has_left(&self, _ticket: Ticket) -> bool {
         false
     }
@@ -441,7 +445,7 @@ fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Wakes the answered shards when it is dropped, also by a panic of the engine.
+/// Wakes the answered shards when it is dropped, also after a panic of the engine.
 struct WakeBatch {
     wakes: bool,
 }
@@ -453,13 +457,14 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Whether the calling thread is inside [`answering`], and so takes or announces the answers afterwards.
+/// Returns true if the calling thread is inside [`answering`], and so takes or announces the
+/// answers afterwards.
 pub fn is_answering() -> bool {
     ANSWERED.with(|answered| answered.borrow().is_some())
 }
 
-/// Wakes the shard of an answer at the end of [`answering`], or at once where this thread is not inside
-/// it.
+/// Wakes the shard of an answer at the end of [`answering`], or at once if this thread is not
+/// inside it.
 pub fn wake_afterwards(sink: Arc<dyn AnswerSink>) {
     ANSWERED.with(|answered| match &mut *answered.borrow_mut() {
         Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &sink)) => {}
@@ -473,28 +478,29 @@ pub fn wake_afterwards(sink: Arc<dyn AnswerSink>) {
 pub struct Ticket {
     /// Its index in the shard's table of requests.
     pub index: u32,
-    /// Tells it from earlier requests at the same index.
+    /// Distinguishes it from earlier requests at the same index.
     pub generation: u32,
 }
 
-/// How much of one output a request's answer needs.
+/// The part of one output that a request's answer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputNeed {
-    /// The best classes, this many. The whole output will do too: then the encoder finds them.
+    /// The best classes, this many. The whole output is accepted too: then the encoder finds them.
     Classes(u32),
-    /// Nothing: an empty tensor will do.
+    /// Nothing: an empty tensor is accepted.
     Nothing,
     /// All of it.
     Whole,
 }
 
-/// How much of each output a request's answer needs, in the order of the model's outputs. Outputs
-/// beyond the end of the list are needed whole. A hint: an instance may ignore it and give all of each output.
+/// The part of each output that a request's answer needs, in the order of the model's outputs.
+/// Outputs beyond the end of the list are needed whole. A hint: an instance may ignore it and give
+/// all of each output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputNeeds(pub SmallVec<[OutputNeed; 2]>);
 
 impl OutputNeeds {
-    /// How much of one output is needed.
+    /// The part of one output that is needed.
     pub fn of(&self, index: usize) -> OutputNeed {
         self.0.get(index).copied().unwrap_or(OutputNeed::Whole)
     }
@@ -507,7 +513,7 @@ pub struct Responder {
     ticket: Ticket,
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
-    /// How much of each output the answer needs.
+    /// The part of each output that the answer needs.
     pub output_needs: OutputNeeds,
     batch_rows: u32,
     is_first: bool,
@@ -545,18 +551,19 @@ impl Responder {
         }
     }
 
-    /// Wraps the sink, so that the answer passes through another first. Does nothing where there is no sink.
+    /// Wraps the sink, so that the answer passes through another first. Does nothing without a
+    /// sink.
     pub fn answer_through(&mut self, wrap: impl FnOnce(Arc<dyn AnswerSink>) -> Arc<dyn AnswerSink>) {
         self.sink = self.sink.take().map(wrap);
     }
 
-    /// Sets the rows of the request's batch, and whether it is the first of the batch.
+    /// Sets the rows of the request's batch, and if it is the first of the batch.
     pub fn set_batch(&mut self, rows: u32, is_first: bool) {
         self.batch_rows = rows;
         self.is_first = is_first;
     }
 
-    /// Sets where its batch is counted: what the other requests of the batch have too.
+    /// Sets the counter of its batch, which the other requests of the batch share.
     pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
     }
@@ -571,13 +578,13 @@ impl Responder {
         self.ticket
     }
 
-    /// Whether the request was cancelled, so that further work on it is wasted.
+    /// Returns true if the request was cancelled, so that further work on it is wasted.
     pub fn has_left(&self) -> bool {
         self.sink.as_ref().is_none_or(|sink| sink.has_left(self.ticket))
     }
 
-    /// Whether the client has read enough for a decoupled model to send another answer. A request whose
-    /// model sends regardless is ended when too much is unread.
+    /// Returns true if the client has read enough for a decoupled model to send another answer. A
+    /// request whose model sends regardless is ended when too much is unread.
     pub fn has_room(&self) -> bool {
         self.sink.as_ref().is_none_or(|sink| sink.has_room(self.ticket))
     }
@@ -600,10 +607,10 @@ impl Responder {
         self.sink = sink;
     }
 
-    /// Has the request run again in a later batch of its sequence, as TRITONBACKEND_RequestRelease with
-    /// TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are the new values of its states, in the order
-    /// of the model's outputs, or empty where the states do not change. Where the model's sequences are
-    /// not iterative, the request is answered with an error.
+    /// Has the request run again in a later batch of its sequence, as TRITONBACKEND_RequestRelease
+    /// with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are the new values of its states, in
+    /// the order of the model's outputs, or empty if the states do not change. If the model's
+    /// sequences are not iterative, the request is answered with an error.
     pub fn reschedule(mut self, outputs: Vec<Tensor>) {
         self.answer(Ok(outputs), AnswerPart::Again);
     }
@@ -613,8 +620,8 @@ impl Responder {
         self.answer(Ok(Vec::new()), AnswerPart::End);
     }
 
-    /// Sends an answer. One whose tensors have not the bytes that their shapes say is an error: whatever comes after, a
-    /// step of an ensemble or a client, would read other numbers.
+    /// Sends an answer. A tensor whose bytes do not match its shape makes it an error: the next
+    /// reader, a step of an ensemble or a client, would read other numbers.
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
         if let Some(sink) = self.sink.take() {
             let outputs = outputs.and_then(|outputs| check_sizes(outputs, &self.output_needs));
@@ -669,7 +676,7 @@ mod tests {
     use crate::error::Code;
     use crate::tensor::Datatype;
 
-    /// Counts what happens to it.
+    /// Counts its calls.
     #[derive(Default)]
     struct Counts {
         pushed: AtomicUsize,

@@ -8,9 +8,9 @@ use crate::model::ModelSpec;
 
 /// A model's file for an engine that takes only a path.
 pub struct ModelFile {
-    /// Leads to the file as long as this is not dropped.
+    /// The path of the file, valid until this is dropped.
     pub path: PathBuf,
-    /// What the path leads to, where it is that of an opened file.
+    /// The descriptor that the path leads to, if it is that of an opened file.
     opened: Option<OwnedFd>,
 }
 
@@ -24,8 +24,8 @@ impl ModelFile {
         Ok(Self { path: model_path(spec, directory)?, opened: None })
     }
 
-    /// An opened file by the name that Linux gives to its descriptor, or the file in the directory where `/proc` is
-    /// not mounted.
+    /// An opened file by the name that Linux gives to its descriptor, or the file in the directory
+    /// if `/proc` is not mounted.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl ModelFile {
     ///
     /// # Errors
     ///
-    /// Where the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let Some(opened) = &self.opened else { return Ok(Self { path: self.path.clone(), opened: None }) };
         let opened = opened.try_clone();
@@ -59,7 +59,7 @@ impl ModelFile {
 ///
 /// # Errors
 ///
-/// Where the configured name leads out of the directory, or no such file is there.
+/// If the configured name leads out of the directory, or no such file exists.
 pub fn model_path(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> {
     model_place(spec, directory, Path::is_file)
 }
@@ -83,6 +83,6 @@ fn model_place(spec: &ModelSpec, directory: &Path, is_there: fn(&Path) -> bool) 
     if is_there(&path) {
         return Ok(path);
     }
-    // Without the path on this machine, which is nothing for a client.
+    // Without the path on this machine, which clients should not see.
     Err(Error::not_found(format!("unable to find '{}' for model '{}'", name.display(), spec.name)))
 }

@@ -45,7 +45,7 @@ impl PrivateDirectory {
         outcome
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

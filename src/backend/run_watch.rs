@@ -1,7 +1,7 @@
-//! The time limit of runs. An instance notes in its [`RunWatch`] when a run begins and hands it the run's responders;
-//! one thread looks at all watches of the server ([`RunWatches`]) when a run may be due. A run that is due is stopped
-//! where the engine can be; otherwise the thread answers its requests and the instance is given up, until the run
-//! returns.
+//! The time limit of runs. An instance notes in its [`RunWatch`] when a run begins and hands it the
+//! run's responders; one thread looks at all watches of the server ([`RunWatches`]) when a run may
+//! be due. A run that is due is stopped if the engine supports it; otherwise the thread answers its
+//! requests and the instance is given up, until the run returns.
 //!
 //! A run costs two exchanges of a pointer and two stores, and reads no clock of its own: the lock is taken by the
 //! watching thread, and by a run that it is looking at.
@@ -24,7 +24,7 @@ use crate::time::Instant;
 /// Stops the run of an instance; called from another thread, while it runs.
 pub type RunStopper = Box<dyn Fn() + Send + Sync>;
 
-/// Is told what becomes of an instance whose runs take too long.
+/// Observes an instance whose runs take too long.
 pub trait RunObserver: Send + Sync {
     /// A run reached the limit and was stopped. Called on the watching thread.
     fn handle_stopped(&self);
@@ -37,15 +37,16 @@ pub trait RunObserver: Send + Sync {
     fn handle_returned(&self);
 }
 
-/// What watches the runs of one instance.
+/// Watches the runs of one instance.
 pub struct RunWatch {
     model: String,
     limit: Duration,
     observer: Arc<dyn RunObserver>,
     stopper: OnceLock<Option<RunStopper>>,
-    /// When the run began, in nanoseconds; [`NO_RUN`] between runs. Only a hint: `run` decides.
+    /// The instant at which the run began, in nanoseconds; [`NO_RUN`] between runs. Only a hint:
+    /// `run` decides.
     began: AtomicU64,
-    /// The run in progress. Whoever takes it out settles its requests.
+    /// The run in progress. The thread that takes it out settles its requests.
     run: AtomicCell<Option<Box<WatchedRun>>>,
     /// Held by the watching thread while it has taken `run` out.
     look: Mutex<()>,
@@ -57,18 +58,18 @@ pub struct WatchedRun {
     began: Instant,
     stopped: Option<Instant>,
     responders: Vec<Responder>,
-    /// Those of requests that the instance has taken and runs afterwards.
+    /// The responders of requests that the instance has taken and runs afterwards.
     behind: VecDeque<Responder>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RunEnd {
     /// By itself.
     Finished,
     /// Its requests are answered: the instance was given up.
     GivenUp,
-    /// It was stopped, and this is the error.
+    /// It was stopped, with this error.
     Stopped(Error),
 }
 
@@ -83,7 +84,7 @@ impl RunWatch {
         Self { model: model.to_owned(), limit, observer, stopper, began, run, look }
     }
 
-    /// Sets how a run of the instance is stopped; none where it cannot be.
+    /// Sets the function that stops a run of the instance; `None` if it cannot be stopped.
     pub fn set_stopper(&self, stopper: Option<RunStopper>) {
         let _ = self.stopper.set(stopper);
     }
@@ -114,7 +115,8 @@ impl RunWatch {
         }
     }
 
-    /// Looks at the run in progress, and returns when to look again. Called on the watching thread.
+    /// Looks at the run in progress, and returns the instant at which to look again. Called on the
+    /// watching thread.
     pub fn poll(&self, now: Instant) -> Instant {
         let began = self.began.load(Ordering::Relaxed);
         if began == NO_RUN {
@@ -147,18 +149,19 @@ impl RunWatch {
         now + self.limit
     }
 
-    /// How long a run may take, for an instance that looks at its runs itself.
+    /// The time limit of a run, for an instance that watches its runs itself.
     pub const fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// A run of such an instance has reached the limit, and was stopped: tells it, and returns the error of its requests.
+    /// A run of such an instance has reached the limit, and was stopped: reports it, and returns
+    /// the error of its requests.
     pub fn handle_overrun(&self) -> Error {
         self.observer.handle_stopped();
         self.error("and was stopped")
     }
 
-    /// The run, where the watching thread had taken it out to look at it and has put it back.
+    /// The run, if the watching thread had taken it out to look at it and has put it back.
     fn take_looked_at(&self) -> Option<Box<WatchedRun>> {
         drop(self.look.lock().unwrap_or_else(PoisonError::into_inner));
         self.run.take()
@@ -213,7 +216,8 @@ impl RunWatches {
         self.thread.get_or_init(std::thread::current);
     }
 
-    /// Looks at all runs, and returns when to look again; none while there is no instance.
+    /// Looks at all runs, and returns the instant at which to look again; `None` while there is no
+    /// instance.
     pub fn poll(&self, now: Instant) -> Option<Instant> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|watch| watch.strong_count() > 0);
@@ -236,7 +240,7 @@ mod tests {
     use crate::model::ModelSpec;
     use crate::tensor::{Datatype, Tensor};
 
-    /// Counts what it is told: stopped, given up, returned.
+    /// Counts the observed events: stopped, given up, returned.
     #[derive(Clone, Default)]
     struct Told(Arc<[AtomicUsize; 3]>);
 

@@ -1,8 +1,9 @@
-//! Models that serve sequences: a wrapper around an instance of any engine. It adds the control inputs
-//! of each row's sequence and stores each sequence's implicit state between requests. The engine sees
-//! both as ordinary inputs and outputs. State belongs to the instance, by slot. It has its initial value
-//! when a sequence begins, whatever the slot held before, and a row sees the state of its own slot only.
-//! Bounded in bytes by `--sequence-state-bytes-max`: a sequence whose state does not fit is refused.
+//! Models that serve sequences: a wrapper around an instance of any engine. It adds the control
+//! inputs of each row's sequence and stores each sequence's implicit state between requests. The
+//! engine sees both as ordinary inputs and outputs. State belongs to the instance, by slot. It has
+//! its initial value when a sequence begins, independent of the slot's earlier contents, and a row
+//! sees the state of its own slot only. Bounded in bytes by `--sequence-state-bytes-max`: a
+//! sequence whose state does not fit is refused.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -27,9 +28,9 @@ use crate::time::Clock;
 pub struct SequenceRow {
     /// The slot of the instance.
     pub slot: usize,
-    /// What its request says about the sequence; `None` where the row has no request.
+    /// The request's mark for the sequence; `None` if the row has no request.
     pub mark: Option<SequenceMark>,
-    /// Whether the sequence of a row without a request was ended since the previous batch.
+    /// True if the sequence of a row without a request was ended since the previous batch.
     pub is_ended: bool,
 }
 
@@ -115,7 +116,7 @@ struct StatefulInstance {
     has_batch_axis: bool,
     states: SlotStates,
     sender: Sender<StateChange>,
-    /// New states, from whatever thread the engine answers on.
+    /// New states, from the thread on which the engine answers.
     changes: Receiver<StateChange>,
 }
 
@@ -123,7 +124,7 @@ struct StatefulInstance {
 struct StateChange {
     slot: usize,
     is_end: bool,
-    /// None for a state that the answer left out: it stays as it is.
+    /// `None` for a state that the answer left out: it stays as it is.
     states: Vec<Option<Tensor>>,
 }
 
@@ -185,8 +186,8 @@ impl Instance for StatefulInstance {
 }
 
 impl StatefulInstance {
-    /// Adds controls and states to a request's inputs, and wraps its sink so that the new states are
-    /// stored. Refuses a request that continues a sequence whose state is not there.
+    /// Adds controls and states to a request's inputs, and wraps its sink so that the new states
+    /// are stored. Refuses a request that continues a sequence without its state.
     fn add_inputs(&mut self, mut request: Request) -> Option<Request> {
         let Some(row) = request.sequence.clone() else {
             request.responder.send(Err(Error::internal("a request without a sequence came to a model of sequences")));
@@ -196,7 +197,7 @@ impl StatefulInstance {
         if row.mark.as_ref().is_some_and(|mark| mark.is_start) {
             self.states.forget(row.slot);
             if self.sequence.is_iterative && !self.sequence.states.is_empty() {
-                // The model may reschedule the request without new states, which must then be there.
+                // The model may reschedule the request without new states, which must exist then.
                 let initial = self.sequence.states.iter().map(|state| state.initial.clone());
                 self.states.put(row.slot, initial.collect());
             }
@@ -225,7 +226,7 @@ impl StatefulInstance {
         Some(request)
     }
 
-    /// Stores the new states, as far as there is room.
+    /// Stores the new states, as far as they fit.
     fn store_changes(&mut self) {
         for StateChange { slot, is_end, states } in self.changes.try_iter() {
             let before = self.states.forget(slot).unwrap_or_default();
@@ -288,7 +289,7 @@ impl AnswerSink for StateRule {
         wake_afterwards(Arc::clone(&self.inner));
     }
 
-    /// Nothing: `push` has the shard woken already.
+    /// Does nothing: `push` has already woken the shard.
     fn wake(&self) {}
 
     fn has_room(&self, ticket: Ticket) -> bool {

@@ -27,7 +27,8 @@ pub struct Threads {
     instance: Option<Arc<InstanceIdentity>>,
 }
 
-/// Which instance is made: for backends whose instances differ by more than their threads.
+/// The identity of an instance that is made: for backends whose instances differ by more than their
+/// threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceIdentity {
     /// Its name, as Triton builds it (`model_0_1`).
@@ -48,7 +49,7 @@ impl Threads {
         Self { instance: Some(Arc::new(identity)), ..self.clone() }
     }
 
-    /// The instance that is made on these threads; none where it does not matter which.
+    /// The instance that is made on these threads; `None` if its identity does not matter.
     pub fn instance(&self) -> Option<&InstanceIdentity> {
         self.instance.as_deref()
     }
@@ -58,7 +59,7 @@ impl Threads {
         self.gpu
     }
 
-    /// How many threads there are, including the one that runs the instance.
+    /// The number of threads, including the one that runs the instance.
     pub const fn count(&self) -> usize {
         self.count
     }
@@ -69,10 +70,10 @@ impl Threads {
     }
 }
 
-/// Runs `body` on a thread of a new pool of `count` threads (at least one) and returns what it
-/// returns; a panic in it is passed on. With one thread the engine computes on that very thread.
+/// Runs `body` on a thread of a new pool of `count` threads (at least one) and returns its result;
+/// a panic in it is passed on. With one thread the engine computes on that very thread.
 ///
-/// The thread of `body` has the name of the caller's, which waits for it: by that people know it in `top -H`.
+/// The thread of `body` has the name of the caller's, which waits for it: `top -H` shows it.
 ///
 /// New threads inherit the caller's affinity: to pin all of them, pin the caller first; to pin only
 /// the thread of `body`, do so in `body`.
@@ -82,7 +83,7 @@ pub fn enter<R: Send>(count: usize, body: impl FnOnce(&Threads) -> R + Send) -> 
     let threads = Threads { pool: Arc::clone(&pool), count, gpu: None, instance: None };
     let name = CString::new(thread::current().name().unwrap_or_default()).unwrap_or_default();
     pool.run(|| {
-        // Only a help to people.
+        // Only for people who read thread names.
         let _ = rustix::thread::set_name(&name);
         body(&threads)
     })

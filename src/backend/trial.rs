@@ -1,5 +1,5 @@
-//! Test support for the backends: specs and tensors from a line of text each, and a sink that stores
-//! what responders answer.
+//! Test support for the backends: specs and tensors from a line of text each, and a sink that
+//! stores the answers of responders.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -119,7 +119,7 @@ impl TrialAnswers {
         Batch { requests: (0..).zip(requests).map(request).collect(), rows, clock: no_clock, ended: Vec::new() }
     }
 
-    /// The answers of so many tickets in their order: each exactly one, and no other.
+    /// The answers of `count` tickets in their order: each exactly one, and no other.
     pub fn take(&self, count: u32) -> Vec<Answer> {
         let mut answers: Vec<_> = self.receiver.try_iter().collect();
         answers.sort_by_key(|(ticket, _)| ticket.index);
@@ -128,7 +128,7 @@ impl TrialAnswers {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// What [`Self::take`] gives, outputs only.
+    /// The result of [`Self::take`], outputs only.
     pub fn outputs(&self, count: u32) -> Vec<Result<Vec<Tensor>, Error>> {
         self.take(count).into_iter().map(|answer| answer.outputs).collect()
     }

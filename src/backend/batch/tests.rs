@@ -15,7 +15,7 @@ fn rows(values: &[f32]) -> Tensor {
     tensor(&[values.len() as i64 / 2, 2], values)
 }
 
-/// The same tensor, its bytes one further in memory than their alignment wants.
+/// The same tensor, its bytes moved by one from their required alignment.
 fn misaligned(tensor: &Tensor) -> Tensor {
     let mut buffer = AlignedBuffer::with_capacity(tensor.contents.len() + 1);
     buffer.extend_from_slice(&[0]);

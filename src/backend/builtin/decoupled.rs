@@ -1,10 +1,11 @@
-//! The built-ins `repeat` and `square`: decoupled models that answer a request any number of times, as
-//! in Triton's tests (`repeat.cc`, the `square` example of its Python backend). `repeat` answers once for
-//! each element of `IN`, each after the milliseconds in `DELAY`, and returns from its run after `WAIT`;
-//! `square` answers `IN` times with `IN`, at the pace and with the failures that its parameters ask for. A model that is
-//! not decoupled answers once, or with an error where it would answer more often. A request with delays or many answers is answered from its own
-//! thread, so that the instance can run others. Bounded by [`DECOUPLED_THREADS_MAX`], beyond which the
-//! instance answers itself and waits. A cancelled request is not answered any further.
+//! The built-ins `repeat` and `square`: decoupled models that answer a request any number of times,
+//! as in Triton's tests (`repeat.cc`, the `square` example of its Python backend). `repeat` answers
+//! once for each element of `IN`, each after the milliseconds in `DELAY`, and returns from its run
+//! after `WAIT`; `square` answers `IN` times with `IN`, at the pace and with the failures that its
+//! parameters ask for. A model that is not decoupled answers once, or with an error if it would
+//! answer more often. A request with delays or many answers is answered from its own thread, so
+//! that the instance can run others. Bounded by [`DECOUPLED_THREADS_MAX`], beyond which the
+//! instance answers itself and blocks. A cancelled request is not answered any further.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,11 +42,11 @@ struct DecoupledModel {
 
 /// The most answers without delay that an instance gives itself, without another thread.
 const ANSWERS_AT_ONCE: usize = 64;
-/// How often to check whether a slow client has read enough.
+/// The pause between checks that a slow client has read enough.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
-/// What the parameters of `square` make of each answer, for tests of statistics. One that is no number is left out, as in
-/// Triton.
+/// The effects of the parameters of `square` on each answer, for tests of statistics. A value that
+/// is not a number is ignored, as in Triton.
 #[derive(Clone, Copy, Debug, Default)]
 struct SimulatedRun {
     /// `CUSTOM_INFER_DELAY_NS`.
@@ -54,13 +55,13 @@ struct SimulatedRun {
     output_delay: Duration,
     /// `CUSTOM_CANCEL_DELAY_NS`.
     cancel_delay: Duration,
-    /// `CUSTOM_FAIL_COUNT`: so many of the last answers that are not empty fail.
+    /// `CUSTOM_FAIL_COUNT`: the number of the last non-empty answers that fail.
     fail_count: usize,
-    /// `CUSTOM_EMPTY_COUNT`: so many of the last answers are not sent.
+    /// `CUSTOM_EMPTY_COUNT`: the number of the last answers that are not sent.
     empty_count: usize,
 }
 
-/// What becomes of an answer.
+/// The outcome of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SimulatedAnswer {
     Sent,
@@ -82,12 +83,12 @@ impl SimulatedRun {
         }
     }
 
-    /// Whether an answer takes no time.
+    /// Returns true if an answer takes no time.
     const fn is_quick(&self) -> bool {
         self.infer_delay.is_zero() && self.output_delay.is_zero() && self.cancel_delay.is_zero()
     }
 
-    /// What becomes of one answer of so many.
+    /// Returns the outcome of answer `index` of `count`.
     const fn answer(&self, index: usize, count: usize) -> SimulatedAnswer {
         let from_last = count.saturating_sub(index);
         if from_last <= self.empty_count {
@@ -108,7 +109,7 @@ struct DecoupledPlan {
     simulated: SimulatedRun,
     /// The shape of an answer's value.
     shape: Shape,
-    /// The model's name, where it may answer once only.
+    /// The model's name, if it may answer once only.
     single: Option<String>,
 }
 
@@ -116,7 +117,8 @@ struct DecoupledPlan {
 enum RequestedAnswers {
     /// Each answer's value, and the milliseconds before it.
     Each(Vec<(i32, u64)>),
-    /// One value, and how often. Not a list: the client chooses the count, which must cost no memory.
+    /// One value, and the number of answers. Not a list: the client chooses the count, which must
+    /// cost no memory.
     Times(i32, usize),
 }
 
@@ -400,8 +402,8 @@ mod tests {
         run_model(load(kind, true).unwrap(), values, values.len(), has_left)
     }
 
-    /// The values that come, each with the size of its shape where that is not one; `.` for the end, `!` for an error and
-    /// `?` for one after which the request goes on.
+    /// The values of the answers, each with the size of its shape if that is not one; `.` for the
+    /// end, `!` for an error and `?` for one after which the request goes on.
     fn run_model(mut model: DecoupledModel, values: &[i32], delays: usize, has_left: bool) -> String {
         let (sender, answers) = channel();
         let ticket = Ticket { index: 0, generation: 0 };

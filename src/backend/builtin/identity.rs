@@ -22,28 +22,29 @@ use crate::time::Clock;
 /// The backend.
 #[derive(Clone, Default)]
 pub struct Identity {
-    /// Where it counts as Triton's; none where it does nothing but answer.
+    /// The metrics for Triton's counter; `None` if it only answers.
     metrics: Option<Arc<CustomMetrics>>,
 }
 
 impl Identity {
-    /// With the metric and the response parameters of Triton's.
+    /// An identity backend with the metric and the response parameters of Triton's.
     pub fn as_tritons(metrics: &Arc<CustomMetrics>) -> Self {
         Self { metrics: Some(Arc::clone(metrics)) }
     }
 }
 
-/// A loaded model, and each of its instances: the input of each output, and how long an execution takes.
+/// A loaded model, and each of its instances: the input of each output, and the duration of an
+/// execution.
 #[derive(Clone)]
 struct IdentityModel {
     spec: Arc<ModelSpec>,
     sources: Arc<[usize]>,
     delay: Duration,
-    /// Counts the bytes of its inputs, where it does what Triton's does.
+    /// Counts the bytes of its inputs, if it behaves as Triton's.
     counter: Option<Arc<InputCounter>>,
 }
 
-/// The metric of one model version. It is shown for as long as the model is there.
+/// The metric of one model version. It is shown while the model is loaded.
 struct InputCounter {
     series: Arc<MetricSeries>,
     _metrics: ProcessMetrics,
@@ -149,7 +150,7 @@ impl IdentityModel {
         Ok(self.sources.iter().filter_map(|source| inputs.get(*source).cloned()).collect())
     }
 
-    /// The output of an input that was left out: zeros, with a size of 1 where a dimension is variable.
+    /// The output of an input that was left out: zeros, with a size of 1 for a variable dimension.
     fn zeros(&self, input: &TensorSpec, rows: u32) -> Result<Tensor, Error> {
         let mut shape: Shape = input.model_shape.iter().map(|size| (*size).max(1)).collect();
         if let Some(first) = shape.first_mut().filter(|_| self.spec.has_batch_axis()) {
@@ -193,9 +194,9 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
     Ok(source)
 }
 
-/// How long an execution takes. Triton multiplies it by the instance's device number where
-/// `instance_wise_delay_multiplier` is above zero; the CPU is device 0, which counts as 1, so it is only
-/// checked here.
+/// Returns the duration of an execution. Triton multiplies it by the instance's device number if
+/// `instance_wise_delay_multiplier` is above zero; the CPU is device 0, which counts as 1, so it is
+/// only checked here.
 pub(super) fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
     number(spec, "instance_wise_delay_multiplier")?;
     number(spec, "execute_delay_ms").map(|delay_ms| Duration::from_millis(u64::from(delay_ms)))
@@ -209,7 +210,7 @@ fn number(spec: &ModelSpec, key: &str) -> Result<u32, Error> {
     })
 }
 
-/// Parks until the time is over, and returns the time then. It may use up an `unpark` that was
+/// Parks until the time is over, and returns the time then. It may consume an `unpark` that was
 /// meant for the worker's own waiting: a worker looks at its queue before it parks again.
 pub(super) fn wait(clock: Clock, delay: Duration) -> crate::time::Instant {
     let until = clock() + delay;

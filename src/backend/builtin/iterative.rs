@@ -20,12 +20,12 @@ use crate::tensor::{Datatype, Tensor};
 /// The backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Iterative {
-    /// The duration of a run where the model does not say it.
+    /// The duration of a run if the model does not set it.
     delay_default: Duration,
 }
 
 impl Iterative {
-    /// With the duration of a run that Triton's has.
+    /// An iterative backend with the duration of a run that Triton's has.
     pub const fn as_tritons() -> Self {
         Self { delay_default: Duration::from_millis(500) }
     }
@@ -37,7 +37,7 @@ struct IterativeModel {
     delay: Duration,
 }
 
-/// An instance: how often each sequence ran, by slot.
+/// An instance: the number of runs of each sequence, by slot.
 struct SequenceRuns {
     model: IterativeModel,
     by_slot: HashMap<usize, i32>,
@@ -151,7 +151,7 @@ mod tests {
         SequenceRuns { model, by_slot: HashMap::new() }
     }
 
-    /// Runs rows `slot ^ input` and shows what comes: `*` runs again, `$` is the last.
+    /// Runs rows `slot ^ input` and shows the answers: `*` runs again, `$` is the last.
     fn run(model: &mut SequenceRuns, ended: &[usize], rows: &[(usize, bool, i32)]) -> String {
         let (sender, answers) = channel();
         let sink: Arc<dyn AnswerSink> = Arc::new(Kept(sender));

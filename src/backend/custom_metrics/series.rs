@@ -20,7 +20,7 @@ pub struct MetricSeries {
 }
 
 impl MetricSeries {
-    /// A series that is zero.
+    /// A series with value zero.
     pub(super) fn new(kind: MetricKind, labels: Vec<(String, String)>, buckets: &[f64]) -> Self {
         let counts = if kind == MetricKind::Histogram { buckets.len() + 1 } else { 0 };
         Self {
@@ -42,13 +42,14 @@ impl MetricSeries {
         f64::from_bits(self.value.load(Ordering::Relaxed))
     }
 
-    /// Each bucket of a histogram: its upper bound, infinite for the last, and how many values are in it alone.
+    /// Each bucket of a histogram: its upper bound, infinite for the last, and the number of values
+    /// in it alone.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = self.buckets.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Changes the value, where the kind allows it.
+    /// Changes the value, if the kind allows it.
     pub(in crate::backend) fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
         self.kind.check(operation, value)?;
         match operation {
@@ -78,7 +79,7 @@ impl MetricSeries {
 }
 
 impl MetricKind {
-    /// Whether a metric of this kind can be changed so.
+    /// Checks that a metric of this kind can be changed in this way.
     ///
     /// # Errors
     /// `Unsupported`, or `InvalidArgument` for the value, in Triton's words.

@@ -1,4 +1,5 @@
-//! One process with an engine, as the server sees it: sends what to do, and waits for the reply or the end.
+//! One process with an engine, as the server sees it: sends orders, and waits for the reply or the
+//! end.
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,7 @@ use crate::limits::{ENGINE_REGION_KEPT, ENGINE_REGION_SIZE};
 use crate::model::ModelSpec;
 use crate::tensor::Tensor;
 
-/// How long the end of a process is waited for, to tell its reason.
+/// The time to wait for the end of a process, to report its reason.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// A process that has loaded a model, and the memory that it shares with the server.
@@ -34,18 +35,18 @@ pub(super) struct EngineProcess {
     responses: Arc<ResponseRegion>,
     /// Tensors are copied out of the region, so that no slot is ever in use for long.
     released: Arc<ReleasedSlots>,
-    /// The most bytes of a region.
+    /// The maximum bytes of a region.
     region_max: u64,
-    /// Whether it has answered a batch.
+    /// True if it has answered a batch.
     pub(super) has_answered: bool,
 }
 
-/// Why a process did not do what it was told.
+/// The reason why a process did not carry out an order.
 #[derive(Debug)]
 pub(super) enum EngineFailure {
-    /// It has ended, or is of no use any more and was killed.
+    /// It has ended, or is no longer usable and was killed.
     Lost(String),
-    /// It goes on; only this is refused.
+    /// It goes on; only this order is refused.
     Refused(Error),
 }
 
@@ -101,7 +102,7 @@ impl EngineProcess {
         Ok(started)
     }
 
-    /// Has it make an instance, in the place of the one that it has.
+    /// Has it make an instance, which replaces its current one.
     pub(super) fn make_instance(&mut self, threads: usize, timeout: Option<Duration>) -> Result<(), EngineFailure> {
         let sent = self.socket.send(EngineFrame::Instance(threads as u64), &[]);
         sent.map_err(|error| self.lost(&error, timeout))?;
@@ -136,7 +137,7 @@ impl EngineProcess {
         self.process.set_cores(cores);
     }
 
-    /// Why it has ended; none while it runs. Does not wait.
+    /// The reason why it has ended; `None` while it runs. Does not wait.
     pub(super) fn has_ended(&self) -> Option<ExitReason> {
         self.process.has_ended()
     }
@@ -162,7 +163,7 @@ impl EngineProcess {
         self.socket.file()
     }
 
-    /// To end it from another thread.
+    /// The process, to end it from another thread.
     pub(super) fn process(&self) -> Arc<PythonProcess> {
         Arc::clone(&self.process)
     }
@@ -196,7 +197,7 @@ impl EngineProcess {
         }
     }
 
-    /// Waits until the process has done what it was told; the size of its reply.
+    /// Waits until the process has carried out the order; returns the size of its reply.
     fn wait_done(&mut self, timeout: Option<Duration>) -> Result<u64, EngineFailure> {
         loop {
             match self.socket.receive(timeout).map(|(frame, _)| frame) {
@@ -229,7 +230,7 @@ impl EngineProcess {
             take_tensor(&self.responses, span, &lease, output, TensorPolicy::Copy).map(|(tensor, _)| tensor)
         };
         let outputs = match outputs {
-            // The process has checked what its engine gave; an engine may have written over that.
+            // The process has checked its engine's results; an engine may have overwritten them.
             Ok(outputs) if !is_of(spec, &outputs) => return Err(MessageError::Value("an output")),
             Ok(outputs) => Ok(outputs.iter().map(take).collect::<Result<_, _>>()?),
             Err(error) => Err(error),
@@ -240,7 +241,7 @@ impl EngineProcess {
 
     /// Gives memory back that only large batches need.
     fn give_back(&self, requests_size: u64) {
-        // Where the system refuses, the memory stays as it is.
+        // If the system refuses, the memory stays as it is.
         if requests_size > ENGINE_REGION_KEPT {
             let _ = self.requests.punch(ENGINE_REGION_KEPT..self.requests.size() as u64);
         }
@@ -268,13 +269,13 @@ impl EngineProcess {
     }
 }
 
-/// Whether outputs are as many as the model's, of its datatypes.
+/// Returns true if outputs are as many as the model's, of its datatypes.
 fn is_of(spec: &ModelSpec, outputs: &[ClaimedTensor]) -> bool {
     let mut pairs = outputs.iter().zip(&spec.outputs);
     outputs.len() == spec.outputs.len() && pairs.all(|(output, expected)| output.datatype == expected.datatype)
 }
 
-/// The bytes of a region that has room for so many. Only what is used takes memory.
+/// Returns the bytes of a region with room for `size`. Only used pages take memory.
 fn region_size(size: u64) -> usize {
     usize::try_from(size).ok().and_then(usize::checked_next_power_of_two).unwrap_or(usize::MAX).max(ENGINE_REGION_SIZE)
 }

@@ -1,5 +1,6 @@
-//! One instance whose engine is in a process: hands batches to it and answers them. A process that ends, or runs
-//! longer than the time limit and is killed, costs its batch and this instance, which the worker makes anew.
+//! One instance whose engine is in a process: hands batches to it and answers them. A process that
+//! ends, or runs longer than the time limit and is killed, costs its batch and this instance, which
+//! the worker replaces.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use crate::time::{Clock, Instant};
 pub(super) struct IsolatedInstance {
     shared: Arc<IsolatedShared>,
     name: String,
-    /// None once it is lost.
+    /// `None` once it is lost.
     process: Option<EngineProcess>,
-    /// Where its runs have a time limit; with the run that is lent to it.
+    /// The watch, if its runs have a time limit, and the run that is lent to it.
     watch: Option<(Arc<RunWatch>, Box<WatchedRun>)>,
-    /// Whether a worker has it: before, its runs belong to a load.
+    /// True if a worker has it: before, its runs belong to a load.
     serves: bool,
 }
 
@@ -31,7 +32,7 @@ impl IsolatedInstance {
         Self { shared, name, process: Some(process), watch: None, serves: false }
     }
 
-    /// Has the process run a batch. `requests` comes back empty where they were answered meanwhile.
+    /// Has the process run a batch. `requests` is empty afterwards if they were answered meanwhile.
     fn compute(&mut self, requests: &mut Vec<Request>, clock: Clock, sent: Instant) -> Result<(), Error> {
         let Self { shared, process, watch, serves, .. } = self;
         let Some(running) = process else {
@@ -132,7 +133,7 @@ impl Instance for IsolatedInstance {
 
 impl Drop for IsolatedInstance {
     fn drop(&mut self) {
-        // After a panic the process may be in the middle of anything.
+        // After a panic the process may be in any state.
         if let Some(process) = self.process.take().filter(|_| !std::thread::panicking()) {
             self.shared.keep(process);
         }

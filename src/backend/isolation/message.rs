@@ -1,5 +1,6 @@
-//! What lies in the regions: the order to load a model, the description of a batch, and replies. Behind a description
-//! or a reply lie its tensors. Pure. What comes from a process is a claim: an engine may have written over anything.
+//! The contents of the regions: the order to load a model, the description of a batch, and replies.
+//! Tensors follow a description or a reply. Pure. Data from a process is a claim: an engine may
+//! have overwritten anything.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,7 +19,7 @@ use crate::time::Instant;
 /// The library that has an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineLibrary {
-    /// Whose it is.
+    /// The engine that it has.
     pub kind: EngineKind,
     /// Its file.
     pub path: PathBuf,
@@ -42,12 +43,13 @@ pub enum EngineKind {
 const ENGINE_KINDS: [EngineKind; 4] =
     [EngineKind::Onnxruntime, EngineKind::Openvino, EngineKind::Pytorch, EngineKind::Tensorflow];
 
-/// What a process is to load.
+/// The order to load a model in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOrder {
-    /// The library of the engine; none for the embedded one.
+    /// The library of the engine; `None` for the embedded one.
     pub library: Option<EngineLibrary>,
-    /// Bytes that one run of the embedded engine may take, and the outputs of a batch of any.
+    /// Bytes that one run of the embedded engine may take, and the outputs of a batch of any
+    /// engine.
     pub run_memory_max: u64,
     /// The name of the model, for the line of a crash.
     pub model: String,
@@ -104,7 +106,7 @@ impl EngineOrder {
     }
 }
 
-/// A message at the start of a region, and where the tensors behind it lie.
+/// A message at the start of a region, and the place of the tensors after it.
 pub(super) struct RegionMessage {
     /// The message itself.
     pub(super) head: Vec<u8>,
@@ -124,7 +126,7 @@ impl RegionMessage {
     }
 }
 
-/// Where tensors of so many bytes lie behind a message of this size.
+/// The place of `size` bytes of tensors after a message of `head_size` bytes.
 pub(super) const fn span(head_size: u64, size: u64) -> Span {
     Span { slot: 1, region: 0, offset: head_size.next_multiple_of(TENSOR_ALIGNMENT as u64), size }
 }
@@ -132,7 +134,7 @@ pub(super) const fn span(head_size: u64, size: u64) -> Span {
 /// One request of a batch, as the process sees it.
 pub(super) struct ClaimedRequest {
     pub(super) rows: u32,
-    /// None for an optional input that was left out.
+    /// `None` for an optional input that was left out.
     pub(super) inputs: Vec<Option<ClaimedTensor>>,
 }
 
@@ -140,7 +142,8 @@ pub(super) struct ClaimedRequest {
 pub(super) struct ClaimedAnswer {
     pub(super) batch_rows: u32,
     pub(super) is_first: bool,
-    /// When the engine had the inputs, and when it was done: in nanoseconds since the process began with the batch.
+    /// The times at which the engine had the inputs and was done, in nanoseconds since the process
+    /// began the batch.
     pub(super) input_end: u64,
     pub(super) infer_end: u64,
     pub(super) outputs: Result<Vec<ClaimedTensor>, Error>,
@@ -163,7 +166,7 @@ pub(super) fn encode_batch(requests: &[Request]) -> Result<RegionMessage, Messag
     Ok(RegionMessage::new(head, layout))
 }
 
-/// The bytes that [`encode_batch`] has placed.
+/// The bytes placed by [`encode_batch`].
 pub(super) fn batch_parts(requests: &[Request]) -> impl Iterator<Item = &[u8]> {
     let inputs = requests.iter().flat_map(|request| &request.inputs);
     inputs.filter(|input| input.is_given()).map(|input| &*input.contents)
@@ -184,7 +187,7 @@ pub(super) fn decode_batch(head: &[u8]) -> Result<Vec<ClaimedRequest>, MessageEr
     Ok(requests)
 }
 
-/// Describes the answers to a batch that the process began at an instant.
+/// Describes the answers to a batch that the process began at `began`.
 pub(super) fn encode_answers(answers: &[Answer], began: Instant) -> Result<RegionMessage, MessageError> {
     let (mut head, mut layout) = (Vec::new(), SpanLayout::default());
     put_u32(count(answers.len()), &mut head);
@@ -208,13 +211,13 @@ pub(super) fn encode_answers(answers: &[Answer], began: Instant) -> Result<Regio
     Ok(RegionMessage::new(head, layout))
 }
 
-/// The outputs that [`encode_answers`] has placed.
+/// The outputs placed by [`encode_answers`].
 pub(super) fn answer_parts(answers: &[Answer]) -> impl Iterator<Item = &[u8]> {
     let outputs = answers.iter().filter_map(|answer| answer.outputs.as_ref().ok()).flatten();
     outputs.map(|output: &Tensor| &*output.contents)
 }
 
-/// The answers to so many requests.
+/// Reads the answers to `requests` requests.
 pub(super) fn decode_answers(head: &[u8], requests: usize) -> Result<Vec<ClaimedAnswer>, MessageError> {
     let mut reader = PieceReader::new(head);
     if counted(&mut reader)? != requests {
@@ -266,12 +269,12 @@ fn take_outcome(reader: &mut PieceReader<'_>) -> Result<Result<(), Error>, Messa
     Ok(Err(Error::new(code, reader.str32()?.to_owned())))
 }
 
-/// A count is a claim: what is read by it grows with the message alone.
+/// A count is a claim: memory for its items grows with the message alone.
 fn counted(reader: &mut PieceReader<'_>) -> Result<usize, MessageError> {
     usize::try_from(reader.u32()?).map_err(|_| MessageError::Count)
 }
 
-/// More than 32 bits count is refused by whoever reads it.
+/// A count beyond 32 bits is refused by the reader.
 fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,7 @@
-//! Models of ONNX, OpenVINO and TensorFlow whose instances run in processes of their own (the parameter `isolation`, `--model-isolation`): what
-//! crashes, hangs or eats memory in an engine costs its batch and its instance. Each process is this program once more,
-//! with the same engine. It is started, ended and read as those of Python models are, and shares regions with the
+//! Models of ONNX, OpenVINO and TensorFlow whose instances run in processes of their own (the
+//! parameter `isolation`, `--model-isolation`): a crash, a hang or a lack of memory in an engine
+//! costs its batch and its instance. Each process is this program once more, with the same engine.
+//! Processes are started, ended and read as those of Python models are, and shares regions with the
 //! server as they do; the messages are fewer, because a process does one thing at a time.
 //!
 //! ```text

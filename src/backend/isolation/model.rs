@@ -13,13 +13,13 @@ use crate::model::ModelSpec;
 
 /// Loads one model version in processes, with the engine of another backend.
 pub struct IsolatedBackend {
-    /// What all isolated models share.
+    /// The options that all isolated models share.
     pub options: IsolationOptions,
     /// The name of the engine.
     pub name: String,
-    /// The library of the engine; none for the embedded one.
+    /// The library of the engine; `None` for the embedded one.
     pub library: Option<EngineLibrary>,
-    /// Whether the files that a process opens by their paths are still those that were checked.
+    /// Checks that the files that a process opens by their paths are still those that were checked.
     pub check_files: FilesCheck,
 }
 
@@ -62,7 +62,7 @@ impl IsolatedBackend {
             directory: directory.to_owned(),
         };
         let shared = IsolatedShared::new(spec, &self.options, &order, file, &self.check_files);
-        // The first instance takes it. What the engine refuses, fails the load.
+        // The first instance takes it. A refusal of the engine fails the load.
         shared.keep(shared.start(&spec.name)?);
         Ok(Box::new(IsolatedModel { shared: Arc::new(shared) }))
     }
@@ -85,7 +85,7 @@ impl LoadedModel for IsolatedModel {
         Ok(Box::new(IsolatedInstance::new(Arc::clone(shared), name.clone(), process)))
     }
 
-    /// Whoever waits for another process waits.
+    /// A thread that waits for another process sleeps.
     fn may_run_inline(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! What the instances of an isolated model share: what its processes are started with, and what is known of those that
-//! were lost.
+//! The state that the instances of an isolated model share: the parameters of its processes, and
+//! the record of those that were lost.
 
 #![expect(clippy::disallowed_types, reason = "taken when an instance is made or lost, never for a batch")]
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::time::Clock;
 
-/// What all isolated models share.
+/// The options that all isolated models share.
 #[derive(Clone)]
 pub struct IsolationOptions {
     /// The command of this program that runs an engine.
@@ -28,7 +28,7 @@ pub struct IsolationOptions {
     pub log: LogLine,
     /// The clock of the server.
     pub clock: Clock,
-    /// How long a load may take, and a run that belongs to one; none for any time.
+    /// The time limit of a load, and of a run that belongs to one; `None` for no limit.
     pub load_timeout: Option<Duration>,
     /// Bytes that one run of the embedded engine may take, and a region.
     pub run_memory_max: u64,
@@ -37,12 +37,12 @@ pub struct IsolationOptions {
 /// Checks files before another process opens them.
 pub type FilesCheck = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
-/// What the instances of a model version share.
+/// The state that the instances of a model version share.
 pub(super) struct IsolatedShared {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) options: IsolationOptions,
     order: Vec<u8>,
-    /// None to load by the path.
+    /// `None` to load by the path.
     file: Option<OwnedFd>,
     check_files: FilesCheck,
     /// A process without an instance.
@@ -52,7 +52,7 @@ pub(super) struct IsolatedShared {
 }
 
 impl IsolatedShared {
-    /// `file` is the model's, where it was opened.
+    /// `file` is the model's, if it was opened.
     pub(super) fn new(
         spec: &Arc<ModelSpec>,
         options: &IsolationOptions,

@@ -1,4 +1,5 @@
-//! The socket between an instance and its process. A frame says what to do next; what it is about lies in the regions.
+//! The socket between an instance and its process. A frame names the next step; its data is in the
+//! regions.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,17 +19,18 @@ const FRAME_SIZE: usize = 16;
 /// Descriptors that come with one frame: two regions and the model's file.
 const FILES_MAX: usize = 3;
 
-/// What one side tells the other. Sizes are in bytes, at the start of the region that the sender writes.
+/// A message from one side to the other. Sizes are in bytes, at the start of the region that the
+/// sender writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineFrame {
-    /// From the process: it has done what it was told, and its reply has this size.
+    /// From the process: it has carried out the order, and its reply has this size.
     Done(u64),
-    /// Make an instance on so many threads, in the place of the last.
+    /// Make an instance on this many threads, replacing the last.
     Instance(u64),
     /// Load the model of an order of this size. With the regions for requests and responses, and the model's file if it
     /// was opened.
     Load(u64),
-    /// A larger region for requests, which comes along, takes the place of the last.
+    /// A larger region for requests, sent along, replaces the last.
     Requests,
     /// The same for responses: answers [`Self::Room`].
     Responses,
@@ -56,7 +58,7 @@ impl EngineFrame {
         frame
     }
 
-    /// None for what is no frame.
+    /// `None` for bytes that are not a frame.
     fn decode(frame: [u8; FRAME_SIZE]) -> Option<Self> {
         let [kind, value] = *frame.as_chunks().0 else { return None };
         let value = u64::from_le_bytes(value);
@@ -88,7 +90,7 @@ pub(super) enum SocketState {
 pub struct EngineSocket(Arc<OwnedFd>);
 
 impl EngineSocket {
-    /// Around an end that was made by [`Self::pair`].
+    /// Wraps an end that was made by [`Self::pair`].
     pub fn new(end: OwnedFd) -> Self {
         Self(Arc::new(end))
     }
@@ -96,7 +98,7 @@ impl EngineSocket {
     /// The server's end, and that of a process. Frames stay whole.
     ///
     /// # Errors
-    /// Where this process has as many descriptors as it may.
+    /// If this process has reached its limit of descriptors.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (server, process) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self::new(server), process))
@@ -120,7 +122,7 @@ impl EngineSocket {
     /// Sends a frame with descriptors.
     ///
     /// # Errors
-    /// Where the other end is gone.
+    /// If the other end is gone.
     pub(super) fn send(&self, frame: EngineFrame, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -132,10 +134,11 @@ impl EngineSocket {
         Ok(())
     }
 
-    /// Waits for a frame, and returns it with the descriptors that came along.
+    /// Waits for a frame, and returns it with the descriptors that came with it.
     ///
     /// # Errors
-    /// `UnexpectedEof` where the other end is gone, `TimedOut` where nothing came, `InvalidData` for what is no frame.
+    /// `UnexpectedEof` if the other end is gone, `TimedOut` if nothing came, `InvalidData` for
+    /// bytes that are not a frame.
     pub(super) fn receive(&self, timeout: Option<Duration>) -> io::Result<(EngineFrame, Vec<OwnedFd>)> {
         if let Some(timeout) = timeout.and_then(|timeout| Timespec::try_from(timeout).ok())
             && retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)))? == 0
@@ -149,7 +152,7 @@ impl EngineSocket {
             recvmsg(&*self.0, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
         });
         let size = match received {
-            // What it had not read when it ended makes an error of its end.
+            // Input that it had not read when it ended makes its end an error.
             Ok(received) if received.bytes > 0 => received.bytes,
             Ok(_) | Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! The other side: what a process with an engine does. It loads the model of one order, makes an instance, and runs
-//! one batch after the other, until the server's end of the socket is gone.
+//! The other side: the process with an engine. It loads the model of one order, makes an instance,
+//! and runs one batch after the other, until the server's end of the socket is gone.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,10 +23,10 @@ use crate::error::Error;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::{Clock, Stamps};
 
-/// Serves one server. `load` loads a model, from its opened file where there is one.
+/// Serves one server. `load` loads a model, from its opened file if there is one.
 ///
 /// # Errors
-/// Where the server is gone, or sends what it does not send.
+/// If the server is gone, or sends an invalid message.
 pub fn serve(
     socket: EngineSocket,
     clock: Clock,
@@ -52,15 +52,15 @@ pub fn serve(
     Err(unexpected())
 }
 
-/// What the process shares with the server.
+/// The state that the process shares with the server.
 struct EngineWorker {
     socket: EngineSocket,
     clock: Clock,
-    /// What the server writes is read here.
+    /// The region that the server writes.
     requests: Arc<ResponseRegion>,
-    /// What the server reads is written here.
+    /// The region that the server reads.
     responses: RequestRegion,
-    /// The most bytes of the responses to a batch.
+    /// The maximum bytes of the responses to a batch.
     response_max: u64,
     /// Of its model, for the line of a crash.
     model_name: String,
@@ -69,7 +69,7 @@ struct EngineWorker {
 }
 
 impl EngineWorker {
-    /// Makes an instance and runs batches, until there is something else to do.
+    /// Makes an instance and runs batches, until another kind of order comes.
     fn run_instance(&mut self, model: &dyn LoadedModel, threads: &Threads) -> io::Result<EngineFrame> {
         let made = model.new_instance(threads);
         self.reply_outcome(made.as_ref().map(drop))?;
@@ -151,7 +151,7 @@ impl EngineWorker {
         self.reply(&RegionMessage { head, span }, std::iter::empty())
     }
 
-    /// Writes a reply and says so; asks for a larger region first where it needs one.
+    /// Writes a reply and announces it; asks for a larger region first if it needs one.
     fn reply<'a>(&mut self, message: &RegionMessage, parts: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         if message.size() > self.responses.size() as u64 {
             self.socket.send(EngineFrame::Room(message.size()), &[])?;
@@ -188,6 +188,6 @@ impl AnswerSink for AnswerCollector {
         self.answers.push((ticket, answer));
     }
 
-    /// Nobody sleeps: the batch has ended when the answers are looked at.
+    /// No thread sleeps here: the batch has ended when the answers are read.
     fn wake(&self) {}
 }

@@ -22,7 +22,7 @@ pub(super) struct OrtBinding {
     pub(super) is_squeezed: bool,
 }
 
-/// Where an input of the model comes from.
+/// The source of an input of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputSource {
     /// A batch input, which the server makes.
@@ -40,7 +40,7 @@ pub(super) enum InputSource {
 ///
 /// # Errors
 ///
-/// Where the model and the configuration have other inputs, or the same of another datatype.
+/// If the model and the configuration have other inputs, or the same of another datatype.
 pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<InputSource>, Error> {
     let required = spec.inputs.iter().filter(|input| !input.is_optional);
     let (want, came) = (required.clone().count() + spec.batch_inputs.len(), outlets.len());
@@ -77,7 +77,7 @@ pub(super) fn optional_inputs(spec: &ModelSpec) -> Vec<OrtBinding> {
 ///
 /// # Errors
 ///
-/// Where the model lacks one, or has it in another datatype.
+/// If the model lacks one, or has it in another datatype.
 pub(super) fn bind_outputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<OrtBinding>, Error> {
     let outputs = spec.outputs.iter().enumerate();
     let bind = |(index, output): (usize, &TensorSpec)| {

@@ -1,9 +1,10 @@
-//! ONNX Runtime's CUDA provider: whether the library has it and can load it, its options, and what a
-//! failed run means for the device. Its sessions run in the primary context of their device, since CUDA's
-//! runtime API uses no other.
+//! ONNX Runtime's CUDA provider: the check that the library has it and can load it, its options,
+//! and the meaning of a failed run for the device. Its sessions run in the primary context of their
+//! device, since CUDA's runtime API uses no other.
 //!
-//! CUDA graphs are not used. A graph is replayed at fixed addresses, so inputs would have to be bound on the
-//! device; but some must be on the host, and the oldest interface used here does not say which.
+//! CUDA graphs are not used. A graph is replayed at fixed addresses, so inputs would have to be
+//! bound on the device; but some must be on the host, and the oldest interface used here does not
+//! name those.
 
 use ort::environment::Environment;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
@@ -32,8 +33,9 @@ const RESERVED: &[&str] = &[
     "user_compute_stream",
 ];
 
-/// Model parameters that are also options of the provider, as in Triton's backend, which had them before it
-/// had the accelerator `cuda`; each with the names of its numbers, if it has names.
+/// Model parameters that are also options of the provider, as in Triton's backend, which had them
+/// before it had the accelerator `cuda`; each with the names of its numeric values, if it has such
+/// names.
 const PARAMETERS: &[(&str, &[&str])] = &[
     ("arena_extend_strategy", &["kNextPowerOfTwo", "kSameAsRequested"]),
     ("cudnn_conv_algo_search", &["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]),
@@ -41,7 +43,8 @@ const PARAMETERS: &[(&str, &[&str])] = &[
     ("gpu_mem_limit", &[]),
 ];
 
-/// Where the sessions of GPU instances compute. Tests replace CUDA by the CPU here, and only here.
+/// The place where the sessions of GPU instances compute. Tests replace CUDA by the CPU here, and
+/// only here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionDevice {
     Cuda,
@@ -73,7 +76,7 @@ impl SessionDevice {
     ///
     /// # Errors
     ///
-    /// The library's.
+    /// The library's error.
     pub(super) fn memory(self, index: u32) -> ort::Result<MemoryInfo<'static>> {
         let index = i32::try_from(index).unwrap_or(i32::MAX);
         match self {
@@ -84,14 +87,14 @@ impl SessionDevice {
     }
 }
 
-/// Why no session can be on a GPU: the library was built without the provider, or libraries that the provider
-/// needs are not installed. `None` if one can.
+/// The reason why no session can be on a GPU: the library was built without the provider, or
+/// libraries that the provider needs are not installed. `None` if one can.
 pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String> {
     let (is_built_in, provider) = (ep::CUDA::is_available(), ep::CUDA::default().build());
     why_no_provider(environment, name, ("CUDA", "CUDA and cuDNN"), is_built_in, provider)
 }
 
-/// The same of the accelerator `tensorrt`.
+/// The same for the accelerator `tensorrt`.
 pub(super) fn why_no_tensorrt(environment: &Environment, name: &str) -> Option<String> {
     let (is_built_in, provider) = (ep::TensorRT::is_available(), ep::TensorRT::default().build());
     why_no_provider(environment, name, ("TensorRT", "TensorRT"), is_built_in, provider)
@@ -122,16 +125,17 @@ fn why_no_provider(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GpuOptions {
     cuda: CudaOptions,
-    /// Where the model has the accelerator `tensorrt`.
+    /// The options of TensorRT, if the model has the accelerator `tensorrt`.
     pub(super) tensorrt: Option<TensorrtOptions>,
 }
 
 impl GpuOptions {
-    /// Reads them from a configuration. Where no instance is on a GPU, its accelerators have no effect, as in Triton.
+    /// Reads them from a configuration. If no instance is on a GPU, its accelerators have no
+    /// effect, as in Triton.
     ///
     /// # Errors
     ///
-    /// Where it names another accelerator, or a parameter is not known or has a malformed value.
+    /// If it names another accelerator, or a parameter is not known or has a malformed value.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         let accelerators = &spec.optimization.gpu_accelerators;
         let cuda = CudaOptions::new(spec)?;
@@ -149,7 +153,7 @@ impl CudaOptions {
     ///
     /// # Errors
     ///
-    /// Where it names another accelerator, sets a reserved option or has a malformed value.
+    /// If it names another accelerator, sets a reserved option or has a malformed value.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         let mut options = Vec::new();
         for accelerator in spec.optimization.gpu_accelerators.iter().filter(|_| spec.is_on_gpu()) {
@@ -180,7 +184,8 @@ impl CudaOptions {
 
     fn provider(&self, on: &OpenDevice, stream: Option<GpuStream>) -> ExecutionProviderDispatch {
         let mut provider = ep::CUDA::default().with_arbitrary_config("device_id", on.context().device().index);
-        // A session's arena may take all that the server may take of the device; a configuration can lower it.
+        // A session's arena may take up to the server's limit on the device; a configuration can
+        // lower it.
         let limit = on.device_account().limit();
         if limit < usize::MAX {
             provider = provider.with_memory_limit(limit);
@@ -236,8 +241,8 @@ pub(super) fn failure(text: &str, opened: &OpenDevice) -> DriverError {
     }
 }
 
-/// The part of the library's error text that says what happened: without the source files and functions before
-/// it, and the source files and the host's name after it.
+/// The part of the library's error text that names the failure: without the source files and
+/// functions before it, and the source files and the host's name after it.
 pub(super) fn brief(text: &str) -> &str {
     let begin = MARKS.iter().filter_map(|mark| text.rfind(mark)).max();
     let text = begin.and_then(|begin| text.get(begin..)).unwrap_or(text);
@@ -246,7 +251,7 @@ pub(super) fn brief(text: &str) -> &str {
     text.trim().lines().next().unwrap_or_default()
 }
 
-/// How the library introduces an error of CUDA or of one of its libraries.
+/// The prefixes of an error of CUDA or of one of its libraries in the library's texts.
 const MARKS: &[&str] =
     &["CUDA failure ", "CUBLAS failure ", "CUDNN failure ", "CUDNN_FE failure ", "CUFFT failure ", "CURAND failure "];
 

@@ -37,12 +37,12 @@ pub(super) const fn element_type(datatype: Datatype) -> TensorElementType {
     }
 }
 
-/// The datatype for a library's name; `None` where the protocol has none.
+/// The datatype for a library's name; `None` if the protocol does not have it.
 pub(super) fn natural(ty: TensorElementType) -> Option<Datatype> {
     Datatype::ALL.into_iter().find(|datatype| element_type(*datatype) == ty)
 }
 
-/// How inputs of a datatype are converted for the library: not at all, if their address is aligned for
+/// The conversion of inputs of a datatype for the library: none, if their address is aligned for
 /// its elements. A BOOL becomes 0 or 1, since any other value is undefined behaviour in C++.
 pub(super) fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
@@ -55,7 +55,7 @@ pub(super) fn conversion(datatype: Datatype) -> InputConversion {
 ///
 /// # Errors
 ///
-/// Internal, where the contents are not aligned or do not have the size of the shape.
+/// Internal if the contents are not aligned or do not have the size of the shape.
 pub(super) fn value<'a>(
     datatype: Datatype,
     shape: &'a [i64],
@@ -87,7 +87,7 @@ pub(super) fn value<'a>(
 ///
 /// # Errors
 ///
-/// The library's, where the value is of another datatype.
+/// The library's error if the value is of another datatype.
 pub(super) fn contents(value: DynValue, datatype: Datatype, session: &Arc<SharedSessionInner>) -> Result<Bytes, Error> {
     match datatype {
         Datatype::Bool => shared::<bool>(value, session),

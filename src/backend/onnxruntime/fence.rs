@@ -1,4 +1,4 @@
-//! Fences an instance on a GPU off from a broken device: after a failure that breaks the context, all
+//! Isolates an instance on a GPU from a broken device: after a failure that breaks the context, all
 //! instances of the device are lost and run nothing more there.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl DeviceFence {
     ///
     /// # Errors
     ///
-    /// Where the context cannot be opened, or is broken and not released by all yet.
+    /// If the context cannot be opened, or is broken and not yet released by all instances.
     pub(super) fn new(gpu: &Gpu, figures: &Arc<GpuInstanceFigures>) -> Result<Self, DriverError> {
         Ok(Self { opened: gpu.open_primary()?, figures: Arc::clone(figures), waker: None, is_lost: false })
     }
@@ -39,13 +39,13 @@ impl DeviceFence {
         &self.opened
     }
 
-    /// Wakes this when the device is lost.
+    /// Sets the waker to call when the device is lost.
     pub(super) fn set_waker(&mut self, waker: Waker) {
         self.waker = Some(self.opened.keep(waker));
     }
 
-    /// Why nothing can be run any more; `None` while the context works. Any instance of the device may
-    /// have found it broken.
+    /// The reason why nothing can run; `None` while the context works. Any instance of the device
+    /// may have found it broken.
     pub(super) fn poll_lost(&mut self) -> Option<Error> {
         if !self.is_lost && self.opened.is_broken() {
             self.figures.count_failure(GpuFault::Sticky);
@@ -82,7 +82,7 @@ impl DeviceFence {
         }
     }
 
-    /// Whether this instance must not be used again.
+    /// Returns true if this instance must not be used again.
     pub(super) const fn is_lost(&self) -> bool {
         self.is_lost
     }

@@ -1,9 +1,9 @@
 //! One instance: runs a session on gathered inputs.
 //!
-//! Why a plain run with borrowed inputs, and no `IoBinding`: on the CPU a binding copies borrowed
-//! inputs, and it would save only the copy of the outputs, which is saved here by sharing their
-//! memory. On a GPU it is the same run: the library copies inputs from the host and outputs to it.
-//! A device that fails costs the instance ([`super::fence`]).
+//! The reason for a plain run with borrowed inputs, without `IoBinding`: on the CPU a binding
+//! copies borrowed inputs, and it would save only the copy of the outputs, which is saved here by
+//! sharing their memory. On a GPU it is the same run: the library copies inputs from the host and
+//! outputs to it. A device that fails costs the instance ([`super::fence`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,14 +27,15 @@ use super::run_options::SharedRunOptions;
 use super::session::{SessionTarget, SharedSession};
 use super::{datatype, run_failure, told};
 
-/// One instance: a session and what it shares with the model's others.
+/// One instance: a session and the state shared with the model's others.
 pub(super) struct OnnxruntimeInstance {
     shared: Arc<SharedSession>,
     options: Arc<SharedRunOptions>,
     /// `None` only while the instance is dropped.
     session: Option<Session>,
     threads: usize,
-    /// Where it is on a GPU. Declared, and so dropped, after the session, which needs its context.
+    /// The fence, if it is on a GPU. Declared, and so dropped, after the session, which needs its
+    /// context.
     fence: Option<DeviceFence>,
 }
 
@@ -75,8 +76,9 @@ impl OnnxruntimeInstance {
         let is_input = |input: usize| contains(inputs.contents(input), &contents);
         let is_batch_input = |input: usize| contains(inputs.batch_input(input).1, &contents);
         let is_borrowed = (0..spec.inputs.len()).any(is_input) || (0..spec.batch_inputs.len()).any(is_batch_input);
-        // The shared memory keeps the session alive, and with it the device's context. A broken context cannot
-        // be replaced before all have released it, so answers of GPU instances are copied.
+        // The shared memory keeps the session alive, and with it the device's context. A broken
+        // context cannot be replaced before all instances have released it, so answers of GPU
+        // instances are copied.
         let contents = if is_borrowed || self.fence.is_some() { copied(&contents) } else { contents };
         Ok(Tensor { datatype, shape, contents })
     }
@@ -124,7 +126,7 @@ impl EngineInstance for OnnxruntimeInstance {
             };
             Ok(outputs.into_iter().map(|(_, value)| value).collect())
         };
-        // The crate panics where the library returns what its interface does not allow.
+        // The crate panics if the library returns values that its interface does not allow.
         let outcome = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(outcome) => outcome.map_err(|error| run_failure(&error)),
             Err(_) => Err(Error::internal("ONNX Runtime returned what its interface does not allow")),
@@ -192,7 +194,7 @@ fn input<'a>(port: OrtBinding, batch: EngineInputs<'a>) -> Result<SessionInputVa
     datatype::value(port.datatype, shape, batch.contents(port.index))
 }
 
-/// Whether some bytes lie inside others.
+/// Returns true if some bytes lie inside others.
 fn contains(whole: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && whole.as_ptr_range().contains(&part.as_ptr())
 }

@@ -7,12 +7,12 @@
 //! each session, which stays as large as the largest run so far unless the model's parameter
 //! `memory.enable_memory_arena_shrinkage` is set.
 //!
-//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model. Where all sizes
-//! are known at load, it is a program of the GPU executor, which has a session for each of its streams
-//! (`program`). Each of these sessions has its own copy of the weights. With the accelerator `tensorrt` a session has TensorRT's
-//! provider before that of CUDA.
+//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model. If all sizes
+//! are known at load, it is a program of the GPU executor, which has a session for each of its
+//! streams (`program`). Each of these sessions has its own copy of the weights. With the
+//! accelerator `tensorrt` a session has TensorRT's provider before that of CUDA.
 //!
-//! Why and how: `docs/decisions/0003-onnx-runtime.md`.
+//! Reasons and design: `docs/decisions/0003-onnx-runtime.md`.
 
 mod bind;
 mod cuda;
@@ -67,9 +67,9 @@ pub struct Onnxruntime {
     library: PathBuf,
     name: String,
     name_on_gpus: String,
-    /// Why none of its sessions can be on a GPU; found out when it is first needed.
+    /// The reason why none of its sessions can be on a GPU; determined when it is first needed.
     why_no_gpu: OnceLock<Option<String>>,
-    /// The same of TensorRT.
+    /// The same for TensorRT.
     why_no_tensorrt: OnceLock<Option<String>>,
 }
 
@@ -78,7 +78,7 @@ pub struct OnnxruntimeOnGpus<'a> {
     engine: &'a Onnxruntime,
     name: &'a str,
     gpus: Gpus,
-    /// Whether an instance may have several batches in flight.
+    /// True if an instance may have several batches in flight.
     answers_later: bool,
     device: SessionDevice,
 }
@@ -94,7 +94,7 @@ impl Onnxruntime {
     ///
     /// # Errors
     ///
-    /// Where the file is not ONNX Runtime, or one that is too old; the text says which.
+    /// If the file is not ONNX Runtime, or one that is too old; the text names the fault.
     pub fn open(library: &Path) -> Result<Self, String> {
         // The crate panics on a library that is not ONNX Runtime, or of another major version.
         let outcome = catch_unwind(AssertUnwindSafe(|| Self::open_library(library)));
@@ -138,18 +138,18 @@ impl Onnxruntime {
         &self.library
     }
 
-    /// Why it can run no model on GPUs; `None` if it can.
+    /// The reason why it can run no model on GPUs; `None` if it can.
     pub fn why_no_gpu(&self) -> Option<&str> {
         self.why_no_gpu.get_or_init(|| cuda::why_absent(&self.environment, &self.name)).as_deref()
     }
 
-    /// Why none of them can have the accelerator `tensorrt`; `None` if one can.
+    /// The reason why no model can have the accelerator `tensorrt`; `None` if one can.
     pub fn why_no_tensorrt(&self) -> Option<&str> {
         self.why_no_tensorrt.get_or_init(|| cuda::why_no_tensorrt(&self.environment, &self.name)).as_deref()
     }
 
-    /// The backend of models with instances on some of these devices. `answers_later` says whether an
-    /// instance may have several batches in flight: not where the next batch needs the states that the
+    /// The backend of models with instances on some of these devices. `answers_later` allows an
+    /// instance several batches in flight: false if the next batch needs the states that the
     /// previous one returns.
     pub fn on_gpus(&self, gpus: &Gpus, answers_later: bool) -> OnnxruntimeOnGpus<'_> {
         OnnxruntimeOnGpus {
@@ -214,9 +214,10 @@ impl Backend for OnnxruntimeOnGpus<'_> {
 }
 
 impl OnnxruntimeOnGpus<'_> {
-    /// Loads the model as a program of the executor where its sizes are known, it is small enough for
-    /// a session on each stream and TensorRT is not asked for, which waits for the device; else as plain sessions. Makes an instance on each device and drops it, so
-    /// that a device without room fails the load.
+    /// Loads the model as a program of the executor if its sizes are known, it is small enough for
+    /// a session on each stream, and TensorRT, which waits for the device, is not asked for; else
+    /// as plain sessions. Makes an instance on each device and drops it, so that a device without
+    /// room fails the load.
     fn load_file(&self, spec: &Arc<ModelSpec>, file: &ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
         let recipe = || self.engine.recipe(spec, file.try_clone()?, self.device);
         let first = recipe()?;
@@ -295,8 +296,8 @@ impl OnnxruntimeModel {
         Self { shared: Arc::new(shared), why_not_by_shape: OnceLock::new() }
     }
 
-    /// Why a run's time does not follow from the shapes of its inputs; none if it does. The file is read when this is
-    /// first asked, which few models are.
+    /// The reason why a run's time does not follow from the shapes of its inputs; `None` if it
+    /// does. The file is read when this is first asked, which is rare.
     fn why_not_by_shape(&self) -> Option<&str> {
         let find = || match std::fs::read(&self.shared.recipe.file.path).map(|file| OnnxGraph::outline(&file)) {
             Ok(Ok(graph)) => why_not_by_shape(&graph),
@@ -342,7 +343,7 @@ fn told(error: &ort::Error) -> Error {
         | ErrorCode::InvalidProtobuf
         | ErrorCode::NoModel
         | ErrorCode::NoSuchFile => Error::invalid(text),
-        // No client's mistake: the library lacks a kernel, and no other input changes that.
+        // Not a client's mistake: the library lacks a kernel, and no other input changes that.
         ErrorCode::NotImplemented => Error::unsupported(text),
         _ => Error::internal(text),
     }

@@ -2,7 +2,7 @@
 //! field `optimization`, checked when the model is loaded and put into each session's options.
 //!
 //! Defaults: as many threads as the instance's worker has cores, which do not spin; all graph
-//! optimisations; and memory patterns only where requests can differ in their rows only, since the
+//! optimisations; and memory patterns only if requests can differ in their rows only, since the
 //! library stores a pattern for each shape that it ever ran and never drops one.
 
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use super::cuda::GpuOptions;
 /// The options of a model's sessions.
 #[derive(Debug)]
 pub(super) struct SessionOptions {
-    /// `intra_op_thread_count`; `None` for the number that the instance's worker has.
+    /// `intra_op_thread_count`; `None` for the number of the instance's worker.
     intra_threads: Option<usize>,
     /// `inter_op_thread_count`; `None` for the same number.
     inter_threads: Option<usize>,
@@ -44,7 +44,7 @@ pub(super) struct SessionOptions {
     pub(super) gpu: GpuOptions,
 }
 
-/// How much of the graph is rewritten.
+/// The degree to which the graph is rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OptimizationLevel {
     All,
@@ -58,7 +58,8 @@ impl SessionOptions {
     ///
     /// # Errors
     ///
-    /// Invalid or unsupported, where a value is malformed or this library or server lacks what is asked for.
+    /// Invalid or unsupported if a value is malformed or this library or server lacks a requested
+    /// feature.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         for accelerator in &spec.optimization.cpu_accelerators {
             check_accelerator(spec, accelerator)?;
@@ -79,12 +80,13 @@ impl SessionOptions {
         })
     }
 
-    /// Whether a run stays on the calling thread, where the instance has one thread.
+    /// Returns true if a run stays on the calling thread, given an instance with one thread.
     pub(super) fn is_single_threaded(&self) -> bool {
         self.intra_threads.unwrap_or(1) == 1 && !self.is_parallel && self.accelerators.is_empty()
     }
 
-    /// Whether the configuration sets the number of threads, so that a session fits any instance.
+    /// Returns true if the configuration sets the number of threads, so that a session fits any
+    /// instance.
     pub(super) const fn fixes_threads(&self) -> bool {
         self.intra_threads.is_some() && (self.inter_threads.is_some() || !self.is_parallel)
     }
@@ -94,7 +96,7 @@ impl SessionOptions {
     ///
     /// # Errors
     ///
-    /// The library's.
+    /// The library's error.
     pub(super) fn builder(
         &self,
         environment: &Environment,
@@ -129,7 +131,7 @@ impl SessionOptions {
     ///
     /// # Errors
     ///
-    /// The library's.
+    /// The library's error.
     pub(super) fn run_options<'a>(
         &self,
         outputs: impl Iterator<Item = &'a str>,

@@ -1,11 +1,12 @@
 //! A model whose sizes are all known beforehand, as a program of the GPU executor: a session for each of
 //! its streams, which enqueues there and does not wait for the device.
 //!
-//! Outputs are bound to the places that the executor has for them. Inputs are handed over as they are
-//! staged, in pinned memory: the library copies those that it wants on the device by the same stream, and
-//! reads the others where they lie (sizes, or what an operator on the CPU takes). Bound on the device
-//! beforehand, the latter would be copied back on another stream, before the upload came by. The run goes
-//! through the C interface, since the crate's own copies inputs that are borrowed.
+//! Outputs are bound to the places that the executor has for them. Inputs are handed over as they
+//! are staged, in pinned memory: the library copies those that it wants on the device by the same
+//! stream, and reads the others in place (sizes, or inputs of an operator on the CPU). Bound on the
+//! device beforehand, the latter would be copied back on another stream, before the upload had
+//! arrived. The run goes through the C interface, since the crate's own copies inputs that are
+//! borrowed.
 
 #![expect(unsafe_code, reason = "the library's interface to memory that is the executor's")]
 
@@ -31,8 +32,9 @@ use super::datatype::element_type;
 use super::session::{SessionTarget, SharedSession};
 use super::told;
 
-/// What a batch needs of a model whose rows have one size each; `None` for any other, and where an input
-/// is not what the library takes (BOOL has two values there, and as many as a byte here).
+/// The slot sizes of a batch, for a model whose rows have one size each; `None` for any other
+/// model, and if the library does not take an input as it is (BOOL has two values there, and as
+/// many as a byte here).
 pub(super) fn sizes(spec: &ModelSpec) -> Option<SlotSizes> {
     let row = |tensor: &TensorSpec| {
         let dims = tensor.model_shape.get(usize::from(spec.has_batch_axis())..)?;
@@ -108,7 +110,7 @@ impl GpuProgram for CudaPlacement {
     }
 }
 
-/// What enqueues on one stream.
+/// A session that enqueues on one stream.
 struct StreamSession {
     session: Session,
     options: RunOptions<NoSelectedOutputs>,
@@ -126,7 +128,7 @@ struct CudaBinding {
     /// Its place in the configuration.
     index: usize,
     datatype: Datatype,
-    /// Of the model's tensor, with any number of rows.
+    /// The shape of the model's tensor, with any number of rows.
     shape: Shape,
 }
 
@@ -152,7 +154,7 @@ impl StreamSession {
         let failed = |error: ort::Error| DriverError::transient(told(&error).text());
         let options = || {
             let mut options = RunOptions::new()?;
-            // The executor knows by an event when a batch is done.
+            // The executor detects the end of a batch by an event.
             options.disable_device_sync()?;
             Ok(options)
         };
@@ -188,10 +190,10 @@ impl StreamSession {
             inputs.iter().map(|value| value.0.as_ptr().cast_const()).collect();
         let mut output_values: SmallVec<[*mut sys::OrtValue; 4]> =
             outputs.iter().map(|value| value.0.as_ptr()).collect();
-        // SAFETY: the session and the options live; names and values are as many as is said, and live
-        // until the call returns. What it enqueues reads the staged memory and writes to the places of
-        // the outputs, which the slot keeps for it until the stream has passed the batch. Nobody else runs
-        // the session meanwhile: `self` is borrowed for this alone.
+        // SAFETY: the session and the options live; names and values match the given counts, and
+        // live until the call returns. The enqueued work reads the staged memory and writes to the
+        // places of the outputs, which the slot keeps for it until the stream has passed the batch.
+        // No other thread runs the session meanwhile: `self` is borrowed for this alone.
         let status = unsafe {
             (ort::api().Run)(
                 self.session.ptr().cast_mut(),
@@ -207,7 +209,7 @@ impl StreamSession {
         checked(status)
     }
 
-    /// A tensor of so many rows that lies at a place, in so many bytes, which are as many as it has.
+    /// A tensor of `rows` rows over memory at `place`; `size`, if given, must match.
     fn value(
         &self,
         memory: &MemoryInfo<'_>,
@@ -225,8 +227,9 @@ impl StreamSession {
             return Err(ort::Error::new("an input was staged in other bytes than it has"));
         }
         let mut value = null_mut();
-        // SAFETY: the place has as many bytes as the tensor of so many rows, which the slot's layout sees to;
-        // the library refuses fewer than the shape and the datatype make. It keeps the address and no more.
+        // SAFETY: the place has the bytes of a tensor of `rows` rows, as the slot's layout ensures;
+        // the library refuses fewer than the shape and the datatype make. It keeps only the
+        // address.
         let status = unsafe {
             (ort::api().CreateTensorWithDataAsOrtValue)(
                 memory.ptr(),
@@ -251,12 +254,12 @@ impl StreamProgram for StreamSession {
     }
 }
 
-/// A tensor that lies where another owns the memory.
+/// A tensor in memory of another owner.
 struct BorrowedValue(NonNull<sys::OrtValue>);
 
 impl Drop for BorrowedValue {
     fn drop(&mut self) {
-        // SAFETY: the library made it, and nobody else has it.
+        // SAFETY: the library made it, and it has no other owner.
         unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) };
     }
 }

@@ -7,17 +7,18 @@ use ort::session::{HasSelectedOutputs, RunOptions};
 /// Options that select outputs and allocate none.
 pub(super) struct SharedRunOptions(RunOptions<HasSelectedOutputs>);
 
-// SAFETY: the crate withholds `Sync` because several runs could write to one output that was allocated before. Here
-// none is, and another thread only sets the flag, which the library reads between two operators.
+// SAFETY: the crate withholds `Sync` because several runs could write to one output that was
+// allocated before. Here none is allocated, and another thread only sets the flag, which the
+// library reads between two operators.
 unsafe impl Sync for SharedRunOptions {}
 
 impl SharedRunOptions {
-    /// Around options without allocated outputs ([`super::options::SessionOptions::run_options`]).
+    /// Wraps options without allocated outputs ([`super::options::SessionOptions::run_options`]).
     pub(super) const fn new(options: RunOptions<HasSelectedOutputs>) -> Self {
         Self(options)
     }
 
-    /// For a run of the instance.
+    /// The options for a run of the instance.
     pub(super) const fn get(&self) -> &RunOptions<HasSelectedOutputs> {
         &self.0
     }

@@ -1,6 +1,6 @@
-//! The sessions of a model version: what they are opened from, and a spare one for the next instance on
-//! the CPU. A session on a GPU is never a spare: it holds a reference to the primary context, which
-//! cannot be reset before all references are gone.
+//! The sessions of a model version: the recipe for opening them, and a spare one for the next
+//! instance on the CPU. A session on a GPU is never a spare: it holds a reference to the primary
+//! context, which cannot be reset before all references are gone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::options::SessionOptions;
 use super::told;
 use super::weights::Weights;
 
-/// What all instances of a model version share.
+/// The state that all instances of a model version share.
 pub(super) struct SharedSession {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) recipe: SessionRecipe,
@@ -29,7 +29,7 @@ pub(super) struct SharedSession {
     /// Inputs that a request may leave out: those with an initial value, which the library does not list.
     pub(super) optional: Vec<OrtBinding>,
     pub(super) outputs: Vec<OrtBinding>,
-    /// The devices, where the model has instances on GPUs.
+    /// The devices, if the model has instances on GPUs.
     pub(super) gpus: Option<Gpus>,
     pub(super) figures: Arc<GpuInstanceFigures>,
     /// A session for the next instance on the CPU, with its number of threads: that of the load, or that
@@ -47,7 +47,7 @@ pub(super) struct SessionRecipe {
     pub(super) device: SessionDevice,
 }
 
-/// Where a session computes.
+/// The place where a session computes.
 #[derive(Clone, Copy)]
 pub(super) enum SessionTarget<'a> {
     /// On this many threads.
@@ -62,7 +62,7 @@ impl SessionRecipe {
     ///
     /// # Errors
     ///
-    /// The library's, in Triton's words; unavailable where the device lacks memory or is lost.
+    /// The library's error, in Triton's words; unavailable if the device lacks memory or is lost.
     pub(super) fn open(&self, target: SessionTarget<'_>) -> Result<Session, Error> {
         let Self { spec, environment, options, weights, file, device, .. } = self;
         let open = || match target {
@@ -102,7 +102,8 @@ fn failed_on(opened: &OpenDevice, error: &Error) -> Error {
 }
 
 impl SharedSession {
-    /// With the session of the load, which has one thread, and the bindings found in it.
+    /// Makes the state from the session of the load, which has one thread, and the bindings found
+    /// in it.
     pub(super) fn new(
         recipe: SessionRecipe,
         (inputs, optional, outputs): (Vec<InputSource>, Vec<OrtBinding>, Vec<OrtBinding>),

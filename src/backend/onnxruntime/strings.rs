@@ -20,7 +20,7 @@ use super::told;
 ///
 /// # Errors
 ///
-/// Internal, where the contents do not have as many strings as the shape says.
+/// Internal if the contents do not have as many strings as the shape says.
 pub(super) fn value(shape: &[i64], contents: &[u8]) -> Result<DynTensor, Error> {
     let mismatch = || Error::internal("a BYTES tensor was staged whose strings do not match its shape");
     let count = element_count(shape).map_err(|_| mismatch())?;
@@ -39,7 +39,7 @@ pub(super) fn value(shape: &[i64], contents: &[u8]) -> Result<DynTensor, Error> 
 ///
 /// # Errors
 ///
-/// Internal, where the value is no tensor of strings, or the library fails.
+/// Internal if the value is not a tensor of strings, or the library fails.
 pub(super) fn contents(value: &DynValue) -> Result<Vec<u8>, Error> {
     let Some((TensorElementType::String, shape)) = value.dtype().tensor_type().zip(value.dtype().tensor_shape()) else {
         return Err(Error::internal("an output that must be strings has another datatype"));
@@ -52,7 +52,7 @@ pub(super) fn contents(value: &DynValue) -> Result<Vec<u8>, Error> {
     let (mut bytes, mut offsets) = (vec![0_u8; size], vec![0_usize; count]);
     let (bytes_at, offsets_at) = (bytes.as_mut_ptr().cast(), offsets.as_mut_ptr());
     // SAFETY: the value is a tensor of `count` strings of `size` bytes together, which nothing
-    // changes meanwhile; both buffers have as many elements as the call is told.
+    // changes meanwhile; both buffers have the sizes passed to the call.
     let status = unsafe { (ort::api().GetStringTensorContent)(value.ptr(), bytes_at, size, offsets_at, count) };
     check(status)?;
     let mut out = Vec::with_capacity(size.saturating_add(count.saturating_mul(4)));

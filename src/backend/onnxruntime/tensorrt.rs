@@ -1,8 +1,9 @@
-//! TensorRT inside ONNX Runtime: the accelerator `tensorrt` of a model's instances on GPUs, with the parameters of Triton's
-//! backend under the library's names. What TensorRT lacks runs on the CUDA provider, and what that lacks on the CPU.
+//! TensorRT inside ONNX Runtime: the accelerator `tensorrt` of a model's instances on GPUs, with
+//! the parameters of Triton's backend under the library's names. Operators that TensorRT lacks run
+//! on the CUDA provider, and those that it lacks too on the CPU.
 //!
-//! It knows no CUDA graphs here, for the reason that [`super::cuda`] has none; and it loads no plugins, since they would be
-//! other people's code inside the server.
+//! CUDA graphs are not used, for the reason given in [`super::cuda`]; and it loads no plugins,
+//! since they would be other people's code inside the server.
 
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProviderDispatch};
 
@@ -13,7 +14,7 @@ use crate::model::{Accelerator, ModelSpec};
 /// The accelerator's name in a configuration.
 pub(super) const NAME: &str = "tensorrt";
 
-/// What a parameter's value must be.
+/// The kind of value that a parameter takes.
 #[derive(Clone, Copy, Debug)]
 enum ParameterKind {
     /// `0`, `1`, `false` or `true`.
@@ -33,7 +34,7 @@ const RENAMED: &[(&str, &str, ParameterKind)] = &[
     ("max_workspace_size_bytes", "trt_max_workspace_size", Number),
 ];
 
-/// Those with the library's name.
+/// Parameters with the library's name.
 const SAME: &[(&str, ParameterKind)] = &[
     ("trt_auxiliary_streams", Number),
     ("trt_build_heuristics_enable", Switch),
@@ -78,7 +79,8 @@ impl TensorrtOptions {
     ///
     /// # Errors
     ///
-    /// Where a parameter is not known or has a malformed value, or asks for what there is not.
+    /// If a parameter is not known or has a malformed value, or asks for a feature that is not
+    /// supported.
     pub(super) fn new(spec: &ModelSpec, accelerator: &Accelerator) -> Result<Self, Error> {
         let mut options = Vec::new();
         for (key, value) in &accelerator.parameters {
@@ -97,7 +99,7 @@ impl TensorrtOptions {
     }
 }
 
-/// The library's option for a parameter; none where it asks for what is so anyway.
+/// The library's option for a parameter; `None` if it asks for the default.
 fn option(of: &str, key: &str, value: &str) -> Result<Option<(&'static str, String)>, Error> {
     if key == "precision_mode" {
         return match value {

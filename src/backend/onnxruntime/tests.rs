@@ -17,7 +17,7 @@ mod python;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod skipped;
 
-/// What [`python`] and [`skipped`] ask for.
+/// The settings of [`python`] and [`skipped`].
 mod folder {
     pub fn target() -> std::path::PathBuf {
         // The test runs as `target/debug/deps/NAME`.
@@ -31,7 +31,7 @@ const DOUBLE: i64 = 11;
 const STRING: i64 = 8;
 const PLENTY: usize = 1 << 24;
 
-/// The library of the wheel for the CPU; `None` where no environment can be made. A process opens one.
+/// The library of the wheel for the CPU; `None` if no environment can be made. A process opens one.
 fn engine() -> Option<&'static Onnxruntime> {
     static ENGINE: OnceLock<Option<Onnxruntime>> = OnceLock::new();
     let open = || {
@@ -44,7 +44,7 @@ fn engine() -> Option<&'static Onnxruntime> {
     ENGINE.get_or_init(open).as_ref()
 }
 
-/// A model on a fake GPU, whose place the CPU takes, and the same on the CPU.
+/// A model on a fake GPU, which the CPU replaces, and the same on the CPU.
 struct Trial {
     fake: Arc<Fake>,
     on_gpu: Box<dyn LoadedModel>,
@@ -86,7 +86,7 @@ impl Trial {
         threads::enter(1, |threads| self.on_gpu.new_instance(&threads.on(Some(0))))
     }
 
-    /// Runs a batch on both, and gives what came of it, which must be the same.
+    /// Runs a batch on both, and returns the outcome, which must be the same.
     fn check(&self, instance: &mut dyn Instance, requests: Vec<(Vec<Tensor>, u32)>) {
         let mut reference = threads::enter(1, |threads| self.on_cpu.new_instance(threads)).unwrap();
         let count = requests.len() as u32;
@@ -106,7 +106,7 @@ fn code(outcome: &Result<Vec<Tensor>, Error>) -> Option<Code> {
     outcome.as_ref().err().map(Error::code)
 }
 
-/// `input` or `output`, of so many dims.
+/// `input` or `output`, with these dims.
 fn io(side: &str, name: &str, datatype: Datatype, dims: &str) -> String {
     let name_in_config = if datatype == Datatype::Bytes { "STRING" } else { datatype.name() };
     format!("{side} {{ name: '{name}' data_type: TYPE_{name_in_config} dims: [ {dims} ] }} ")
@@ -239,7 +239,7 @@ fn the_best_classes_are_found_on_the_device_in_fp32_alone() {
     }
 }
 
-/// `y = table[x]`, which fails where `x` is no index.
+/// `y = table[x]`, which fails if `x` is not an index.
 fn gather() -> (String, Vec<u8>) {
     let table: Vec<u8> = [5.0_f32, 6.0, 7.0].iter().flat_map(|value| value.to_le_bytes()).collect();
     let graph = Onnx::default().constant("table", FLOAT, &[3], &table).node("Gather", &["table", "x"], &["y"], &[]);
@@ -320,7 +320,8 @@ fn an_instance_whose_device_broke_is_lost_and_the_next_waits_until_all_have_give
         let contexts = trial.fake.contexts();
         trial.fake.break_contexts();
         let [mut first, mut second] = instances;
-        // The library fails for a reason of its own here, and the driver is asked what became of it.
+        // The library fails for a reason of its own here, and the driver is asked for the state of
+        // the device.
         let lost = outcome(&mut *first, vec![row(9)]);
         assert_eq!(code(&lost[0]), Some(Code::Unavailable), "{lost:?}");
         let text = lost[0].as_ref().unwrap_err().text();

@@ -20,7 +20,7 @@ use super::told;
 /// two sessions' copies.
 const INSTANCES_MIN: u64 = 3;
 
-/// Shared weights; none where sharing saves nothing.
+/// Shared weights; empty if sharing saves nothing.
 #[derive(Default)]
 pub(super) struct Weights {
     values: Vec<(String, Arc<DynValue>)>,
@@ -32,7 +32,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// Invalid, where the file cannot be read or has a weight that is not well-formed.
+    /// Invalid if the file cannot be read or has a malformed weight.
     pub(super) fn new(spec: &ModelSpec, path: &Path) -> Result<Self, Error> {
         let instances: u64 =
             spec.instance_groups.iter().filter(|group| group.gpus.is_empty()).map(InstanceGroup::instance_count).sum();
@@ -49,7 +49,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// The library's.
+    /// The library's error.
     pub(super) fn share(&self, mut builder: SessionBuilder) -> ort::Result<SessionBuilder> {
         let Some(prepared) = &self.prepared else { return Ok(builder) };
         for (name, value) in &self.values {

@@ -1,5 +1,5 @@
-//! Binds the configuration's inputs and outputs to those of a model that was read, reshapes the model for batches, and
-//! refuses what does not fit in the words of Triton's backends.
+//! Binds the configuration's inputs and outputs to those of a model that was read, reshapes the
+//! model for batches, and refuses mismatches in the words of Triton's backends.
 
 use crate::backend::text::{check_shape, config_name, datatype_differs, input_count_differs, unexpected_tensor};
 use crate::error::Error;
@@ -31,11 +31,11 @@ pub(super) struct Bound {
     pub(super) outputs: Vec<OvAsked>,
     /// The inputs that the configuration has in another datatype than the model.
     pub(super) converted: Vec<(usize, Datatype)>,
-    /// The rows of every batch, where the model takes no others.
+    /// The rows of every batch, if the model takes no others.
     pub(super) fixed_rows: Option<i64>,
 }
 
-/// Why a model cannot be bound.
+/// The reason why a model cannot be bound.
 #[derive(Debug)]
 pub(super) enum BindError {
     /// The configuration does not fit it.
@@ -56,7 +56,7 @@ impl From<String> for BindError {
     }
 }
 
-/// Binds a model, which is reshaped where batches need it.
+/// Binds a model, which is reshaped if batches need it.
 pub(super) fn bind(spec: &ModelSpec, options: &OpenvinoOptions, model: &mut OvModel) -> Result<Bound, BindError> {
     let ports = model.ports(OvSide::Input)?;
     if ports.len() != spec.inputs.len() || !spec.batch_inputs.is_empty() {
@@ -94,7 +94,8 @@ pub(super) fn bind(spec: &ModelSpec, options: &OpenvinoOptions, model: &mut OvMo
 
 const NO_DATATYPE: &str = "one that this backend does not take";
 
-/// The shape that an input of the model must get, if it has not a fitting one, and whether it is a scalar.
+/// The shape that an input of the model must get, if its own does not fit, and true if it is a
+/// scalar.
 fn input_shape(
     spec: &ModelSpec,
     options: &OpenvinoOptions,
@@ -158,7 +159,7 @@ fn find(spec: &ModelSpec, model: &OvModel, side: OvSide, ports: &[OvPort], name:
     // A frozen graph of TensorFlow's is configured by its operations, and its tensors are their outputs.
     let first_output = (spec.backend == TENSORFLOW_BACKEND).then(|| format!("{name}:0"));
     let any_name = model.any_name(side, name).or_else(|| model.any_name(side, first_output.as_deref()?));
-    // A port has several names, of which the library tells one, always the same.
+    // A port has several names, of which the library reports one, always the same.
     let index = any_name.and_then(|any| ports.iter().position(|port| port.name.as_ref() == Some(&any)));
     index.ok_or_else(|| {
         let side = if side == OvSide::Input { "input" } else { "output" };

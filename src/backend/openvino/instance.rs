@@ -22,7 +22,7 @@ use super::library::{OvCompiled, OvOutput, OvRequest};
 pub(super) struct OpenvinoInstance {
     shared: Arc<SharedModel>,
     request: OvRequest,
-    /// For models whose batches are filled up: a buffer for each input.
+    /// For models whose batches are padded: a buffer for each input.
     padded: Vec<AlignedBuffer>,
     threads: usize,
     /// A run failed, and left something in the compiled model.
@@ -52,7 +52,7 @@ impl OpenvinoInstance {
         Ok(())
     }
 
-    /// Puts the inputs of a batch that is too small into the buffers, with zeros behind them.
+    /// Puts the inputs of a batch that is too small into the buffers, with zeros after them.
     fn pad(&mut self, rows: i64, fixed: i64, batch: EngineInputs<'_>) -> Result<(), Error> {
         let name = &self.shared.spec.name;
         if rows > fixed || !self.shared.options.pads {
@@ -140,7 +140,7 @@ impl EngineInstance for OpenvinoInstance {
                 if let (Some((fixed, _)), Some(first)) = (fill, shape.first_mut()) {
                     *first = fixed;
                 }
-                // The configuration may leave open what the model does not.
+                // The configuration may leave dimensions open that the model fixes.
                 if fits(&port.taken, &shape) { Ok(shape) } else { Err(wrong_shape(&shared.spec, place, port, &shape)) }
             })
             .collect::<Result<_, Error>>()?;

@@ -1,4 +1,5 @@
-//! The C interface of OpenVINO (`openvino/c/openvino.h`), as far as it is used, and owners of what it hands out.
+//! The C interface of OpenVINO (`openvino/c/openvino.h`), as far as it is used, and owners of its
+//! objects.
 
 #![expect(unsafe_code, reason = "calls into the library")]
 #![expect(
@@ -31,7 +32,8 @@ struct OvShape {
     dims: *mut i64,
 }
 
-/// `ov_dimension_t`, which is also `ov_rank_t`: the smallest and the largest size; equal where it is fixed.
+/// `ov_dimension_t`, which is also `ov_rank_t`: the smallest and the largest size; equal if it is
+/// fixed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct OvDimension {
@@ -59,7 +61,7 @@ type Make = unsafe extern "C" fn(OvPointer, *mut OvPointer) -> Status;
 type Count = unsafe extern "C" fn(OvPointer, *mut usize) -> Status;
 type ByIndex = unsafe extern "C" fn(OvPointer, usize, *mut OvPointer) -> Status;
 type ByName = unsafe extern "C" fn(OvPointer, *const c_char, *mut OvPointer) -> Status;
-/// `ov_core_compile_model`: the properties follow as pairs of texts, as many as `property_args_size` says.
+/// `ov_core_compile_model`: the properties follow as pairs of texts, `property_args_size` of them.
 type Compile = unsafe extern "C" fn(OvPointer, OvPointer, *const c_char, usize, *mut OvPointer, ...) -> Status;
 
 c_functions! {
@@ -122,14 +124,16 @@ pub(super) struct OvLibrary {
     functions: OvFunctions,
     /// Its version, as `2026.4.1`.
     pub(super) version: String,
-    /// The number that it has for BOOL: other datatypes follow at fixed distances, but releases differ in where they begin.
+    /// The number that it has for BOOL: other datatypes follow at fixed distances, but releases
+    /// differ in the first number.
     boolean: u32,
 }
 
 /// The numbers that releases have for BOOL.
 const BOOLEANS: [u32; 2] = [1, 2];
 
-/// The place of a datatype behind BOOL in `ov_element_type_e`; none for strings, which Triton's backend refuses too.
+/// The place of a datatype after BOOL in `ov_element_type_e`; `None` for strings, which Triton's
+/// backend refuses too.
 const fn place(datatype: Datatype) -> Option<u32> {
     Some(match datatype {
         Datatype::Bool => 0,
@@ -153,7 +157,7 @@ impl OvLibrary {
     /// Opens it.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub(super) fn open(path: &Path) -> Result<&'static Self, String> {
         let functions = OvFunctions::find(&CLibrary::open(path)?)?;
         let mut library = Self { functions, version: String::new(), boolean: 0 };
@@ -186,7 +190,8 @@ impl OvLibrary {
         Ok(build.split('-').next().unwrap_or_default().to_owned())
     }
 
-    /// Whether a tensor of one element has the size of the datatype, where BOOL has this number.
+    /// Returns true if a tensor of one element has the size of the datatype, given this number for
+    /// BOOL.
     fn has_size(&self, boolean: u32, datatype: Datatype) -> bool {
         let (Some(place), Some(size)) = (place(datatype), datatype.size()) else { return true };
         let mut one = [1_i64];
@@ -220,13 +225,14 @@ impl OvLibrary {
         Datatype::ALL.into_iter().find(|datatype| self.number(*datatype) == Some(number))
     }
 
-    /// What a call came to. The library keeps one message for all threads: where two calls fail at once, one may be told
-    /// the other's reason.
+    /// Converts the status of a call. The library keeps one message for all threads: if two calls
+    /// fail at once, one may report the other's reason.
     fn outcome(&self, status: Status) -> Result<(), String> {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: it returns a text of the caller's, or none; the text is freed once, and not used afterwards.
+        // SAFETY: it returns a text of the caller's, or null; the text is freed once, and not used
+        // afterwards.
         let message = unsafe {
             let message = (self.functions.ov_get_last_err_msg)();
             NonNull::new(message.cast_mut()).map(|message| {
@@ -236,7 +242,7 @@ impl OvLibrary {
             })
         };
         let kind = || {
-            // SAFETY: it returns a text that is the library's for good, or none.
+            // SAFETY: it returns a text that the library owns permanently, or null.
             let kind = unsafe { NonNull::new((self.functions.ov_get_error_info)(status).cast_mut()) };
             // SAFETY: it ends with a zero.
             kind.map(|kind| unsafe { CStr::from_ptr(kind.as_ptr()) }.to_string_lossy().into_owned())
@@ -246,7 +252,7 @@ impl OvLibrary {
     }
 }
 
-/// What went wrong, without the places in the library's source and the check that found it.
+/// The library's error, without the places in its source and the check that found it.
 fn brief(text: &str) -> String {
     let is_said = |line: &&str| {
         let line = line.trim();
@@ -270,7 +276,7 @@ unsafe impl Send for OvOwned {}
 unsafe impl Sync for OvOwned {}
 
 impl OvOwned {
-    /// Takes what a call wrote.
+    /// Takes the pointer that a call wrote.
     fn new(
         library: &'static OvLibrary,
         free: Free,
@@ -294,7 +300,7 @@ impl Drop for OvOwned {
     }
 }
 
-/// What reads and compiles models (`ov_core_t`).
+/// Reads and compiles models (`ov_core_t`).
 pub(super) struct OvCore(OvOwned);
 
 /// A model that was read (`ov_model_t`).
@@ -306,11 +312,11 @@ pub(super) struct OvCompiled(OvOwned);
 /// An input or output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OvPort {
-    /// One of its names; none where the model has none.
+    /// One of its names; `None` if the model has none.
     pub(super) name: Option<String>,
-    /// Its datatype; none where the protocol has none, or tensors of it are not taken.
+    /// Its datatype; `None` if the protocol does not have it, or tensors of it are not taken.
     pub(super) datatype: Option<Datatype>,
-    /// Its dimensions, -1 for a variable size; none where the rank is variable.
+    /// Its dimensions, -1 for a variable size; `None` if the rank is variable.
     pub(super) shape: Option<Shape>,
 }
 
@@ -367,8 +373,8 @@ impl OvCore {
         p.iter_mut().zip(&texts).for_each(|(place, text)| *place = text.as_ptr());
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, q] = p;
         OvOwned::new(self.0.library, functions.ov_compiled_model_free, |compiled| {
-            // SAFETY: core and model live; the texts end with a zero; it reads as many of them as it is told, which are
-            // pairs of a key and a value; it writes one pointer.
+            // SAFETY: core and model live; the texts end with a zero; it reads the given number of
+            // them, which are pairs of a key and a value; it writes one pointer.
             unsafe {
                 (functions.ov_core_compile_model)(
                     self.0.get(),
@@ -414,13 +420,14 @@ impl OvModel {
         // SAFETY: the model lives; it writes one number.
         library.outcome(unsafe { count_of(self.0.get(), &raw mut count) })?;
         let port = |index| {
-            // SAFETY: the model lives and has so many; it writes one pointer.
+            // SAFETY: the model lives and the index is below the count; it writes one pointer.
             self.port(|port| unsafe { by_index(self.0.get(), index, port) })
         };
         (0..count).map(|index| port(index).and_then(|port| port_facts(&port))).collect()
     }
 
-    /// One of the names of the input or output that has this name; none where no one has.
+    /// One of the names of the input or output that has this name; `None` if there is no such input
+    /// or output.
     pub(super) fn any_name(&self, side: OvSide, name: &str) -> Option<String> {
         let functions = &self.0.library.functions;
         let by_name = match side {
@@ -521,7 +528,7 @@ fn port_facts(port: &OvOwned) -> Result<OvPort, String> {
     let size = |dimension: &OvDimension| if dimension.min == dimension.max { dimension.min } else { -1 };
     let shape = rank.map(|rank| match partial.dims.is_null() || rank == 0 {
         true => Shape::new(),
-        // SAFETY: a shape of a fixed rank has so many dimensions, and is freed after this.
+        // SAFETY: a shape of a fixed rank has `rank` dimensions, and is freed after this.
         false => unsafe { std::slice::from_raw_parts(partial.dims, rank) }.iter().map(size).collect(),
     });
     // SAFETY: it was written by the library and is freed once.
@@ -530,7 +537,7 @@ fn port_facts(port: &OvOwned) -> Result<OvPort, String> {
 }
 
 impl OvCompiled {
-    /// Makes what runs it.
+    /// Makes a request, which runs it.
     pub(super) fn request(&self) -> Result<OvRequest, String> {
         let functions = &self.0.library.functions;
         let request = OvOwned::new(self.0.library, functions.ov_infer_request_free, |request| {

@@ -6,7 +6,7 @@
 //! CPU has it, is some tenths of a percent off. Each run writes its outputs
 //! to new memory, which the answers share; inputs are read in place.
 //!
-//! Why and how: `docs/decisions/0041-openvino.md`.
+//! Reasons and design: `docs/decisions/0041-openvino.md`.
 
 mod bind;
 mod instance;
@@ -50,11 +50,11 @@ pub struct Openvino {
 /// A loaded model version.
 struct OpenvinoModel {
     shared: Arc<SharedModel>,
-    /// The compiled model for the next instance with so many threads.
+    /// The compiled model for the next instance, with its number of threads.
     compiled: ArrayQueue<(usize, Arc<OvCompiled>)>,
 }
 
-/// What all instances of a model version share.
+/// The state that all instances of a model version share.
 struct SharedModel {
     spec: Arc<ModelSpec>,
     core: Arc<OvCore>,
@@ -75,7 +75,7 @@ impl Openvino {
     ///
     /// # Errors
     ///
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub fn open(path: &Path, extension: Option<&str>) -> Result<Self, String> {
         let library = OvLibrary::open(path)?;
         let core = OvCore::new(library)?;
@@ -107,7 +107,7 @@ impl Openvino {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, where it cannot be read.
+    /// `InvalidArgument` if it cannot be read.
     pub fn signature(&self, model: &str, path: &Path) -> Result<ModelSignature, Error> {
         let in_model = |why: String| refused(model, path, &why);
         let read = self.core.read(path).map_err(in_model)?;
@@ -152,7 +152,8 @@ impl Openvino {
             instances: usize::try_from(instances).unwrap_or(usize::MAX).max(1),
         };
         let model = OpenvinoModel { shared: Arc::new(shared), compiled: ArrayQueue::new(1) };
-        // What cannot be compiled fails the load and not a worker. One thread is what most workers have.
+        // A model that cannot be compiled fails the load and not a worker. Most workers have one
+        // thread.
         let compiled = model.shared.compile(1).map_err(in_model)?;
         let _ = model.compiled.push((1, compiled));
         Ok(model)
@@ -235,7 +236,8 @@ fn check_tensorflow(spec: &ModelSpec, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The library's refusal of a model, without the path of its directory, which is nothing for a client.
+/// The library's refusal of a model, without the path of its directory, which clients should not
+/// see.
 fn refused(model: &str, path: &Path, why: &str) -> Error {
     let directory = path.parent().map(|directory| format!("{}/", directory.display())).unwrap_or_default();
     let why = if directory.len() > 1 { why.replace(&directory, "") } else { why.to_owned() };
@@ -269,7 +271,8 @@ impl LoadedModel for OpenvinoModel {
         Ok(Box::new(BatchedInstance::new(OpenvinoInstance::new(Arc::clone(shared), count, compiled, request))))
     }
 
-    /// A new shape has the library compile kernels within a run: its time does not follow from the shapes.
+    /// A new shape makes the library compile kernels within a run: its time does not follow from
+    /// the shapes.
     fn may_run_inline(&self) -> bool {
         false
     }

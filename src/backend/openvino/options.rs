@@ -12,7 +12,8 @@ pub(super) const NARROW: &str = "NARROW_DATATYPES";
 pub(super) struct OpenvinoOptions {
     /// `TARGET_DEVICE`.
     pub(super) device: String,
-    /// `HINT_BF16`: compute in BF16 where the CPU has it. Without it the library would do so unasked; Triton lets it.
+    /// `HINT_BF16`: compute in BF16 if the CPU has it. Without an option the library does so by
+    /// default, which Triton allows.
     is_bf16: bool,
     /// `PERFORMANCE_HINT`.
     hint: Option<&'static str>,
@@ -38,7 +39,7 @@ impl OpenvinoOptions {
     /// Reads them. `extension` is the library with operators that the server's flag names.
     ///
     /// # Errors
-    /// `InvalidArgument` for a value that is none, in Triton's words.
+    /// `InvalidArgument` for an invalid value, in Triton's words.
     pub(super) fn read(spec: &ModelSpec, extension: Option<&str>) -> Result<Self, Error> {
         let value = |keys: &[&'static str]| {
             let found = keys.iter().find_map(|key| Some((*key, spec.parameters.get(*key)?.trim())));
@@ -99,8 +100,8 @@ impl OpenvinoOptions {
         })
     }
 
-    /// The properties of a model with so many instances, whose workers have so many cores each. A stream for each
-    /// instance, since those of one stream wait for each other.
+    /// The properties of a model with `instances` instances, whose workers have `threads` cores
+    /// each. A stream for each instance, since requests of one stream wait for each other.
     pub(super) fn properties(&self, threads: usize, instances: usize) -> Vec<(&'static str, String)> {
         let mut properties = vec![("INFERENCE_PRECISION_HINT", if self.is_bf16 { "bf16" } else { "f32" }.to_owned())];
         if let Some(hint) = self.hint {
@@ -112,7 +113,7 @@ impl OpenvinoOptions {
         if self.device != CPU {
             return properties;
         }
-        // The library would pin its threads to the first cores of the machine, whatever the worker's are.
+        // The library would pin its threads to the first cores of the machine, not to the worker's.
         properties.push(("ENABLE_CPU_PINNING", "NO".to_owned()));
         let streams = self.streams.clone().or_else(|| self.hint.is_none().then(|| instances.max(1).to_string()));
         properties.extend(streams.map(|streams| ("NUM_STREAMS", streams)));

@@ -1,11 +1,12 @@
-//! Which parts of a region are in use. Pure: it never sees the memory.
+//! The parts of a region that are in use. Pure: it never sees the memory.
 
 use std::ops::Range;
 
 use crate::limits::TENSOR_ALIGNMENT;
 
-/// The free parts of a region. First fit, the lowest offset first: what is seldom needed stays untouched at the end,
-/// and its pages can be given back. Sizes are rounded up to [`TENSOR_ALIGNMENT`], and so all offsets are aligned.
+/// The free parts of a region. First fit, the lowest offset first: the part that is seldom needed
+/// stays untouched at the end, and its pages can be given back. Sizes are rounded up to
+/// [`TENSOR_ALIGNMENT`], and so all offsets are aligned.
 #[derive(Clone, Debug)]
 pub struct RegionAllocator {
     /// Not empty, sorted, and never side by side.
@@ -22,7 +23,7 @@ impl RegionAllocator {
         Self { free, size, used: 0 }
     }
 
-    /// Takes `size` bytes, at least one line. `None` where there is no such free range.
+    /// Takes `size` bytes, at least one line. `None` if there is no such free range.
     pub fn allocate(&mut self, size: u64) -> Option<Range<u64>> {
         let size = size.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let index = self.free.iter().position(|range| range.end - range.start >= size)?;
@@ -62,12 +63,12 @@ impl RegionAllocator {
         self.check();
     }
 
-    /// The bytes in use, with what rounding adds.
+    /// The bytes in use, rounding included.
     pub const fn used(&self) -> u64 {
         self.used
     }
 
-    /// The bytes that can be in use at most.
+    /// The maximum bytes in use.
     pub const fn size(&self) -> u64 {
         self.size
     }

@@ -21,7 +21,7 @@ const PREFIX: &str = "deuteron-python-";
 /// The archives that were unpacked.
 #[derive(Debug)]
 pub struct Archives {
-    /// Where temporary directories are made.
+    /// The directory in which temporary directories are made.
     base: PathBuf,
     slots: Mutex<BTreeMap<PathBuf, Arc<ArchiveSlot>>>,
     bounds: ArchiveBounds,
@@ -34,7 +34,7 @@ pub struct UnpackedArchive {
 }
 
 impl UnpackedArchive {
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -47,7 +47,7 @@ struct ArchiveSlot {
     unpacked: Mutex<Option<Arc<UnpackedArchive>>>,
 }
 
-/// What tells the versions of a file apart.
+/// The values that distinguish the versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ArchiveStamp {
     modified: (i64, i64),
@@ -64,7 +64,7 @@ impl ArchiveStamp {
 }
 
 impl Archives {
-    /// None yet; `base` is the system's directory for temporary files.
+    /// No archives yet; `base` is the system's directory for temporary files.
     pub const fn new(base: PathBuf) -> Self {
         let bounds = ArchiveBounds::new();
         Self { base, slots: Mutex::new(BTreeMap::new()), bounds }
@@ -74,7 +74,7 @@ impl Archives {
     ///
     /// # Errors
     ///
-    /// Where the archive is broken, has entries that no environment has, or does not fit on the disk.
+    /// If the archive is broken, has entries that no environment has, or does not fit on the disk.
     pub fn unpack(&self, path: &Path) -> Result<Arc<UnpackedArchive>, Error> {
         let refuse = |why: &dyn std::fmt::Display| {
             let path = path.display();

@@ -1,5 +1,6 @@
-//! What a Python process asks of the server while its model runs: calls of other models (BLS), model control, metrics,
-//! cancellation, memory, log lines. Part of [`PythonInstance`]; nothing here blocks.
+//! The requests of a Python process to the server while its model runs: calls of other models
+//! (BLS), model control, metrics, cancellation, memory, log lines. Part of [`PythonInstance`];
+//! nothing here blocks.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ impl PythonInstance {
             AuxMessage::Space { call, size, must_grow } => self.handle_space(call, size, must_grow),
             AuxMessage::RegionDropped(region) => self.responses.handle_dropped(region),
             AuxMessage::IsCancelled { call, request } => {
-                // A request that was answered needs no more of its model's work.
+                // An answered request needs no further work of its model.
                 let has_left = self.find(request).and_then(|running| running.request.as_ref());
                 let has_left = has_left.is_none_or(|request| request.responder.has_left());
                 self.reply(call, Ok(ReplyValue::Bool(has_left)));
@@ -64,7 +65,7 @@ impl PythonInstance {
                 self.reply(call, made.map(ReplyValue::Id));
             }
             AuxMessage::MetricUpdate { metric, operation, value } => {
-                // Nobody waits for the outcome.
+                // No caller waits for the outcome.
                 if let Err(error) = self.metrics.update(metric, operation, value) {
                     self.model.log_fault(&self.name, &format!("a metric was not updated: {error}"));
                 }
@@ -85,7 +86,8 @@ impl PythonInstance {
         self.link.aux.send(&frame);
     }
 
-    /// The process has no room for its responses: it gets the slots that are free by now, or a larger region.
+    /// The process has no room for its responses: it gets the slots that are free now, or a larger
+    /// region.
     fn handle_space(&mut self, call: u64, size: u64, must_grow: bool) {
         let released = self.take_released();
         let mut frame = Vec::new();
@@ -113,7 +115,7 @@ impl PythonInstance {
         self.model.log(level, &format!("{} {place}{text}", self.name));
     }
 
-    /// The process has said whether its model is ready.
+    /// The process has answered the readiness check of its model.
     fn handle_ready(&mut self, ask: u64, state: &ReadyState) {
         if ask != self.calls.ready_ask {
             return;
@@ -152,8 +154,8 @@ impl PythonInstance {
         Ok(())
     }
 
-    /// What a call gets from the requests that its instance runs: their callers, this instance, their deadline and
-    /// priority, and the trace.
+    /// The values that a call inherits from the requests that its instance runs: their callers,
+    /// this instance, their deadline and priority, and the trace.
     fn inherit(&mut self, parent: Option<u64>, details: RequestDetails) -> RequestDetails {
         let parent = parent
             .and_then(|parent| self.find(parent))
@@ -169,8 +171,8 @@ impl PythonInstance {
         RequestDetails { chain, deadline, priority, trace, active_trace, ..details }
     }
 
-    /// The callers of all requests that run here, the latest of their deadlines if all have one, and the highest of
-    /// their priorities: a call does not say which request it is for.
+    /// The callers of all requests that run here, the latest of their deadlines if all have one,
+    /// and the highest of their priorities: a call does not name its request.
     fn common_chain(&self) -> (CallChain, Option<Instant>, u64) {
         let details = || self.running().filter_map(|request| request.details.as_deref());
         let longest = details().map(|details| &details.chain).max_by_key(|chain| chain.depth()).cloned();
@@ -232,7 +234,8 @@ impl PythonInstance {
         Ok(())
     }
 
-    /// The version of a question, none in it for any. What is no number is answered here.
+    /// The version of a question, `Some(None)` for any. A text that is not a number is answered
+    /// here.
     fn asked_version(&mut self, call: u64, version: &str) -> Option<Option<u64>> {
         if version.is_empty() {
             return Some(None);
@@ -245,7 +248,7 @@ impl PythonInstance {
         None
     }
 
-    /// Hands over what other threads left.
+    /// Hands over the items that other threads left.
     pub(super) fn handle_inbox(&mut self) {
         while let Some(item) = self.inbox.pop() {
             match item {

@@ -1,5 +1,5 @@
-//! What the instances of one loaded Python model share, and what all Python models share: options, the log, and what is
-//! known of the processes that were lost.
+//! The state that the instances of one loaded Python model share, and that all Python models share:
+//! options, the log, and the record of the processes that were lost.
 
 #![expect(clippy::disallowed_types, reason = "taken when an instance is made or lost, never for a batch")]
 
@@ -27,10 +27,10 @@ use crate::limits::PYTHON_FINALIZE_MAX;
 use crate::tensor::Datatype;
 use crate::time::{Clock, Instant};
 
-/// How long the end of a process that could not start is waited for, to say why.
+/// The time to wait for the end of a process that could not start, to report the reason.
 const START_END_WAIT: Duration = Duration::from_secs(2);
 
-/// What all Python models share.
+/// The options that all Python models share.
 pub struct PythonOptions {
     /// Reads the server's environment.
     pub variables: fn() -> Vec<(OsString, OsString)>,
@@ -38,7 +38,7 @@ pub struct PythonOptions {
     pub interpreter: Option<PathBuf>,
     /// Unpacks packed environments.
     pub archives: Archives,
-    /// Where models register metrics of their own.
+    /// The metrics that models register.
     pub metrics: Arc<CustomMetrics>,
     /// Calls of other models.
     pub gateway: Arc<dyn Gateway>,
@@ -52,9 +52,9 @@ pub struct PythonOptions {
     pub clock: Clock,
     /// Bytes of a region at first.
     pub region_size: u64,
-    /// How large a region may be.
+    /// The size limit of a region.
     pub region_limit: RegionLimit,
-    /// Where Python-based backends are (`--backend-directory`).
+    /// The directory of Python-based backends (`--backend-directory`).
     pub backend_directory: PathBuf,
     /// The cores of processes.
     pub cores: ProcessCores,
@@ -67,7 +67,7 @@ pub struct PythonOptions {
 /// One loaded version, as its instances see it.
 pub(super) struct PythonModelContext {
     pub(super) name: String,
-    /// Its name in its namespace, by which the server knows who waits for whom.
+    /// Its name in its namespace, by which the server tracks the models that wait for each other.
     pub(super) qualified_name: Arc<str>,
     pub(super) version: u64,
     /// Names and datatypes of the outputs.
@@ -76,28 +76,28 @@ pub(super) struct PythonModelContext {
     pub(super) program: ModelProgram,
     pub(super) options: Arc<PythonOptions>,
     lost: Mutex<HashMap<String, LostProcess>>,
-    /// When the version was unloaded.
+    /// The instant at which the version was unloaded.
     unloaded: OnceLock<Instant>,
 }
 
-/// What the processes of a model run, and what they are held to.
+/// The program of a model's processes, and their limits.
 pub(super) enum ModelProgram {
     /// A backend that is a shared library, in this program once more.
     Library {
-        /// How long a load may take.
+        /// The time limit of a load.
         load_timeout: Option<Duration>,
     },
     /// `model.py` in an interpreter.
     Python {
         /// The interpreter.
         interpreter: Interpreter,
-        /// How long a batch may take (`execute_timeout_ms`).
+        /// The time limit of a batch (`execute_timeout_ms`).
         execute_timeout: Option<Duration>,
     },
 }
 
 impl ModelProgram {
-    /// What a process of it is called in the log.
+    /// The name of its process in the log.
     pub(super) const fn process(&self) -> &'static str {
         match self {
             Self::Library { .. } => "process",
@@ -105,13 +105,13 @@ impl ModelProgram {
         }
     }
 
-    /// Whether it is the server's own program, which tells more of its ends.
+    /// Returns true if it is the server's own program, which reports more about its end.
     pub(super) const fn is_library(&self) -> bool {
         matches!(self, Self::Library { .. })
     }
 }
 
-/// What is known of an instance whose process was lost.
+/// The record of an instance whose process was lost.
 #[derive(Default)]
 struct LostProcess {
     /// The requests of each batch that it had not begun.
@@ -135,7 +135,7 @@ impl PythonModelContext {
         }
     }
 
-    /// Of a model in a namespace.
+    /// The context of a model in a namespace.
     pub(super) fn with_qualified_name(self, qualified_name: &str) -> Self {
         Self { qualified_name: qualified_name.into(), ..self }
     }
@@ -182,22 +182,22 @@ impl PythonModelContext {
     /// An instance gets another process now.
     ///
     /// # Errors
-    /// `Unavailable` where the last one ended soon after its start, and it is too early for the next.
+    /// `Unavailable` if the last one ended soon after its start, and it is too early for the next.
     pub(super) fn handle_restart(&self, instance: &str) -> Result<(), Error> {
         let now = self.clock()();
         let mut lost = self.lock();
         lost.entry(instance.to_owned()).or_default().restart.handle_restart(now)
     }
 
-    /// The version was unloaded: what starts now has as long as what finalizes.
+    /// The version was unloaded: a start from now on has the time limit of finalize.
     pub(super) fn handle_unload(&self) {
         self.unloaded.get_or_init(self.clock());
     }
 
-    /// Whether a start is of no use any more.
+    /// Checks that a start is still of use.
     ///
     /// # Errors
-    /// `Unavailable` where the version was unloaded, and what it waits for takes too long.
+    /// `Unavailable` if the version was unloaded, and the wait takes too long.
     pub(super) fn check_wanted(&self) -> Result<(), Error> {
         let Some(unloaded) = self.unloaded.get() else { return Ok(()) };
         if self.clock()() < *unloaded + self.finalize_timeout() {
@@ -253,10 +253,10 @@ impl PythonModelContext {
         }
     }
 
-    /// Whether a load goes on for too long.
+    /// Checks the time that a load has taken.
     ///
     /// # Errors
-    /// `Internal` where it does: its processes are of no use.
+    /// `Internal` if it took too long: its processes are of no use.
     pub(super) fn check_load_time(&self, began: Instant) -> Result<(), Error> {
         let ModelProgram::Library { load_timeout: Some(timeout) } = &self.program else { return Ok(()) };
         if self.clock()().since(began) < *timeout {

@@ -1,6 +1,7 @@
-//! Which Python interpreter a model runs with, and the environment variables of its processes. Called when a model is
-//! loaded. No interpreter is started here: that would cost every load a tenth of a second. What it lacks, the process
-//! itself says when it starts, and [`refuse_start`] passes on.
+//! The choice of the Python interpreter for a model, and the environment variables of its
+//! processes. Called when a model is loaded. No interpreter is started here: that would cost every
+//! load a tenth of a second. The process itself reports missing parts when it starts, and
+//! [`refuse_start`] passes that on.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,15 +19,16 @@ use crate::error::Error;
 pub struct Interpreter {
     /// The program, with an absolute path.
     pub path: PathBuf,
-    /// Who named it.
+    /// The setting that named it.
     pub source: InterpreterSource,
     /// The directory of the model's own execution environment, if it has one.
     pub environment: Option<PathBuf>,
-    /// Where that directory was unpacked from an archive: it is there as long as somebody has this.
+    /// The archive from which that directory was unpacked: it exists as long as a reference to
+    /// this.
     pub archive: Option<Arc<UnpackedArchive>>,
 }
 
-/// Who named an interpreter.
+/// The setting that named an interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterpreterSource {
     /// The flag `--backend-config=python,interpreter=PATH`.
@@ -53,7 +55,7 @@ impl fmt::Display for InterpreterSource {
     }
 }
 
-/// What the choice of an interpreter depends on.
+/// The inputs to the choice of an interpreter.
 pub struct InterpreterSearch<'a> {
     /// The model's parameter `EXECUTION_ENV_PATH`.
     pub execution_environment: Option<&'a str>,
@@ -73,7 +75,7 @@ impl InterpreterSearch<'_> {
     ///
     /// # Errors
     ///
-    /// Where what was named is not there, or nothing was named and nothing found.
+    /// If the named interpreter does not exist, or none was named and none found.
     pub fn find(&self) -> Result<Interpreter, Error> {
         if let Some(parameter) = self.execution_environment.filter(|parameter| !parameter.is_empty()) {
             return self.in_execution_environment(parameter);
@@ -144,7 +146,7 @@ impl InterpreterSearch<'_> {
 /// In `EXECUTION_ENV_PATH` it stands for the model's directory.
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 
-/// How another interpreter is named, for refusals.
+/// The ways to name another interpreter, for refusals.
 const HOW_TO_NAME: &str = "Name a Python 3.8 or later that has numpy with --backend-config=python,interpreter=PATH, or for \
      one model with its parameter EXECUTION_ENV_PATH";
 
@@ -153,7 +155,7 @@ fn python_in(prefix: &Path) -> Option<PathBuf> {
     ["bin/python", "bin/python3"].iter().map(|name| prefix.join(name)).find(|path| path.is_absolute() && path.is_file())
 }
 
-/// The refusal where an interpreter cannot be started.
+/// The refusal if an interpreter cannot be started.
 pub(super) fn refuse_spawn(interpreter: &Interpreter, error: &io::Error) -> Error {
     let Interpreter { path, source, .. } = interpreter;
     Error::internal(format!(
@@ -162,8 +164,8 @@ pub(super) fn refuse_spawn(interpreter: &Interpreter, error: &io::Error) -> Erro
     ))
 }
 
-/// The refusal where a process has ended before its program ran: because of its interpreter, if the last lines of its
-/// standard error say so.
+/// The refusal if a process has ended before its program ran: because of its interpreter, if the
+/// last lines of its standard error say so.
 pub fn refuse_start(interpreter: &Interpreter, reason: ExitReason, stderr: &str) -> Error {
     let Interpreter { path, source, .. } = interpreter;
     let last = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
@@ -174,7 +176,7 @@ pub fn refuse_start(interpreter: &Interpreter, reason: ExitReason, stderr: &str)
     ))
 }
 
-/// The beginnings of variables that are the server's own: its flags may hold secrets.
+/// The prefixes of variables that are the server's own: its flags may hold secrets.
 const OWN_VARIABLES: &[&str] = &["DEUTERON_"];
 
 /// The variable that most libraries follow: OpenMP, and without a variable of their own MKL, OpenBLAS, BLIS, numexpr.
@@ -224,7 +226,8 @@ pub(super) fn thread_variables(
     unset.map(move |(name, _)| (*name, count.clone()))
 }
 
-/// The variables of a process: the server's, less its own, with what the interpreter and `threads` require.
+/// The variables of a process: the server's, less its own, with those that the interpreter and
+/// `threads` require.
 pub(super) fn child_variables(
     server: &[(OsString, OsString)],
     interpreter: &Interpreter,
@@ -236,7 +239,7 @@ pub(super) fn child_variables(
     variables.insert("PYTHONUNBUFFERED".into(), "1".into());
     variables.extend(thread_variables(server, threads).map(|(name, count)| (name.into(), count.into())));
     if let Some(root) = &interpreter.environment {
-        // What the script bin/activate would set, which is not run.
+        // The changes of the script bin/activate, which is not run.
         variables.remove(OsStr::new("PYTHONHOME"));
         for (name, folder) in [("PATH", "bin"), ("LD_LIBRARY_PATH", "lib")] {
             let before = variables.get(OsStr::new(name)).filter(|before| !before.is_empty());

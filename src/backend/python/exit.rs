@@ -1,4 +1,4 @@
-//! Why a process has ended.
+//! The reason why a process has ended.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use rustix::process::Signal;
 
-/// Why a process has ended, in words for the log.
+/// The reason why a process has ended, in words for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
     /// By itself, with this status.
@@ -18,7 +18,7 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
-    /// What the kernel says of a process that was reaped.
+    /// The kernel's report on a process that was reaped.
     pub fn from_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Exited(code),

@@ -1,6 +1,7 @@
-//! What must hold for any bytes that a Python process sends, as a function: called by the fuzz target, and by a test
-//! that replays its corpus. The bytes are frames or refused, however they are cut; a frame is a message or refused; a
-//! tensor is what lies in the region where it says, or refused.
+//! The properties of any bytes that a Python process sends, as a function: called by the fuzz
+//! target, and by a test that replays its corpus. The bytes are frames or refused, wherever they
+//! are split; a frame is a message or refused; a tensor has the bytes of the region at its place,
+//! or is refused.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +14,7 @@ use crate::limits::{BATCH_ROWS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
 use crate::tensor::strings::Strings;
 use crate::tensor::{Datatype, byte_size, element_count};
 
-/// Panics where something does not hold for these bytes. Each frame is read as one of both sockets.
+/// Panics if a property does not hold for these bytes. Each frame is read as one of both sockets.
 pub fn check_any_messages(input: &[u8]) {
     let whole = frames(input, usize::MAX);
     assert_eq!(whole, frames(input, 1), "byte by byte as in one piece");
@@ -31,7 +32,7 @@ pub fn check_any_messages(input: &[u8]) {
     }
 }
 
-/// The frames of what is sent in pieces of this size, and why no more follow if that is so.
+/// The frames of an input sent in pieces of this size, and the error that ended them, if any.
 fn frames(input: &[u8], piece_size: usize) -> (Vec<(u8, Vec<u8>)>, Option<MessageError>) {
     let mut buffer = FrameBuffer::default();
     let mut frames = Vec::new();
@@ -107,7 +108,7 @@ fn check_tensor(span: &Span, claim: &ClaimedTensor) {
     }
 }
 
-/// One region for all runs, and what is in it: to make one takes longer than to check a message.
+/// One region for all runs, and its contents: making one takes longer than checking a message.
 fn region() -> &'static (Arc<ResponseRegion>, Vec<u8>) {
     static REGION: OnceLock<(Arc<ResponseRegion>, Vec<u8>)> = OnceLock::new();
     REGION.get_or_init(|| {
@@ -135,7 +136,7 @@ mod tests {
         for seed in seeds {
             let input = std::fs::read(&seed).unwrap();
             check_any_messages(&input);
-            // What a fuzzer tries first: one byte changed, one byte gone.
+            // The first mutations of a fuzzer: one byte changed, one byte gone.
             for at in 0..input.len() {
                 for byte in [0, 1, 2, 13, 0x40, 0x7f, 0x80, 0xff] {
                     let mut mutant = input.clone();

@@ -1,7 +1,7 @@
-//! The python-host thread: it starts the processes of all Python models (and one like it those of isolated ones), hands
-//! what they print to the log, reaps them, and carries out their ends. There is one, as long as the server runs: the
-//! kernel kills a process with `PR_SET_PDEATHSIG` when the *thread* that started it ends, so load threads and workers
-//! must not start any.
+//! The python-host thread: it starts the processes of all Python models (and one like it those of
+//! isolated ones), hands their output to the log, reaps them, and carries out their ends. There is
+//! one, as long as the server runs: the kernel kills a process with `PR_SET_PDEATHSIG` when the
+//! *thread* that started it ends, so load threads and workers must not start any.
 //!
 //! It waits for one epoll: an eventfd for orders, and for each process a pidfd and two pipes.
 
@@ -52,12 +52,12 @@ pub struct PythonHost {
 }
 
 impl PythonHost {
-    /// Starts the thread, named `name`. `variables` are the environment of the server, of which processes get what is
-    /// not the server's alone.
+    /// Starts the thread, named `name`. `variables` are the environment of the server, of which
+    /// processes get those that are not the server's own.
     ///
     /// # Errors
     ///
-    /// Where the system has no descriptors or threads left.
+    /// If the system has no descriptors or threads left.
     pub fn start(
         name: &str,
         log: HostLog,
@@ -81,7 +81,7 @@ impl PythonHost {
     ///
     /// # Errors
     ///
-    /// Where it cannot be started; the text names the interpreter.
+    /// If it cannot be started; the text names the interpreter.
     pub fn spawn(&self, command: ProcessCommand) -> Result<PythonProcess, Error> {
         let (reply, outcome) = sync_channel(1);
         let sent = self.orders.send(HostOrder::Spawn(Box::new(command), reply));
@@ -101,13 +101,13 @@ impl Drop for PythonHost {
     }
 }
 
-/// What other threads ask of the thread. Orders to end a process are in its [`ProcessState`].
+/// The orders of other threads to the thread. Orders to end a process are in its [`ProcessState`].
 enum HostOrder {
     Spawn(Box<ProcessCommand>, SyncSender<Result<PythonProcess, Error>>),
     Stop,
 }
 
-/// What the thread owns.
+/// The state that the thread owns.
 struct HostThread {
     epoll: OwnedFd,
     wake: Arc<HostWake>,
@@ -120,7 +120,8 @@ struct HostThread {
     processes: BTreeMap<u64, HostedProcess>,
     /// The number of the next process. Never used again: an event of a process that is gone finds nothing.
     next: u64,
-    /// Set when the server stops: from then on none is started, and at that instant the thread ends whatever runs.
+    /// Set when the server stops: from then on no process is started, and at that instant the
+    /// thread ends all that run.
     stop_by: Option<Instant>,
 }
 
@@ -129,7 +130,7 @@ struct HostedProcess {
     state: Arc<ProcessState>,
     stdout: Option<OutputPipe>,
     stderr: Option<OutputPipe>,
-    /// The next signal, and when it is sent.
+    /// The next signal, and its instant.
     ending: Option<(Instant, Signal)>,
     /// Whether it has ended, and only its outputs are left.
     has_ended: bool,
@@ -157,7 +158,8 @@ impl OutputPipe {
     }
 }
 
-/// What an event is about: the last two bits of its number; the others are the number of the process.
+/// The source of an event: the last two bits of its number; the others are the number of the
+/// process.
 const PIDFD: u64 = 0;
 const STDOUT: u64 = 1;
 const STDERR: u64 = 2;
@@ -215,7 +217,7 @@ impl HostThread {
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 HostOrder::Spawn(command, reply) if self.stop_by.is_none() => {
-                    // Where nobody waits for it any more, the process is dropped, and so killed.
+                    // If the reply is no longer awaited, the process is dropped, and so killed.
                     let _ = reply.send(self.start(*command));
                 }
                 HostOrder::Spawn(..) => {}
@@ -231,7 +233,8 @@ impl HostThread {
             }
         }
         if is_stopping {
-            // What a driver keeps in the kernel does not even end by SIGKILL. It must not keep the server.
+            // A process that a driver keeps in the kernel does not end even by SIGKILL. It must not
+            // keep the server.
             let latest = self.ends().max().unwrap_or(now).max(now);
             self.stop_by = Some(latest + 2 * PYTHON_TERMINATE_WAIT);
         }
@@ -352,7 +355,7 @@ impl HostThread {
         self.ends().chain(self.stop_by).chain(self.room.look_at).min()
     }
 
-    /// When processes that were given a grace get their next signal.
+    /// The instants at which processes with a grace get their next signal.
     fn ends(&self) -> impl Iterator<Item = Instant> {
         self.processes.values().filter_map(|process| Some(process.ending?.0))
     }

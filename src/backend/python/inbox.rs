@@ -1,5 +1,6 @@
-//! What other threads of the server leave for the thread of one instance: replies to calls that its process made, and
-//! questions for its process. Any thread pushes; only the instance's thread pops.
+//! The items that other threads of the server leave for the thread of one instance: replies to
+//! calls that its process made, and questions for its process. Any thread pushes; only the
+//! instance's thread pops.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,18 +14,18 @@ use crate::backend::ReadyReply;
 use crate::backend::gateway::{NestedReply, ReplySink};
 use crate::error::Error;
 
-/// The inbox of one instance. Bounded by what its process has asked for: each call gets one reply, or as many as
-/// [`CallState`](crate::backend::gateway::CallState) lets be unread.
+/// The inbox of one instance. Bounded by the calls of its process: each gets one reply, or as many
+/// as [`CallState`](crate::backend::gateway::CallState) lets be unread.
 pub struct InstanceInbox {
     items: SegQueue<InboxItem>,
     wake_file: OwnedFd,
-    /// Whether the file was written to since the last look.
+    /// True if the file was written to since the last look.
     is_signalled: AtomicBool,
 }
 
-/// One thing for an instance.
+/// An item for an instance.
 pub enum InboxItem {
-    /// A client asks whether the model is ready.
+    /// A client asks if the model is ready.
     AskReady(ReadyReply),
     /// The reply to a model control call.
     Control(u64, Result<bool, Error>),
@@ -36,14 +37,14 @@ impl InstanceInbox {
     /// An empty inbox.
     ///
     /// # Errors
-    /// `Unavailable` where the process has as many descriptors as it may.
+    /// `Unavailable` if the process has reached its limit of descriptors.
     pub fn new() -> Result<Self, Error> {
         let wake_file = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::unavailable(format!("cannot open an eventfd: {error}")))?;
         Ok(Self { items: SegQueue::new(), wake_file, is_signalled: AtomicBool::new(false) })
     }
 
-    /// Leaves something for the instance and wakes its thread.
+    /// Leaves an item for the instance and wakes its thread.
     pub fn push(&self, item: InboxItem) {
         self.items.push(item);
         // The reader clears the mark before it pops: either it finds this item, or this finds the mark cleared.
@@ -64,7 +65,7 @@ impl InstanceInbox {
         self.items.pop()
     }
 
-    /// Readable while there are items that were not looked at.
+    /// Readable while there are items that were not read.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.wake_file.as_fd()
     }

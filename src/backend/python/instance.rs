@@ -29,18 +29,20 @@ use crate::limits::PYTHON_OPEN_REQUESTS_MAX;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::{Clock, Instant};
 
-/// The longest time between two polls while something is in flight: how soon a client that left is noticed.
+/// The longest time between two polls while a batch is in flight: the delay after which a departed
+/// client is noticed.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// A second batch is sent ahead only while batches take less: behind a long one it would wait where another instance
-/// might run it, or where more requests could still join it.
+/// A second batch is sent ahead only while batches take less: after a long one it would wait while
+/// another instance might run it, or more requests could still join it.
 const SEND_AHEAD_RUN_MAX: Duration = Duration::from_millis(2);
 /// Batches that the process has at once: one that it runs and one that it finds when it comes back.
 const BATCHES_SENT_MAX: usize = 2;
 
-/// How long the reason of an end is waited for, to log it: a process closes its sockets a little before it ends.
+/// The time to wait for the reason of an end, to log it: a process closes its sockets a little
+/// before it ends.
 const END_REASON_WAIT: Duration = Duration::from_millis(100);
 
-/// One process and what it was sent.
+/// One process and the batches sent to it.
 pub struct PythonInstance {
     pub(super) model: Arc<PythonModelContext>,
     pub(super) name: Arc<str>,
@@ -55,29 +57,30 @@ pub struct PythonInstance {
     flights: VecDeque<BatchInFlight>,
     /// Requests whose batch has ended and that a response sender answers later.
     open: HashMap<u64, SentRequest>,
-    /// What the process said at its start.
+    /// The state of the process at its start.
     start: StartState,
     next_batch: u64,
     next_request: u64,
     ended_batch: Option<(u32, Duration)>,
-    /// Whether the process has answered a batch since its start.
+    /// True if the process has answered a batch since its start.
     has_answered: bool,
     is_warm: bool,
     /// How long a batch took, lately.
     run_time: Duration,
     is_lost: bool,
-    /// Whether it is lost because it was ended, for a reason that is in the log.
+    /// True if it is lost because it was ended, for a reason that is in the log.
     is_ended_by_us: bool,
-    /// The time limit of runs, where a process of this program has one; and whether a run has reached it.
+    /// The time limit of runs, if a process of this program has one; and whether a run has reached
+    /// it.
     watch: Option<Arc<RunWatch>>,
     overrun: Option<Error>,
     /// Free slots of the process, on their way to it.
     released: Vec<u32>,
-    /// Encoded messages, kept for its memory.
+    /// The buffer of encoded messages, kept for its memory.
     out: Vec<u8>,
 }
 
-/// How far the process has started.
+/// The progress of a process's start.
 enum StartState {
     Failed(Error),
     Pending,
@@ -94,26 +97,28 @@ struct BatchInFlight {
     slot: u32,
     rows: u32,
     requests: Vec<SentRequest>,
-    /// When the process began it, as far as the server can tell.
+    /// The instant at which the process began it, as far as the server can tell.
     began: Instant,
-    /// An earlier process ended before it began this batch. Another that does so fails it: the batch may be why.
+    /// An earlier process ended before it began this batch. Another such end fails it: the batch
+    /// may be the cause.
     is_resumed: bool,
 }
 
 /// A request that the process has.
 pub(super) struct SentRequest {
-    /// The request, whose inputs are kept so that it can be sent again; none once it was answered.
+    /// The request, whose inputs are kept so that it can be sent again; `None` once it was
+    /// answered.
     pub(super) request: Option<Request>,
-    /// When the process began it, as far as the server can tell.
+    /// The instant at which the process began it, as far as the server can tell.
     began: Instant,
-    /// Whether the process has told when it ran.
+    /// True if the process has reported the times of its run.
     has_times: bool,
     /// A response without the final flag, of a model that is not decoupled: it is sent with the flag.
     held: Option<Result<Vec<Tensor>, Error>>,
 }
 
 impl PythonInstance {
-    /// Around a process that was just started.
+    /// Wraps a process that was just started.
     pub(super) fn new(
         model: Arc<PythonModelContext>,
         name: &str,
@@ -151,10 +156,10 @@ impl PythonInstance {
         }
     }
 
-    /// What the process said of itself; none while it starts.
+    /// Returns the capabilities that the process reported; `None` while it starts.
     ///
     /// # Errors
-    /// Why it could not start.
+    /// The reason why it could not start.
     pub(super) fn poll_start(&mut self) -> Result<Option<&Capabilities>, Error> {
         self.look();
         match &self.start {
@@ -165,10 +170,10 @@ impl PythonInstance {
         }
     }
 
-    /// The configuration that the process completed; none while it works on it.
+    /// Returns the configuration that the process completed; `None` while it works on it.
     ///
     /// # Errors
-    /// Why it could not.
+    /// The reason why it could not.
     pub(super) fn poll_completed(&mut self) -> Result<Option<String>, Error> {
         self.look();
         match &self.start {
@@ -179,7 +184,7 @@ impl PythonInstance {
         }
     }
 
-    /// The process ended before it said anything.
+    /// The process ended before it reported anything.
     fn start_error(&self) -> Error {
         self.model.early_end(&self.name, &self.process, self.responses.has_program())
     }
@@ -195,7 +200,7 @@ impl PythonInstance {
         }
     }
 
-    /// Reads what came, and handles it.
+    /// Reads and handles the input.
     fn look(&mut self) {
         let events = self.link.poll();
         let handled = self.handle_main().and_then(|()| self.handle_aux());
@@ -214,7 +219,7 @@ impl PythonInstance {
         }
     }
 
-    /// Ends a process that is of no more use.
+    /// Ends a process that is no longer of use.
     fn end_process(&mut self, why: &str) {
         self.model.log_fault(&self.name, why);
         self.process.kill();
@@ -454,8 +459,8 @@ impl PythonInstance {
         };
         let now = self.model.clock()();
         let is_decoupled = self.model.is_decoupled;
-        // It is in its batch while execute runs, and among the open ones afterwards. One that was answered is in
-        // neither, which is no fault: its sender may outlive it.
+        // It is in its batch while execute runs, and among the open ones afterwards. An answered
+        // one is in neither, which is not a fault: its sender may outlive it.
         let Some(running) = self.find(key) else { return Ok(()) };
         running.stamp(now, now);
         if let Some((parameters, outcome)) = outcome {
@@ -475,7 +480,7 @@ impl PythonInstance {
         Ok(())
     }
 
-    /// The process tells when it ran a request.
+    /// The process reports the times of a request's run.
     fn handle_times(&mut self, RequestTimes { request, input_end, infer_end }: RequestTimes) {
         let now = self.model.clock()();
         let within =
@@ -483,7 +488,7 @@ impl PythonInstance {
         let of_batch = self.flights.iter().find(within).map(|flight| flight.began);
         let Some(running) = self.find(request) else { return };
         let began = of_batch.unwrap_or(running.began);
-        // A claim, as all else: it lies within the run.
+        // A claim, as all input: it lies within the run.
         let at = |nanos: u64| (began + Duration::from_nanos(nanos)).min(now);
         if let Some(open) = &mut running.request {
             open.responder.stamps.input_end = at(input_end);
@@ -516,7 +521,8 @@ impl PythonInstance {
         why
     }
 
-    /// The process is gone: fails what it ran, and leaves what it had not begun for the next one.
+    /// The process is gone: fails the requests that it ran, and leaves those that it had not begun
+    /// for the next one.
     fn handle_lost(&mut self) {
         let error = self.lost_error();
         let begun = self.responses.begun_batch();
@@ -525,7 +531,7 @@ impl PythonInstance {
             let may_resume = flight.number > begun && !flight.is_resumed;
             let mut again = Vec::new();
             for mut running in flight.requests {
-                // One of a sequence came for the state that the process had.
+                // A request of a sequence needs the state that the process had.
                 let is_free = |request: &mut Request| may_resume && request.sequence.is_none();
                 match running.request.take_if(is_free) {
                     Some(request) => again.push(request),
@@ -542,7 +548,7 @@ impl PythonInstance {
         self.model.handle_lost(&self.name, unbegun, self.has_answered);
     }
 
-    /// What the requests are told that a process had.
+    /// The error of the requests that a process had.
     fn lost_error(&mut self) -> Error {
         if let Some(error) = self.overrun.take() {
             return error;
@@ -556,14 +562,15 @@ impl PythonInstance {
                 ))
             }
             program => {
-                // How it ended is worth a moment to those who wait for a library.
+                // The reason of a library's end is worth a short wait.
                 let reason = if program.is_library() { self.process.wait_ended(END_REASON_WAIT) } else { None };
                 self.model.lost(&self.name, reason)
             }
         }
     }
 
-    /// Says why the process is gone, where that was not said yet. After the answers: it may take a moment.
+    /// Logs the reason why the process is gone, if it was not logged yet. After the answers: it may
+    /// take a moment.
     fn log_lost(&self) {
         if self.is_ended_by_us {
             return;
@@ -573,7 +580,7 @@ impl PythonInstance {
         self.model.log_fault(&self.name, &format!("its {} {text}", self.model.program.process()));
     }
 
-    /// How long a batch may take.
+    /// The time limit of a batch.
     fn time_limit(&self) -> Option<Duration> {
         match self.model.program {
             ModelProgram::Python { execute_timeout, .. } => execute_timeout,
@@ -581,15 +588,16 @@ impl PythonInstance {
         }
     }
 
-    /// When the run began that has run for the longest time: the batch that runs, and of a model with one response each
-    /// also what it answers after its run. The stream of a decoupled model may go on for any time.
+    /// Returns the start of the longest run: of the batch that runs, and for a model with one
+    /// response each also of requests that it answers after its run. The stream of a decoupled
+    /// model has no time limit.
     fn oldest_run(&self) -> Option<Instant> {
         let is_counted = self.model.program.is_library() && !self.model.is_decoupled;
         let open = self.open.values().filter(|_| is_counted).map(|running| running.began).min();
         self.flights.front().map(|flight| flight.began).into_iter().chain(open).min()
     }
 
-    /// Whether something has run for longer than it may.
+    /// Returns true if a run has exceeded its time limit.
     fn has_timed_out(&self) -> bool {
         let (Some(timeout), Some(began)) = (self.time_limit(), self.oldest_run()) else { return false };
         self.model.clock()().since(began) >= timeout
@@ -604,7 +612,7 @@ impl PythonInstance {
         self.end_process("a run took too long: its process is killed");
     }
 
-    /// How long until something must be looked at without an event.
+    /// The time until the next check without an event.
     fn look_again(&self, now: Instant) -> Option<Duration> {
         if self.flights.is_empty() && self.open.is_empty() {
             return None;
@@ -745,7 +753,7 @@ impl SentRequest {
         }
     }
 
-    /// The final flag came, or nothing can come any more.
+    /// The final flag came, or no response can follow.
     fn end(&mut self, is_decoupled: bool) {
         match (self.held.take(), self.request.take()) {
             (Some(outcome), Some(request)) => request.responder.send(outcome),

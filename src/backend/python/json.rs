@@ -1,6 +1,6 @@
-//! The little JSON of Python models: a writer for what the server tells a process, a reader for flat objects of
-//! scalars, which is what a process tells. `NaN` and the infinities are written and read as Python's `json` does. Pure;
-//! `message` bounds the size of every text.
+//! The little JSON of Python models: a writer for the server's messages, a reader for flat objects
+//! of scalars, which a process sends. `NaN` and the infinities are written and read as Python's
+//! `json` does. Pure; `message` bounds the size of every text.
 
 use std::io::Write;
 
@@ -59,8 +59,8 @@ pub fn encode_parameters(parameters: &Parameters, out: &mut Vec<u8>) {
     });
 }
 
-/// Reads an object of scalars with at most `count_max` members, each name once. An integer beyond 64 bits becomes a
-/// double, half a surrogate pair U+FFFD. `None` where the text is anything else.
+/// Reads an object of scalars with at most `count_max` members, each name once. An integer beyond
+/// 64 bits becomes a double, half a surrogate pair U+FFFD. `None` for any other text.
 pub fn decode_parameters(text: &str, count_max: usize) -> Option<Parameters> {
     let mut reader = FlatReader { rest: text };
     let mut members: Vec<(String, ParameterValue)> = Vec::new();
@@ -193,7 +193,7 @@ impl FlatReader<'_> {
         }
     }
 
-    /// What follows a backslash.
+    /// The character after a backslash.
     fn take_escaped(&mut self) -> Option<char> {
         let mut letters = self.rest.chars();
         let letter = letters.next()?;
@@ -237,7 +237,8 @@ impl FlatReader<'_> {
     }
 }
 
-/// Whether a number is an integer; `None` if it is no number of JSON's grammar (RFC 8259 §6).
+/// Returns true if a number is an integer; `None` if it is not a number of JSON's grammar (RFC 8259
+/// §6).
 fn is_number(text: &str) -> Option<bool> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -315,7 +316,7 @@ mod tests {
         assert!(matches!(only("NaN"), Some(ParameterValue::Double(value)) if value.is_nan()));
         check(r#""a\"\\\/\b\f\n\r\t\u00e9""#, text("a\"\\/\u{8}\u{c}\n\r\té"));
         check(r#""\ud83c\udf89""#, text("🎉"));
-        // What Python makes of a name that is no UTF-8.
+        // Python's form of a name that is not UTF-8.
         check(r#""\udc80\ud83cx\ud83c\u0041""#, text("\u{fffd}\u{fffd}x\u{fffd}A"));
         for refused in [
             "",

@@ -1,6 +1,6 @@
-//! Models of shared libraries (`libtriton_NAME.so`) in processes of their own: each instance is a process of this program,
-//! which is started, spoken to, ended and started again as that of a Python model is. What it does is
-//! `backend::triton_process`.
+//! Models of shared libraries (`libtriton_NAME.so`) in processes of their own: each instance is a
+//! process of this program, which is started, spoken to, ended and started again as that of a
+//! Python model is. Its own side is `backend::triton_process`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,15 +16,15 @@ use crate::model::{ModelSpec, TensorSpec};
 
 /// Starts the processes of libraries. One per server.
 pub struct LibraryProcesses {
-    /// As for Python models, as far as a library has use for it.
+    /// The options of Python models, of which a library uses some.
     pub options: Arc<PythonOptions>,
     /// The thread that starts processes.
     pub host: Arc<PythonHost>,
-    /// How long a load may take; none for any time.
+    /// The time limit of a load; `None` for no limit.
     pub load_timeout: Option<Duration>,
 }
 
-/// Which version of which model.
+/// A version of a model.
 #[derive(Clone, Copy)]
 pub struct LibraryVersion<'a> {
     /// The model's name.
@@ -36,10 +36,10 @@ pub struct LibraryVersion<'a> {
 }
 
 impl LibraryProcesses {
-    /// Has a process complete a configuration, and returns what it says of that.
+    /// Has a process complete a configuration, and returns the completed text.
     ///
     /// # Errors
-    /// The backend's, or why there is no process.
+    /// The backend's error, or the reason why there is no process.
     pub fn complete(&self, model: LibraryVersion<'_>, start: Arc<dyn LibraryStart>) -> Result<String, Error> {
         self.starter(model, start, StartMode::Complete).complete(model.name)
     }
@@ -67,7 +67,7 @@ impl LibraryProcesses {
         starter.load()
     }
 
-    /// Whether any instance is finalized now.
+    /// Returns true if any instance is being finalized.
     pub fn is_finalizing(&self) -> bool {
         self.options.finalizing.load(Ordering::SeqCst) > 0
     }

@@ -1,4 +1,4 @@
-//! Cuts what a process prints into lines. Pure.
+//! Splits the output of a process into lines. Pure.
 
 use crate::limits::PYTHON_LINE_SIZE_MAX;
 
@@ -9,8 +9,8 @@ pub(super) struct LineCutter {
 }
 
 impl LineCutter {
-    /// Hands on each line that `bytes` complete. A longer one than [`PYTHON_LINE_SIZE_MAX`] is handed on in pieces, an
-    /// empty one not at all. What is not UTF-8 is replaced.
+    /// Hands on each line that `bytes` complete. A longer one than [`PYTHON_LINE_SIZE_MAX`] is
+    /// handed on in pieces, an empty one not at all. Bytes that are not UTF-8 are replaced.
     pub(super) fn handle_bytes(&mut self, bytes: &[u8], mut line: impl FnMut(&str)) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -40,7 +40,8 @@ impl LineCutter {
     }
 }
 
-/// Where to cut so that no character of UTF-8 is cut in two: before a last character that is not complete.
+/// The place to cut so that no character of UTF-8 is cut in two: before a last character that is
+/// not complete.
 fn whole_characters(bytes: &[u8]) -> usize {
     let start =
         (bytes.len().saturating_sub(3)..bytes.len()).rev().find(|at| bytes.get(*at).is_some_and(|b| *b >= 0xC0));

@@ -22,7 +22,7 @@ use crate::limits::PYTHON_UNSENT_SIZE_MAX;
 /// Bytes that one read of a socket may take.
 const READ_SIZE: usize = 64 * 1024;
 
-/// Reads of one socket in a row: what a process sends without end must be handled, not only kept.
+/// Reads of one socket in a row: an endless stream of a process must be handled, not only kept.
 const READS_MAX: usize = 16;
 
 const MAIN: u64 = 0;
@@ -43,9 +43,9 @@ pub struct PythonLink {
 /// One end of a socket pair, not blocking.
 pub struct Channel {
     socket: OwnedFd,
-    /// What came and was not decoded yet.
+    /// Input that was not decoded yet.
     pub input: FrameBuffer,
-    /// What could not be sent at once, in order.
+    /// Output that could not be sent at once, in order.
     output: VecDeque<UnsentBytes>,
     /// The bytes of `output`.
     unsent: usize,
@@ -58,12 +58,12 @@ struct UnsentBytes {
     file: Option<OwnedFd>,
 }
 
-/// What a look at the link found.
+/// The result of a poll of the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkEvents {
     /// Another thread of the server left something in the inbox.
     pub has_inbox: bool,
-    /// The process has ended, or closed its sockets, and everything that it sent was read.
+    /// The process has ended, or closed its sockets, and all that it sent was read.
     pub has_ended: bool,
 }
 
@@ -79,7 +79,7 @@ impl PythonLink {
     /// Opens both pairs. `inbox` becomes readable when another thread of the server has something for the instance.
     ///
     /// # Errors
-    /// Where the process has as many descriptors as it may.
+    /// If the process has reached its limit of descriptors.
     pub fn open(inbox: BorrowedFd<'_>) -> io::Result<(Self, ProcessEnds)> {
         let pair = || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let ((main, main_end), (aux, aux_end)) = (pair()?, pair()?);
@@ -94,7 +94,7 @@ impl PythonLink {
     /// Watches for the end of the process as well: its children may keep the sockets open.
     ///
     /// # Errors
-    /// Where the kernel has no memory for it.
+    /// If the kernel has no memory for it.
     pub fn watch(&self, pidfd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, pidfd, EventData::new_u64(END), EventFlags::IN)?)
     }
@@ -104,19 +104,19 @@ impl PythonLink {
         &self.epoll
     }
 
-    /// Sleeps until there is something, or the time is over.
+    /// Sleeps until there is an event, or the time is over.
     pub fn wait(&self, timeout: Duration) {
         let timeout = Timespec::try_from(timeout).ok();
         // An interrupted sleep only ends early.
         let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref());
     }
 
-    /// Reads what came and sends what waits.
+    /// Reads input and sends waiting output.
     pub fn poll(&mut self) -> LinkEvents {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 4];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut found = LinkEvents::default();
-        // It fails only where a signal interrupts it; then the next look finds what is there.
+        // It fails only if a signal interrupts it; then the next poll finds the events.
         let events = epoll::wait(&self.epoll, &mut events, Some(&now)).map_or(&mut [][..], |(events, _)| events);
         for event in events {
             match event.data.u64() {
@@ -128,7 +128,7 @@ impl PythonLink {
         }
         self.flush();
         if self.has_ended {
-            // What it sent before its end is still in the sockets.
+            // Messages that it sent before its end are still in the sockets.
             self.main.read();
             self.aux.read();
         }
@@ -136,12 +136,13 @@ impl PythonLink {
         found
     }
 
-    /// Whether more waits for the process than any that reads would let wait.
+    /// Returns true if more output waits for the process than for any process that reads.
     pub fn is_stuffed(&self) -> bool {
         self.main.unsent.max(self.aux.unsent) > PYTHON_UNSENT_SIZE_MAX
     }
 
-    /// Sends what waits, as far as the sockets take it, and has the epoll say when they take more.
+    /// Sends waiting output, as far as the sockets take it, and has the epoll report when they take
+    /// more.
     pub fn flush(&mut self) {
         for (channel, key) in [(&mut self.main, MAIN), (&mut self.aux, AUX)] {
             let had_output = !channel.output.is_empty();
@@ -223,7 +224,7 @@ impl Channel {
         match retry_on_intr(|| sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags)) {
             Ok(sent) => sent,
             Err(Errno::AGAIN) => 0,
-            // The process has closed its end: what it is sent no longer matters.
+            // The process has closed its end: output to it no longer matters.
             Err(_) => {
                 self.is_closed = true;
                 0
@@ -231,7 +232,7 @@ impl Channel {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available input.
     fn read(&mut self) {
         for _ in 0..READS_MAX {
             if self.is_closed {
@@ -243,7 +244,7 @@ impl Channel {
                 Ok((0, _)) => self.is_closed = true,
                 Ok((size, _)) => {
                     self.input.commit(size);
-                    // A short read took all there was: another would only say so.
+                    // A short read took all there was: another would only confirm that.
                     if size < room {
                         return;
                     }

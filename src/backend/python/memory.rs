@@ -1,6 +1,7 @@
-//! The memory that one Python process and its instance share: the request regions, which the instance allocates from
-//! and writes, and the response regions, which the process allocates from and writes. Each side frees by slot: the
-//! process says when no array refers to a request slot, the instance when the last view of a response slot is gone.
+//! The memory that one Python process and its instance share: the request regions, which the
+//! instance allocates from and writes, and the response regions, which the process allocates from
+//! and writes. Each side frees by slot: the process reports when no array refers to a request slot,
+//! the instance when the last view of a response slot is gone.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,14 +27,14 @@ pub struct RequestMemory {
     next_region: u16,
 }
 
-/// How large a region may be, and what to say of one that would be larger.
+/// The size limit of a region, and the names for the error of one that would be larger.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionLimit {
-    /// The most bytes of one region.
+    /// The maximum bytes of one region.
     pub size_max: u64,
-    /// The flag that says so.
+    /// The flag that sets it.
     pub flag: &'static str,
-    /// Whose process shares it.
+    /// The kind of process that shares it.
     pub process: &'static str,
 }
 
@@ -55,10 +56,10 @@ pub struct NewRegion {
 }
 
 impl RequestMemory {
-    /// With one region.
+    /// Request memory with one region.
     ///
     /// # Errors
-    /// Where the system has no memory for it.
+    /// If the system has no memory for it.
     pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
         let mut memory = Self { limit, regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0 };
         memory.add_region(size.min(limit.size_max))?;
@@ -70,10 +71,12 @@ impl RequestMemory {
         self.regions.first().map(|region| &region.region)
     }
 
-    /// A slot for so many bytes; none if `size` is 0. A region that is too full gives way to a larger one.
+    /// A slot for `size` bytes; empty if `size` is 0. A region that is too full is replaced by a
+    /// larger one.
     ///
     /// # Errors
-    /// `Exhausted` where that would be larger than the limit; `Unavailable` where the system has no memory.
+    /// `Exhausted` if that would be larger than the limit; `Unavailable` if the system has no
+    /// memory.
     pub fn allocate(&mut self, size: u64) -> Result<(Span, Option<NewRegion>), Error> {
         if size == 0 {
             return Ok((Span::default(), None));
@@ -139,7 +142,8 @@ impl RequestMemory {
         }
     }
 
-    /// The process needs a slot no more; false if there is no such slot, which a sound process never says.
+    /// The process no longer needs a slot; false if there is no such slot, which a sound process
+    /// never reports.
     pub fn free(&mut self, slot: u32) -> bool {
         let Some((index, range)) = self.slots.remove(&slot) else { return false };
         let is_newest = self.regions.last().is_some_and(|newest| newest.index == index);
@@ -163,10 +167,10 @@ pub struct ResponseMemory {
 }
 
 impl ResponseMemory {
-    /// With one region.
+    /// Response memory with one region.
     ///
     /// # Errors
-    /// Where the system has no memory for it.
+    /// If the system has no memory for it.
     pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
         let mut memory = Self { regions: HashMap::new(), newest: 0, limit, released: Arc::default() };
         memory.insert(0, size.min(limit.size_max))?;
@@ -181,7 +185,7 @@ impl ResponseMemory {
     /// A new region for messages of `size` bytes, larger than the newest.
     ///
     /// # Errors
-    /// `Exhausted` where it would be larger than the limit; `Unavailable` where the system has no memory.
+    /// `Exhausted` if it would be larger than the limit; `Unavailable` if the system has no memory.
     pub fn grow(&mut self, size: u64) -> Result<NewRegion, Error> {
         let newest = self.regions.get(&self.newest).map_or(0, |region| region.size() as u64);
         // The first lines of the first region are the protocol's: room for them is left in each.
@@ -211,7 +215,7 @@ impl ResponseMemory {
         Ok(file)
     }
 
-    /// The process uses an older region no more. Views of it keep its memory.
+    /// The process no longer uses an older region. Views of it keep its memory.
     pub fn handle_dropped(&mut self, index: u16) {
         // The first has the number of the batch that was begun.
         if index != self.newest && index != 0 {
@@ -224,7 +228,7 @@ impl ResponseMemory {
         self.first().map_or(0, |region| region.begun_batch())
     }
 
-    /// Whether the program of the process has begun.
+    /// Returns true if the program of the process has begun.
     pub fn has_program(&self) -> bool {
         self.first().is_some_and(|region| region.has_program())
     }
@@ -232,7 +236,7 @@ impl ResponseMemory {
     /// Opens the memory of a message. When it and all views of it are gone, its slot is free.
     ///
     /// # Errors
-    /// [`MessageError::Range`] where there is no such region.
+    /// [`MessageError::Range`] if there is no such region.
     pub fn open(&self, span: Span) -> Result<OpenedSpan, MessageError> {
         // A message without memory may have tensors without elements: any region will do for them.
         let index = if span.size == 0 { self.newest } else { span.region };
@@ -257,7 +261,7 @@ impl OpenedSpan {
     /// A tensor of the message.
     ///
     /// # Errors
-    /// [`MessageError`] where it lies outside of the span, or its size is not that of its shape.
+    /// [`MessageError`] if it lies outside of the span, or its size is not that of its shape.
     pub fn take(&self, claim: &ClaimedTensor, policy: TensorPolicy) -> Result<Tensor, MessageError> {
         take_tensor(&self.region, &self.span, &self.lease, claim, policy).map(|(tensor, _)| tensor)
     }
@@ -265,7 +269,7 @@ impl OpenedSpan {
     /// The contents of a file.
     ///
     /// # Errors
-    /// [`MessageError::Range`] where they lie outside of the span.
+    /// [`MessageError::Range`] if they lie outside of the span.
     pub fn take_file(&self, claim: &ClaimedFile) -> Result<Bytes, MessageError> {
         self.region.copy_out(&self.span, claim.offset, claim.size)
     }

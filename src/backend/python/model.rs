@@ -20,8 +20,8 @@ use crate::error::Error;
 use crate::model::{ModelSpec, PythonModel, TensorSpec};
 use crate::time::Clock;
 
-/// How often a shard tries to take the lock of the instances. Each try is some nanoseconds, and so is what it is held
-/// for.
+/// The number of times that a shard tries to take the lock of the instances. Each try takes some
+/// nanoseconds, and so does each holder.
 const LOCK_TRIES: usize = 1024;
 
 /// The backend of Python models. One per server.
@@ -41,7 +41,7 @@ pub struct PythonCompletion<'a> {
     pub version_directory: &'a Path,
     /// The name of its backend.
     pub backend: &'a str,
-    /// What its process runs.
+    /// The program of its process.
     pub python: &'a PythonModel,
     /// The configuration so far, in JSON.
     pub config: &'a str,
@@ -50,7 +50,7 @@ pub struct PythonCompletion<'a> {
 /// A loaded version.
 struct LoadedPythonModel {
     starter: ProcessStarter,
-    /// Whether the model has `is_ready`.
+    /// True if the model has `is_ready`.
     has_opinion: AtomicBool,
     /// Bytes of memory that its processes had when they had started.
     process_size: u64,
@@ -60,14 +60,14 @@ struct LoadedPythonModel {
 /// The instances of a version.
 #[derive(Default)]
 struct InstancePool {
-    /// Those that are made and not taken yet, by name.
+    /// The instances that are made and not taken yet, by name.
     ready_made: HashMap<String, PythonInstance>,
-    /// The inboxes of those that live.
+    /// The inboxes of the live instances.
     inboxes: Vec<Weak<InstanceInbox>>,
 }
 
 impl PythonBackend {
-    /// With these options.
+    /// A backend with these options.
     pub fn new(options: PythonOptions) -> Self {
         Self { options: Arc::new(options), host: OnceLock::new() }
     }
@@ -107,7 +107,7 @@ impl PythonBackend {
         self.host.get_or_init(|| PythonHost::start("python-host", host_log, clock, variables())).clone()
     }
 
-    /// Where the files of a model are. `directory` is that of the version.
+    /// The place of a model's files. `directory` is that of the version.
     fn place(&self, python: &PythonModel, backend: &str, version: u64, directory: &Path) -> ModelPlace {
         // Models see these paths, and may change the directory that they run in.
         let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
@@ -171,10 +171,10 @@ impl Backend for PythonBackend {
 }
 
 impl ProcessStarter {
-    /// Starts one process, and returns what it made of the configuration.
+    /// Starts one process, and returns the configuration that it completed.
     ///
     /// # Errors
-    /// Why it could not.
+    /// The reason why it could not.
     pub(super) fn complete(&self, name: &str) -> Result<String, Error> {
         let mut instance = self.start(name)?;
         let began = self.context.clock()();
@@ -228,7 +228,8 @@ impl LoadedModel for LoadedPythonModel {
         if !self.has_opinion.load(Ordering::Relaxed) {
             return Some(reply);
         }
-        // Asked on a shard, which waits for no lock: others hold this one for an insertion or two.
+        // Called on a shard, which never blocks on a lock: other threads hold this one for an
+        // insertion or two.
         let pool = (0..LOCK_TRIES).find_map(|_| {
             std::hint::spin_loop();
             self.instances.try_lock().ok()
@@ -267,7 +268,7 @@ impl LoadedModel for LoadedPythonModel {
     }
 }
 
-/// Asks several instances: ready is the model whose instances all are.
+/// Asks several instances: the model is ready if all its instances are.
 fn ask_all(inboxes: Vec<Arc<InstanceInbox>>, reply: ReadyReply) {
     let shared = Arc::new(SharedReadyReply { left: AtomicUsize::new(inboxes.len()), reply: Mutex::new(Some(reply)) });
     for inbox in inboxes {

@@ -10,14 +10,15 @@ use crate::backend::gateway::CallState;
 #[derive(Default)]
 pub(super) struct OpenCalls {
     pub(super) nested: HashMap<u64, Arc<CallState>>,
-    /// Who asked whether the model is ready, by number; the process is asked once for all that ask meanwhile.
+    /// The callers that asked if the model is ready, by number; the process is asked once for all
+    /// that ask meanwhile.
     pub(super) ready: Vec<ReadyReply>,
     pub(super) ready_ask: u64,
     pub(super) orders: usize,
 }
 
 impl OpenCalls {
-    /// Nobody waits for the replies any more.
+    /// The replies are no longer awaited.
     pub(super) fn cancel_all(&mut self) {
         self.nested.drain().for_each(|(_, state)| state.cancel());
         // A model whose process is gone is not ready.

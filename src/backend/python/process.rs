@@ -1,9 +1,9 @@
-//! One process of a model, as its instance sees it: whether it has ended, why, and how to end it. The thread
-//! `python-host` ([`crate::backend::python::host`]) starts it, and reads what it prints.
+//! One process of a model, as its instance sees it: its end, the reason, and the ways to end it.
+//! The thread `python-host` ([`crate::backend::python::host`]) starts it, and reads its output.
 //!
-//! The process leads a group of its own, and the end of the leader is the end of the group: nobody else would stop
-//! what a model has started. Signals are sent, and the process is reaped, under one lock: an id that was reaped may
-//! belong to another process.
+//! The process leads a group of its own, and the end of the leader is the end of the group:
+//! otherwise processes that a model has started would run on. Signals are sent, and the process is
+//! reaped, under one lock: an id that was reaped may belong to another process.
 
 #![expect(clippy::disallowed_types, reason = "taken when a process starts, ends or prints, never for a batch")]
 
@@ -45,8 +45,8 @@ impl PythonProcess {
         self.state.signal(Signal::KILL);
     }
 
-    /// Keeps all its threads to these cores. Cores that the server may not use are left out; without any, nothing
-    /// changes.
+    /// Pins all its threads to these cores. Cores that the server may not use are left out; without
+    /// any, nothing changes.
     pub fn set_cores(&self, cores: &[usize]) {
         let Some(set) = cpu_set(cores) else { return };
         let end = self.state.lock();
@@ -56,12 +56,13 @@ impl PythonProcess {
         }
     }
 
-    /// Why it has ended; none while it runs. Does not wait.
+    /// The reason why it has ended; `None` while it runs. Does not wait.
     pub fn has_ended(&self) -> Option<ExitReason> {
         self.state.poll_end()
     }
 
-    /// Waits until it has ended and all that it has printed was logged; none if it still runs after `limit`.
+    /// Waits until it has ended and all its output was logged; `None` if it still runs after
+    /// `limit`.
     pub fn wait_ended(&self, limit: Duration) -> Option<ExitReason> {
         let wait = self.state.drained.wait_timeout_while(self.state.lock(), limit, |end| !end.is_drained);
         let (end, _) = wait.unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +79,8 @@ impl PythonProcess {
         self.state.pid()
     }
 
-    /// Bytes of memory that it has: its own, and its part of what it shares with others; 0 where the system does not tell.
+    /// Bytes of memory that it has: its own, and its part of memory shared with other processes; 0
+    /// if the system does not report it.
     pub fn memory(&self) -> u64 {
         let told = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap_or_default();
         proportional_size(&told)
@@ -98,11 +100,11 @@ impl Drop for PythonProcess {
     }
 }
 
-/// What the instance and the python-host thread share of a process.
+/// The state of a process that the instance and the python-host thread share.
 pub(super) struct ProcessState {
     /// The name of its instance.
     pub(super) name: String,
-    /// What it runs: the unpacked environment of an interpreter is there as long as this.
+    /// Its program: the unpacked environment of an interpreter exists as long as this.
     _program: ProcessProgram,
     pid: Pid,
     pidfd: OwnedFd,
@@ -111,7 +113,7 @@ pub(super) struct ProcessState {
     drained: Condvar,
 }
 
-/// How far the end of a process has come.
+/// The progress of a process's end.
 struct ProcessEnd {
     child: Child,
     /// Set when it was reaped: no signal may be sent from then on.
@@ -147,18 +149,18 @@ impl ProcessState {
         }
     }
 
-    /// Reaps the process if it has ended, and ends what is left of its group.
+    /// Reaps the process if it has ended, and kills the rest of its group.
     pub(super) fn poll_end(&self) -> Option<ExitReason> {
         let mut end = self.lock();
         if end.reason.is_none() {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             match waitid(WaitId::Pid(self.pid), options) {
                 Ok(Some(_)) => {
-                    // Before it is reaped: until then nobody else can have its id.
+                    // Before it is reaped: until then no other process can have its id.
                     let _ = kill_process_group(self.pid, Signal::KILL);
                     end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
                 }
-                // A library that waits for any child has reaped it.
+                // A library that waits for any child has already reaped it.
                 Err(Errno::CHILD) => end.reason = Some(ExitReason::Unknown),
                 _ => {}
             }
@@ -198,14 +200,14 @@ impl ProcessState {
         let mut end = self.lock();
         end.stderr_size += line.len();
         end.stderr.push_back(line.to_owned());
-        // A line is at most as long as what is kept.
+        // A line is at most as long as the text that is kept.
         while end.stderr_size > PYTHON_STDERR_KEPT_MAX {
             let Some(oldest) = end.stderr.pop_front() else { break };
             end.stderr_size -= oldest.len();
         }
     }
 
-    /// All that the process has printed was read.
+    /// All output of the process was read.
     pub(super) fn handle_drained(&self) {
         self.lock().is_drained = true;
         self.drained.notify_all();
@@ -230,7 +232,7 @@ impl HostWake {
     }
 }
 
-/// The cores as the kernel takes them; none if there are none.
+/// The cores in the kernel's form; `None` without cores.
 pub(super) fn cpu_set(cores: &[usize]) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));

@@ -1,4 +1,4 @@
-//! What the process of a model runs: an interpreter of Python, or this program once more.
+//! The program of a model's process: an interpreter of Python, or this program once more.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,19 +9,19 @@ use std::process::Command;
 use crate::backend::python::environment::{Interpreter, child_variables, refuse_spawn, thread_variables};
 use crate::error::Error;
 
-/// What to start.
+/// A process to start.
 pub struct ProcessCommand {
     /// The name of the instance.
     pub name: String,
-    /// What it runs.
+    /// Its program.
     pub program: ProcessProgram,
     /// The main socket: file descriptor 0 of the process.
     pub main: OwnedFd,
-    /// The cores that it is kept to; empty for those of the server.
+    /// The cores that it is pinned to; empty for those of the server.
     pub cores: Vec<usize>,
 }
 
-/// What a process runs.
+/// The program of a process.
 pub enum ProcessProgram {
     /// This program once more.
     Own {
@@ -32,26 +32,26 @@ pub enum ProcessProgram {
     },
     /// A program in an interpreter of Python.
     Python {
-        /// What runs it.
+        /// The interpreter that runs it.
         interpreter: Interpreter,
         /// The program (`-c`).
         boot: &'static str,
-        /// How many threads its libraries should use, where the user's variables do not say it.
+        /// The number of threads for its libraries, if the user's variables do not set it.
         threads: usize,
     },
 }
 
-/// What a process of a shared library is started with.
+/// The start of a shared library's process.
 pub trait LibraryStart: Send + Sync {
     /// The command of this program that it runs.
     fn command(&self) -> &'static str;
 
-    /// The body of INIT for an instance: what to open and to load.
+    /// The body of INIT for an instance: the library to open and the model to load.
     fn order(&self, instance: &str) -> Vec<u8>;
 }
 
 impl ProcessProgram {
-    /// What starts it. `variables` are those of the server.
+    /// The command that starts it. `variables` are those of the server.
     pub(super) fn command(&self, variables: &[(OsString, OsString)]) -> Command {
         match self {
             Self::Own { command: word, threads } => {

@@ -2,10 +2,11 @@
 //! process writes outputs to. Both are memfds without a name anywhere, of a size that is sealed, so that no access
 //! faults.
 //!
-//! **What the process can do to the bytes.** It may write both regions at any time, also while they are read here. So
-//! nothing that is read from them decides where memory is read or written: the lengths of BYTES are looked at in a copy
-//! only. Elements of numbers have no invalid values; one that changes while it is sent is the process's own output.
-//! Engines are another matter: an operator may check an index and read it again. What goes on to a model is copied.
+//! **The process and the bytes.** It may write both regions at any time, also while they are read
+//! here. So no value in them decides which memory is read or written: the lengths of BYTES are read
+//! from a copy only. Elements of numbers have no invalid values; one that changes while it is sent
+//! is the process's own output. Engines are another matter: an operator may check an index and read
+//! it again. Tensors that go on to a model are copied.
 
 #![expect(unsafe_code, reason = "memory that is shared with another process")]
 
@@ -39,7 +40,7 @@ impl RequestRegion {
     ///
     /// # Errors
     ///
-    /// Where the system has no memory or no descriptor for it, or the size is zero.
+    /// If the system has no memory or no descriptor for it, or the size is zero.
     pub fn new(size: usize) -> io::Result<Self> {
         Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE).map(|mapping| Self { mapping })
     }
@@ -48,7 +49,7 @@ impl RequestRegion {
     ///
     /// # Errors
     ///
-    /// Where it cannot be mapped.
+    /// If it cannot be mapped.
     pub fn of_server(file: OwnedFd) -> io::Result<Self> {
         Mapping::of_file(file, ProtFlags::READ | ProtFlags::WRITE).map(|mapping| Self { mapping })
     }
@@ -67,12 +68,13 @@ impl RequestRegion {
     ///
     /// # Errors
     ///
-    /// [`MessageError::Range`] where they would not fit; nothing is written then.
+    /// [`MessageError::Range`] if they would not fit; nothing is written then.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MessageError> {
         let offset = self.mapping.check(offset, bytes.len() as u64)?;
-        // SAFETY: `check` found `offset..offset + len` inside the mapping, which is writeable and lives as long as
-        // `self`. `bytes` is other memory, since nobody is given a reference into this mapping. `&mut self` keeps other
-        // threads of the server out; the process may write there too, and what it reads then is its own affair.
+        // SAFETY: `check` found `offset..offset + len` inside the mapping, which is writeable and
+        // lives as long as `self`. `bytes` is other memory, since no reference into this mapping is
+        // given out. `&mut self` keeps other threads of the server out; the process may write there
+        // too, which affects only its own reads.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.mapping.address.as_ptr().add(offset), bytes.len());
         }
@@ -83,7 +85,7 @@ impl RequestRegion {
     ///
     /// # Errors
     ///
-    /// [`MessageError::Range`] where one would go beyond the span or the region.
+    /// [`MessageError::Range`] if one would go beyond the span or the region.
     pub fn write_parts<'a>(
         &mut self,
         span: &Span,
@@ -104,13 +106,13 @@ impl RequestRegion {
     ///
     /// # Errors
     ///
-    /// Where the system refuses. The memory stays as it is then.
+    /// If the system refuses. The memory stays as it is then.
     pub fn punch(&self, range: Range<u64>) -> io::Result<()> {
         self.mapping.punch(range)
     }
 }
 
-/// Bytes at the start of the first response region that belong to the protocol, and are no slot's.
+/// Bytes at the start of the first response region that belong to the protocol, not to a slot.
 pub const HEAD_SIZE: usize = 64;
 
 /// The region that the process writes. Tensors may be views into it, so that it lives as long as they do.
@@ -123,7 +125,7 @@ impl ResponseRegion {
     ///
     /// # Errors
     ///
-    /// Where the system has no memory or no descriptor for it, or the size is zero.
+    /// If the system has no memory or no descriptor for it, or the size is zero.
     pub fn new(size: usize) -> io::Result<Arc<Self>> {
         Mapping::new(size, ProtFlags::READ).map(|mapping| Arc::new(Self { mapping }))
     }
@@ -132,7 +134,7 @@ impl ResponseRegion {
     ///
     /// # Errors
     ///
-    /// Where it cannot be mapped.
+    /// If it cannot be mapped.
     pub fn of_server(file: OwnedFd) -> io::Result<Arc<Self>> {
         Mapping::of_file(file, ProtFlags::READ).map(|mapping| Arc::new(Self { mapping }))
     }
@@ -147,12 +149,14 @@ impl ResponseRegion {
         self.mapping.size
     }
 
-    /// The number at the start of the region: the batch that the process began last. A claim as all else.
+    /// The number at the start of the region: the batch that the process began last. A claim, as
+    /// all data of the process.
     pub fn begun_batch(&self) -> u64 {
         self.number(0)
     }
 
-    /// Whether the program of the process has begun: it is the interpreter's own affair before. A claim as all else.
+    /// Returns true if the program of the process has begun: before, only the interpreter runs. A
+    /// claim, as all data of the process.
     pub fn has_program(&self) -> bool {
         self.number(1) != 0
     }
@@ -161,7 +165,7 @@ impl ResponseRegion {
     ///
     /// # Errors
     ///
-    /// [`MessageError::Range`] where it lies outside the span, or the span outside the region.
+    /// [`MessageError::Range`] if it lies outside the span, or the span outside the region.
     pub fn copy_out(&self, span: &Span, offset: u64, size: u64) -> Result<Bytes, MessageError> {
         let range = self.part(span, offset, size)?;
         let mut buffer = AlignedBuffer::with_capacity(range.len());
@@ -173,7 +177,7 @@ impl ResponseRegion {
     ///
     /// # Errors
     ///
-    /// Where the system refuses. The memory stays as it is then.
+    /// If the system refuses. The memory stays as it is then.
     pub fn punch(&self, range: Range<u64>) -> io::Result<()> {
         self.mapping.punch(range)
     }
@@ -189,7 +193,7 @@ impl ResponseRegion {
         u64::from_le(number.load(Ordering::Relaxed))
     }
 
-    /// Where a part of a span is in the mapping.
+    /// The place of a part of a span in the mapping.
     fn part(&self, span: &Span, offset: u64, size: u64) -> Result<Range<usize>, MessageError> {
         self.mapping.check(span.offset, span.size)?;
         let end = offset.checked_add(size).filter(|end| *end <= span.size).ok_or(MessageError::Range)?;
@@ -198,22 +202,22 @@ impl ResponseRegion {
     }
 }
 
-/// Whether a tensor may stay in the memory of the process.
+/// The rule for leaving a tensor in the memory of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorPolicy {
     /// It is copied: an engine will read it, or the process needs its memory back.
     Copy,
-    /// It may be a view, if it is worth that: it is only sent.
+    /// It may be a view, if that is worth it: it is only sent.
     View,
 }
 
-/// Takes a tensor that the process described. A view keeps `lease` until it is dropped; the second value says whether
-/// it is one.
+/// Takes a tensor that the process described. A view keeps `lease` until it is dropped; the second
+/// value is true for a view.
 ///
 /// # Errors
 ///
-/// [`MessageError`] where it lies outside its span, the span outside the region, or its size or its elements do not fit
-/// datatype and shape.
+/// [`MessageError`] if it lies outside its span, the span outside the region, or its size or its
+/// elements do not fit datatype and shape.
 pub fn take_tensor(
     region: &Arc<ResponseRegion>,
     span: &Span,
@@ -229,7 +233,7 @@ pub fn take_tensor(
     let is_view = policy == TensorPolicy::View
         && claim.datatype != Datatype::Bytes
         && range.len() >= PYTHON_VIEW_SIZE_MIN
-        // Readers expect numbers at addresses that suit them. A mapping begins at a page.
+        // Readers expect aligned numbers. A mapping begins at a page.
         && range.start.is_multiple_of(TENSOR_ALIGNMENT);
     let contents = if is_view {
         Bytes::from_owner(RegionView { region: Arc::clone(region), range, _lease: Arc::clone(lease) })
@@ -237,13 +241,14 @@ pub fn take_tensor(
         region.copy_out(span, claim.offset, claim.size)?
     };
     if claim.datatype == Datatype::Bytes {
-        // In the copy: the process can still change what was checked in its memory.
+        // In the copy: the process can still change its own memory after the check.
         check_strings(&contents, &claim.shape)?;
     }
     Ok((Tensor { datatype: claim.datatype, shape: claim.shape.clone(), contents }, is_view))
 }
 
-/// The response slots of one process that nothing refers to any more, from any thread to the instance's.
+/// The response slots of one process that are no longer referenced, from any thread to the
+/// instance's.
 #[derive(Default)]
 pub struct ReleasedSlots {
     slots: SegQueue<u32>,
@@ -256,7 +261,8 @@ impl ReleasedSlots {
         self.slots.pop()
     }
 
-    /// Wakes this once, when the next slot is free. Slots that are free already do not count: look for them afterwards.
+    /// Sets the waker to call once, when the next slot is free. Slots that are free already do not
+    /// count: look for them afterwards.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
@@ -270,14 +276,14 @@ impl ReleasedSlots {
 
 /// Keeps a slot of a response region in use. Dropped at the end of a message, and with the last view of it.
 pub struct SlotLease {
-    /// None where the message has no memory.
+    /// `None` if the message has no memory.
     slot: Option<u32>,
     released: Arc<ReleasedSlots>,
 }
 
 impl SlotLease {
-    /// Takes the lease back where nothing else has it: then nobody is told that the slot is free. Otherwise whoever has
-    /// it tells that at its end.
+    /// Takes the lease back if it has no other holder: then the slot is not reported as free.
+    /// Otherwise the last holder reports it.
     pub fn take_back(lease: Arc<Self>) -> bool {
         Arc::into_inner(lease).map(|mut own| own.slot = None).is_some()
     }
@@ -287,7 +293,7 @@ impl Drop for SlotLease {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
             self.released.slots.push(slot);
-            // After the push: whoever is woken finds the slot.
+            // After the push: the woken thread finds the slot.
             self.released.waker.wake();
         }
     }
@@ -322,7 +328,8 @@ impl Mapping {
     fn new(size: usize, protection: ProtFlags) -> io::Result<Self> {
         let file = new_memfd()?;
         rustix::fs::ftruncate(&file, size as u64)?;
-        // Nobody can shrink it afterwards, so that no page of the mapping is ever missing, nor undo this.
+        // Afterwards it cannot be shrunk, so that no page of the mapping is ever missing, and the
+        // seals cannot be undone.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::of_file(file, protection)
     }
@@ -371,13 +378,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this, and all references to it borrow `self`. It fails only for arguments that
-        // are none of a mapping.
+        // SAFETY: `new` mapped exactly this, and all references to it borrow `self`. It fails only
+        // for arguments that are not a mapping.
         let _ = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.size) };
     }
 }
 
-/// Not executable, where the kernel knows that (6.3): some systems allow no other (`vm.memfd_noexec`).
+/// Not executable, if the kernel supports that (6.3): some systems allow no other
+/// (`vm.memfd_noexec`).
 fn new_memfd() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(MEMFD_LABEL, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -386,7 +394,7 @@ fn new_memfd() -> io::Result<OwnedFd> {
     }
 }
 
-/// What `/proc` shows; it names nothing that could be opened.
+/// The name in `/proc`; it names no file that could be opened.
 const MEMFD_LABEL: &str = "deuteron-python";
 
 fn check_strings(contents: &[u8], shape: &[i64]) -> Result<(), MessageError> {
@@ -423,7 +431,7 @@ mod tests {
         Span { slot: 7, region: 0, offset, size }
     }
 
-    /// Takes a tensor; whether it is a view, and whether its slot is free while it lives.
+    /// Takes a tensor; returns whether it is a view, and whether its slot is free while it lives.
     fn take(
         region: &Arc<ResponseRegion>,
         span: &Span,

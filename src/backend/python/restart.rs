@@ -1,5 +1,5 @@
-//! When the process of an instance may be started again: at once after one that has answered, else after pauses that
-//! grow.
+//! The instant at which the process of an instance may be started again: at once after one that has
+//! answered, else after pauses that grow.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::limits::{PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
 use crate::time::Instant;
 
-/// What is known of the starts of one instance.
+/// The record of the starts of one instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RestartPause {
     restarted: Instant,
@@ -26,7 +26,7 @@ impl RestartPause {
     /// Another is started now.
     ///
     /// # Errors
-    /// `Unavailable` where the last one ended soon after its start, and it is too early for the next.
+    /// `Unavailable` if the last one ended soon after its start, and it is too early for the next.
     pub fn handle_restart(&mut self, now: Instant) -> Result<(), Error> {
         if now < self.restarted + self.pause {
             return Err(Error::unavailable("its process ended soon after its start: the next start is a little later"));

@@ -1,5 +1,5 @@
-//! Starts a process of a model: fork and exec, and what has to be set between the two. Called on the python-host thread
-//! only.
+//! Starts a process of a model: fork and exec, and the settings between the two. Called on the
+//! python-host thread only.
 
 #![expect(unsafe_code, reason = "calls between fork and exec")]
 
@@ -52,7 +52,8 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     }
 }
 
-/// Where memory runs out, such a process goes before the server, and before an equal server beside it.
+/// If memory runs out, such a process is killed before the server, and before an equal server
+/// beside it.
 fn raise_oom_score(pid: Pid) {
     let own = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse::<i32>().ok());
     let score = own.unwrap_or(0).saturating_add(PYTHON_OOM_SCORE_STEP).min(OOM_SCORE_MAX);
@@ -79,11 +80,12 @@ fn prepare(server: Pid, cores: Option<&CpuSet>) -> io::Result<()> {
     Ok(())
 }
 
-/// No signal is ignored or blocked: both would outlast exec, and the server may do so, or whoever started it.
+/// Resets ignored and blocked signals: both would outlast exec, and the server or its parent may
+/// have set them.
 fn reset_signals() {
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: `signal` is a system call behind a thin wrapper. It refuses SIGKILL, SIGSTOP and what is not a
-        // signal.
+        // SAFETY: `signal` is a system call behind a thin wrapper. It refuses SIGKILL, SIGSTOP and
+        // numbers that are not signals.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: all zeros is the empty set, and the calls write only to `none`.

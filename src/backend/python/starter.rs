@@ -22,12 +22,12 @@ use crate::error::Error;
 use crate::model::InstanceGroup;
 use crate::tensor::Datatype;
 
-/// How often a start is looked at beside the events of its process.
+/// The interval at which a start is checked beside the events of its process.
 pub(super) const START_PAUSE: Duration = Duration::from_millis(100);
-/// The same where several start at once, and the events of one only wake the thread.
+/// The same if several start at once, and the events of one only wake the thread.
 const STARTS_PAUSE: Duration = Duration::from_millis(5);
 
-/// What the processes of a model are started with.
+/// The parameters of the processes of a model.
 pub(super) struct ProcessStarter {
     pub(super) context: Arc<PythonModelContext>,
     pub(super) host: Arc<PythonHost>,
@@ -40,15 +40,15 @@ pub(super) struct ProcessStarter {
     pub(super) mode: StartMode,
 }
 
-/// What INIT tells a process.
+/// The contents of INIT for a process.
 pub(super) enum StartMessage {
     /// The library that it opens, and the model.
     Library(Arc<dyn LibraryStart>),
-    /// Where the files of a Python model are.
+    /// The place of the files of a Python model.
     Python(ModelPlace),
 }
 
-/// Where a model's files are.
+/// The place of a model's files.
 pub(super) struct ModelPlace {
     pub(super) model_directory: PathBuf,
     pub(super) version_directory: PathBuf,
@@ -57,7 +57,7 @@ pub(super) struct ModelPlace {
     pub(super) backend_directory: Option<PathBuf>,
 }
 
-/// What a process is started for.
+/// The purpose of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartMode {
     /// To complete its configuration and end.
@@ -78,11 +78,11 @@ impl ProcessStarter {
         Ok((starting, capabilities))
     }
 
-    /// Starts another process in the place of a lost one, unless that ended too soon after its start, and gives it what
-    /// that had not begun.
+    /// Starts another process in the place of a lost one, unless that ended too soon after its
+    /// start, and gives it the requests that the lost one had not begun.
     ///
     /// # Errors
-    /// Why it does not start. Requests that waited for it are answered.
+    /// The reason why it does not start. Requests that waited for it are answered.
     pub(super) fn restart(&self, name: &str) -> Result<PythonInstance, Error> {
         let outcome = self.try_restart(name);
         let unbegun = self.context.take_unbegun(name);
@@ -107,7 +107,7 @@ impl ProcessStarter {
             let [instance] = starting;
             Ok(instance)
         });
-        // Nobody asked for this start, so that nobody else is told.
+        // No caller asked for this start, so the error is only logged.
         started.inspect_err(|error| self.context.log_fault(name, &format!("cannot be started again: {error}")))
     }
 
@@ -116,7 +116,7 @@ impl ProcessStarter {
         self.groups.iter().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
     }
 
-    /// Starts the process of an instance and sends it what it needs; it initializes meanwhile.
+    /// Starts the process of an instance and sends it its first messages; it initializes meanwhile.
     pub(super) fn start(&self, name: &str) -> Result<PythonInstance, Error> {
         let inbox = Arc::new(InstanceInbox::new()?);
         let noun = self.context.program.process();
@@ -217,8 +217,8 @@ impl ProcessStarter {
     }
 }
 
-/// Waits until all have initialized, and returns what the last said of itself. They are served meanwhile: a model may
-/// call the server from `initialize`.
+/// Waits until all have initialized, and returns the capabilities that the last reported. They are
+/// served meanwhile: a model may call the server from `initialize`.
 fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
     let pause = if starting.len() > 1 { STARTS_PAUSE } else { START_PAUSE };
     let began = starting.first().map(|instance| instance.model.clock()());

@@ -1,9 +1,9 @@
 //! Unpacks a packed Python environment (`.tar.gz` of conda-pack or venv-pack) into an empty directory. No entry is
 //! written outside of it, or through a link: a fault in an archive must not cost more than the load of its model.
 //!
-//! That holds because every directory on the way to an entry was made here: a name that leads through anything else is
-//! refused. A link may only begin with `..` and not climb above the directory; what follows can pass other links, which
-//! hold to the same rule.
+//! That holds because every directory on the way to an entry was made here: a name that leads
+//! through anything else is refused. A link may only begin with `..` and not climb above the
+//! directory; the rest can pass other links, which follow the same rule.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -22,7 +22,7 @@ use tar::{Entry, EntryType};
 
 use crate::limits::{ARCHIVE_ENTRIES_MAX, ARCHIVE_HEADER_SIZE_MAX, ARCHIVE_SIZE_MAX};
 
-/// How much an archive may hold.
+/// The limits on an archive's contents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArchiveBounds {
     pub(super) entries: usize,
@@ -36,10 +36,10 @@ impl ArchiveBounds {
     }
 }
 
-/// Why an archive was not unpacked.
+/// The reason why an archive was not unpacked.
 #[derive(Debug)]
 pub(super) enum UnpackError {
-    /// It is no gzip, no tar, or ends early.
+    /// It is not gzip, not tar, or ends early.
     Broken(io::Error),
     Entries,
     /// An entry that no environment has.
@@ -49,14 +49,14 @@ pub(super) enum UnpackError {
     Write(String, io::Error),
 }
 
-/// What is wrong with an entry.
+/// The fault of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryFault {
     /// Its name leads through a link, or a file.
     Below,
     /// Neither a file, nor a directory, nor a link.
     Kind,
-    /// A link that leads out of the archive, or to what is not in it.
+    /// A link that leads out of the archive, or to an entry that is not in it.
     Link,
     /// Its name is absolute or has `..`.
     Outside,
@@ -87,7 +87,8 @@ impl fmt::Display for EntryFault {
     }
 }
 
-/// Unpacks an archive into `root`, an empty directory that nobody else writes to. On an error, what was written stays.
+/// Unpacks an archive into `root`, an empty directory that has no other writer. On an error, files
+/// that were written stay.
 pub(super) fn unpack(archive: impl Read, root: &Path, bounds: ArchiveBounds) -> Result<(), UnpackError> {
     let left = Arc::new(AtomicU64::new(ARCHIVE_HEADER_SIZE_MAX));
     let metered = MeteredReader { inner: MultiGzDecoder::new(archive), left: Arc::clone(&left) };
@@ -112,8 +113,8 @@ pub(super) fn unpack(archive: impl Read, root: &Path, bounds: ArchiveBounds) -> 
     Ok(())
 }
 
-/// Reads on only as far as was allowed: the reader of tar keeps long names in memory, as long as a header says they
-/// are.
+/// Reads only up to the allowed size: the reader of tar keeps long names in memory, as long as a
+/// header says they are.
 struct MeteredReader<R> {
     inner: R,
     left: Arc<AtomicU64>,
@@ -157,7 +158,7 @@ impl UnpackTarget<'_> {
         let is_directory = kind.is_dir() || kind.is_file() && name.ends_with(b"/");
         if is_directory {
             self.make_directories(&path).map_err(|error| error.map_or_else(|| fault(EntryFault::Below), failed))?;
-            // The root has the mode that nobody else can read.
+            // The root has a mode that only its owner can read.
             return if path.as_os_str().is_empty() { Ok(()) } else { set_mode(&full, entry, 0o700).map_err(failed) };
         }
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -198,8 +199,8 @@ impl UnpackTarget<'_> {
         Ok(())
     }
 
-    /// The file that a hard link names, if it was unpacked before. A link to a symbolic link would move that to another
-    /// directory, where it may lead out.
+    /// The file that a hard link names, if it was unpacked before. A link to a symbolic link would
+    /// move that to another directory, from which it may lead out.
     fn written_file(&self, link: &[u8]) -> Option<PathBuf> {
         let path = plain_path(link)?;
         let parent = path.parent()?;
@@ -217,7 +218,7 @@ fn write_file(
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     copy(entry, &mut file, failed)?;
     set_mode(path, entry, 0o400).map_err(failed)?;
-    // Python compiles a source again if its time is not the one that the compiled file has noted.
+    // Python compiles a source again if its time is not the one recorded in the compiled file.
     let modified = entry.header().mtime().ok().and_then(|secs| UNIX_EPOCH.checked_add(Duration::from_secs(secs)));
     modified.map_or(Ok(()), |modified| file.set_modified(modified)).map_err(failed)
 }
@@ -243,22 +244,22 @@ fn copy(
 /// Bytes that are copied at once.
 const COPY_SIZE: usize = 128 * 1024;
 
-/// Sets the mode that the archive says, with the bits of `least`. The owner is ours, and nobody gets the rights of
-/// another.
+/// Sets the mode from the archive, with the bits of `least`. The owner is the server's user, and no
+/// other user gets rights.
 fn set_mode(path: &Path, entry: &Entry<'_, impl Read>, least: u32) -> io::Result<()> {
     let mode = entry.header().mode().unwrap_or(0o755);
     fs::set_permissions(path, Permissions::from_mode(mode & 0o777 | least))
 }
 
-/// A name as a path beneath the root; none if it is absolute or has `..`.
+/// A name as a path beneath the root; `None` if it is absolute or has `..`.
 fn plain_path(name: &[u8]) -> Option<PathBuf> {
     let parts = name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let is_plain = !name.starts_with(b"/") && parts.clone().all(|part| part != b"..");
     is_plain.then(|| parts.map(OsStr::from_bytes).collect())
 }
 
-/// Whether a symbolic link at `path` stays inside. Only the interpreter may be elsewhere: venv-pack links to that of
-/// the system.
+/// Returns true if a symbolic link at `path` stays inside. Only the interpreter may be elsewhere:
+/// venv-pack links to that of the system.
 fn stays_inside(path: &Path, link: &[u8]) -> bool {
     let is_interpreter = path.parent() == Some(Path::new("bin"))
         && path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));

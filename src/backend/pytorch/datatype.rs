@@ -1,5 +1,6 @@
-//! The datatypes of PyTorch and their counterparts of the protocol, as Triton's backend has them: `UINT16` to `UINT64` and
-//! `BF16` are refused there, too. A string is no datatype of a tensor: it comes in a list.
+//! The datatypes of PyTorch and their counterparts of the protocol, as Triton's backend has them:
+//! `UINT16` to `UINT64` and `BF16` are refused there, too. Strings are not a datatype of tensors:
+//! they come in a list.
 
 use crate::backend::batch::InputConversion;
 use crate::error::Error;
@@ -27,19 +28,19 @@ const TYPES: [(Datatype, TorchType); 10] = [
 ];
 
 impl TorchType {
-    /// That of a datatype; none where PyTorch, as Triton has it, lacks it.
+    /// The type of a datatype; `None` if PyTorch, as Triton has it, lacks it.
     pub(super) fn of(datatype: Datatype) -> Option<Self> {
         TYPES.iter().find(|(known, _)| *known == datatype).map(|(_, number)| *number)
     }
 
-    /// The datatype; none for one that the protocol, or Triton's backend, lacks.
+    /// The datatype; `None` for a type that the protocol, or Triton's backend, lacks.
     pub(super) fn datatype(self) -> Option<Datatype> {
         TYPES.iter().find(|(_, number)| *number == self).map(|(datatype, _)| *datatype)
     }
 }
 
-/// How inputs of a datatype are converted: not at all, if their address is aligned for its elements. A BOOL becomes 0 or 1,
-/// since any other value is undefined behaviour in C++.
+/// The conversion of inputs of a datatype: none, if their address is aligned for its elements. A
+/// BOOL becomes 0 or 1, since any other value is undefined behaviour in C++.
 pub(super) fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
         Datatype::Bool => InputConversion { alignment: 1, convert: Some(bools_to_bits) },

@@ -1,5 +1,5 @@
-//! One instance: runs a module on gathered inputs. What the module returns is compared with the configuration on each run:
-//! nothing else says what it is.
+//! One instance: runs a module on gathered inputs. The module's outputs are compared with the
+//! configuration on each run: the file does not declare them.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct PytorchInstance {
 }
 
 impl PytorchInstance {
-    /// On these threads, unless the model's parameter sets another number.
+    /// Makes an instance on these threads, unless the model's parameter sets another number.
     pub(super) fn new(
         shared: Arc<SharedModule>,
         module: Arc<TorchModule>,
@@ -111,7 +111,7 @@ fn threads_of(shared: &SharedModule, threads: &Threads) -> u16 {
     shared.parameters.threads.unwrap_or_else(|| u16::try_from(threads.count()).unwrap_or(u16::MAX))
 }
 
-/// An input with what a run says of it beside its elements.
+/// An input with its key and its element type for a run.
 fn named_input(spec: &ModelSpec, input: ModuleInput) -> Result<(ModuleInput, CString, TorchType), Error> {
     let known = match input {
         ModuleInput::Batch(index) => spec.batch_inputs.get(index).map(|input| (&input.name, input.datatype)),

@@ -84,13 +84,13 @@ pub(super) struct TorchModule {
     options: RunOptions,
     /// The arguments of `forward`.
     pub(super) arguments: Vec<ForwardArgument>,
-    /// The outputs that `forward` declares; none where it leaves that open.
+    /// The outputs that `forward` declares; `None` if it leaves that open.
     pub(super) output_count: Option<usize>,
 }
 
 /// An input of a run.
 pub(super) struct TorchInput<'a> {
-    /// Its key, where the module takes a dictionary.
+    /// Its key, if the module takes a dictionary.
     pub(super) name: &'a CStr,
     /// The type of its elements.
     pub(super) element: TorchType,
@@ -115,7 +115,7 @@ impl TorchLibrary {
     /// Opens a shim.
     ///
     /// # Errors
-    /// The loader's text where it, or the torch that it was compiled against, cannot be opened.
+    /// The loader's text if it, or the torch that it was compiled against, cannot be opened.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         // SAFETY: the initialisers of torch run, which the user has installed to be used.
         let object = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
@@ -158,14 +158,14 @@ impl TorchLibrary {
     /// Sets the threads for parts of modules that run side by side, once in a process.
     ///
     /// # Errors
-    /// Where it was set before, or is in use.
+    /// If it was set before, or is in use.
     pub(super) fn set_interop_threads(&self, threads: u16) -> Result<(), String> {
         // SAFETY: a plain number.
         let is_set = unsafe { (self.set_interop_threads)(threads.into()) };
         if is_set { Ok(()) } else { Err(self.failure()) }
     }
 
-    /// Why the last call of this thread failed.
+    /// The reason why the last call of this thread failed.
     fn failure(&self) -> String {
         let mut size = 0;
         // SAFETY: the text belongs to this thread, and lives until its next call.
@@ -184,7 +184,7 @@ impl TorchModule {
     /// # Errors
     /// Torch's text.
     pub(super) fn load(library: &Arc<TorchLibrary>, file: &[u8], options: RunOptions) -> Result<Self, String> {
-        // SAFETY: so many bytes are read before it returns.
+        // SAFETY: `file.len()` bytes are read before it returns.
         let handle = unsafe { (library.load)(file.as_ptr().cast(), file.len() as u64, options.0) };
         let handle = NonNull::new(handle).ok_or_else(|| library.failure())?;
         let library = Arc::clone(library);
@@ -226,14 +226,15 @@ impl TorchModule {
     pub(super) fn run(&self, inputs: &[TorchInput<'_>], threads: u16) -> Result<Vec<TorchOutput>, String> {
         let raw = inputs.iter().map(raw_input).collect::<Result<SmallVec<[RawInput; 4]>, _>>()?;
         let (library, model) = (&self.library, self.handle.as_ptr());
-        // SAFETY: the module is alive; inputs are borrowed until it returns, and what still refers to them then has
-        // copies. A module that changes itself belongs to one instance, so to one thread at a time.
+        // SAFETY: the module is alive; inputs are borrowed until it returns, and tensors that still
+        // refer to them then have copies. A module that changes itself belongs to one instance, so
+        // to one thread at a time.
         let run = unsafe { (library.run)(model, raw.as_ptr(), raw.len() as u64, self.options.0, threads.into()) };
         let run = NonNull::new(run).ok_or_else(|| library.failure())?;
         // SAFETY: the run is alive until it is ended below.
         let count = unsafe { (library.run_count)(run.as_ptr().cast_const()) };
         let outputs = (0..count).map(|index| self.take(run, index)).collect();
-        // SAFETY: it came from `run`, and nothing refers to it any more: outputs were taken out of it.
+        // SAFETY: it came from `run`, and nothing refers to it: outputs were taken out of it.
         unsafe { (library.end_run)(run.as_ptr()) };
         outputs
     }
@@ -252,7 +253,7 @@ impl TorchModule {
         let is_taken = unsafe { (self.library.take)(run.as_ptr(), index, &raw mut raw) };
         let handle = NonNull::new(raw.handle).filter(|_| is_taken).ok_or_else(|| self.library.failure())?;
         let owned = OwnedOutput { library: Arc::clone(&self.library), handle, contents: raw.contents, size: raw.size };
-        // SAFETY: so many numbers live as long as the handle, and are copied.
+        // SAFETY: `rank` numbers live as long as the handle, and are copied.
         let shape = unsafe { borrowed(raw.shape, raw.rank) };
         let shape = Shape::from_slice(shape);
         let contents = if raw.size == 0 { Bytes::new() } else { Bytes::from_owner(owned) };
@@ -283,7 +284,8 @@ struct OwnedOutput {
 
 impl AsRef<[u8]> for OwnedOutput {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the memory is the output's alone, nobody writes to it, and it lives as long as its handle.
+        // SAFETY: the memory is the output's alone, nothing writes to it, and it lives as long as
+        // its handle.
         unsafe { borrowed(self.contents.cast(), self.size) }
     }
 }
@@ -325,7 +327,7 @@ pub(super) fn key(name: &str) -> Result<CString, String> {
     CString::new(name).map_err(|_| format!("the name '{}' has a zero byte", name.escape_debug()))
 }
 
-/// So many elements that somebody else owns.
+/// `count` elements in memory of another owner.
 ///
 /// # Safety
 ///
@@ -345,11 +347,13 @@ fn symbol<T: Copy>(object: &SharedObject, name: &str) -> Result<T, String> {
     found.map(|symbol| *symbol).map_err(|_| format!("it has no function '{name}'"))
 }
 
-/// Characters of torch's texts that go to clients: they come with the whole way through the model's code.
+/// Characters of torch's texts that go to clients: they come with the whole traceback through the
+/// model's code.
 const FAILURE_CHARACTERS_MAX: usize = 2000;
 
-/// A text of torch's without the places in torch's own code and in memory, and without the way through the model's code,
-/// which names files of the machine where the model was made: its last error.
+/// A text of torch's without the places in torch's own code and in memory, and without the
+/// traceback through the model's code, which names files of the machine where the model was made:
+/// its last error.
 fn shortened(text: &str) -> String {
     let own = text.find("Exception raised from");
     let text = text.get(..own.unwrap_or(text.len())).unwrap_or(text).trim_end();
@@ -362,7 +366,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Whether a line begins as `RuntimeError: …` does.
+/// Returns true if a line begins as `RuntimeError: …` does.
 fn names_error(line: &str) -> bool {
     let kind = line.split_once(": ").map_or("", |(kind, _)| kind);
     let is_name = kind.chars().all(|letter| letter.is_ascii_alphanumeric() || "._".contains(letter));

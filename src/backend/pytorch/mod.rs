@@ -1,11 +1,12 @@
-//! PyTorch: TorchScript files run by the torch of the machine. Torch's interface is C++, which differs between releases, so
-//! that a shim with an interface in C ([`SHIM_SOURCE`]) is compiled on the user's machine against the torch that is there.
-//! The server finds torch, compiles and keeps the shim (`control::pytorch_shim`); this backend opens it and runs modules.
+//! PyTorch: TorchScript files run by the torch of the machine. Torch's interface is C++, which
+//! differs between releases, so that a shim with an interface in C ([`SHIM_SOURCE`]) is compiled on
+//! the user's machine against the installed torch. The server finds torch, compiles and keeps the
+//! shim (`control::pytorch_shim`); this backend opens it and runs modules.
 //!
 //! A module is loaded once for each instance, as in Triton, or once for all with `ENABLE_WEIGHT_SHARING`. It runs on
 //! borrowed inputs, on as many threads as its instance has. Its memory is that of the modules and of torch's allocator.
 //!
-//! Why and how: `docs/decisions/0039-pytorch-by-a-shim.md`.
+//! Reasons and design: `docs/decisions/0039-pytorch-by-a-shim.md`.
 
 mod datatype;
 mod instance;
@@ -45,11 +46,12 @@ pub struct Pytorch {
 }
 
 impl Pytorch {
-    /// Opens a shim. `warn` logs what is odd about a model.
+    /// Opens a shim. `warn` logs oddities of a model.
     ///
     /// # Errors
     ///
-    /// Where it, or the torch that it was compiled against, cannot be opened; the text says why.
+    /// If it, or the torch that it was compiled against, cannot be opened; the text names the
+    /// reason.
     pub fn open(path: &Path, warn: fn(&str)) -> Result<Self, String> {
         let library = TorchLibrary::open(path)?;
         let name = format!("PyTorch {}", library.version());
@@ -107,14 +109,14 @@ impl Backend for Pytorch {
     }
 }
 
-/// What the instances of a model are made from.
+/// The parts from which the instances of a model are made.
 struct SharedModule {
     spec: Arc<ModelSpec>,
     library: Arc<TorchLibrary>,
     parameters: TorchParameters,
     /// The model's file, for further instances.
     file: ModelFile,
-    /// A module that no instance has: that of the load, or of an instance that was dropped.
+    /// A module that no instance uses: that of the load, or of an instance that was dropped.
     kept: AtomicCell<Option<Arc<TorchModule>>>,
 }
 
@@ -125,7 +127,7 @@ impl SharedModule {
             .map_err(|error| Error::invalid(format!("the file of model '{name}' cannot be read: {error}")))?;
         let loaded = TorchModule::load(&self.library, &bytes, self.parameters.options);
         loaded.map_err(|why| {
-            // What torch.save writes is an archive, too.
+            // Files of torch.save are archives, too.
             let is_no_script = why.contains("constants.pkl") || why.contains("data.pkl");
             let hint = if is_no_script { NO_SCRIPT } else { "" };
             Error::invalid(format!("failed to load model '{name}': {why}{hint}"))
@@ -133,7 +135,7 @@ impl SharedModule {
     }
 }
 
-/// What to do about a file with weights alone.
+/// The advice for a file with weights alone.
 const NO_SCRIPT: &str = " (it is no TorchScript: save the module by torch.jit.script or torch.jit.trace, or put its class into \
      model.py and give runtime: \"model.py\")";
 

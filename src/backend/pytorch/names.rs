@@ -1,6 +1,6 @@
-//! Which input of the configuration is which argument of `forward`, and which output is which element of what it returns: by
-//! Triton's rules (`model_instance_state.cc` of its PyTorch backend) and with its texts. What Triton finds out by a wrong
-//! number, two inputs for one argument, is refused.
+//! Maps inputs of the configuration to arguments of `forward`, and outputs to elements of its
+//! result: by Triton's rules (`model_instance_state.cc` of its PyTorch backend) and with its texts.
+//! Two inputs for one argument, which Triton detects only by a wrong number, are refused.
 
 use crate::backend::text::{config_name, input_count_differs};
 use crate::error::Error;
@@ -9,7 +9,7 @@ use crate::tensor::Datatype;
 
 use super::datatype::TorchType;
 
-/// What an argument of `forward` takes.
+/// The kind of value that an argument of `forward` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForwardKind {
     /// Something that no input can be.
@@ -29,7 +29,7 @@ pub(super) struct ForwardArgument {
     pub(super) name: String,
     /// Its type, as TorchScript writes it.
     pub(super) type_name: String,
-    /// What it takes.
+    /// Its kind.
     pub(super) kind: ForwardKind,
 }
 
@@ -42,18 +42,18 @@ pub(super) enum ModuleInput {
     Request(usize),
 }
 
-/// How inputs and outputs are passed.
+/// The way in which inputs and outputs are passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TensorNames {
     /// The inputs in the order of the arguments; of a dictionary in that of the configuration.
     pub(super) inputs: Vec<ModuleInput>,
-    /// The element of what `forward` returns, for each output of the configuration.
+    /// The element of the result of `forward`, for each output of the configuration.
     pub(super) outputs: Vec<usize>,
-    /// What the log should say.
+    /// The warnings for the log.
     pub(super) warnings: Vec<String>,
 }
 
-/// An input of the configuration, whoever makes it.
+/// An input of the configuration, from a request or from the server.
 struct NamedInput<'a> {
     input: ModuleInput,
     name: &'a str,
@@ -65,7 +65,7 @@ impl TensorNames {
     ///
     /// # Errors
     ///
-    /// Where they do not fit.
+    /// If they do not fit.
     pub(super) fn bind(
         spec: &ModelSpec,
         arguments: &[ForwardArgument],
@@ -80,7 +80,7 @@ impl TensorNames {
     }
 }
 
-/// Refuses what PyTorch has no type for, and strings with more than one dimension.
+/// Refuses datatypes that PyTorch has no type for, and strings with more than one dimension.
 fn check_datatype(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<(), Error> {
     let (name, model) = (&tensor.name, &spec.name);
     if TorchType::of(tensor.datatype).is_none() {
@@ -156,7 +156,7 @@ fn inputs(
 
 /// Refuses arguments that no input can be, in Triton's words.
 fn check_arguments(arguments: &[ForwardArgument]) -> Result<(), Error> {
-    // Triton looks at all but the first.
+    // Triton checks all but the first.
     if arguments.iter().skip(1).any(|argument| argument.type_name.starts_with("Dict")) {
         return Err(Error::invalid(
             "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, Tensor) is supported.",
@@ -194,7 +194,8 @@ fn places(
     if let Some(places) = all(&by_argument).or_else(|| all(&|input| index_in(input.name))) {
         return Ok(places);
     }
-    // The inputs that carry the start or the state of a sequence are named by their index, whatever the others are.
+    // The inputs that carry the start or the state of a sequence are named by their index, however
+    // the others are named.
     if let Some(places) = all(&|input| by_argument(input).or_else(|| index_in(input.name))) {
         let mut distinct = places.clone();
         distinct.sort_unstable();
@@ -249,7 +250,7 @@ pub(super) fn no_such_output(name: &str, count: usize) -> String {
 /// The index in a name `<any>__<digits>`; as in Triton the first two underscores count.
 fn index_in(name: &str) -> Option<usize> {
     let (_, digits) = name.split_once("__")?;
-    // Triton's atoi takes no digits for 0.
+    // Triton's atoi reads no digits as 0.
     match digits {
         "" => Some(0),
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),

@@ -4,16 +4,17 @@
 use crate::error::Error;
 use crate::model::ModelSpec;
 
-/// How a module is loaded and runs.
+/// The way in which a module is loaded and runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TorchParameters {
     /// The options of each run, as the shim takes them.
     pub(super) options: RunOptions,
     /// `ENABLE_WEIGHT_SHARING`: all instances run one module.
     pub(super) shares_weights: bool,
-    /// `INTRA_OP_THREAD_COUNT`: threads that a run computes on; none for those of the instance.
+    /// `INTRA_OP_THREAD_COUNT`: threads that a run computes on; `None` for those of the instance.
     pub(super) threads: Option<u16>,
-    /// `INTER_OP_THREAD_COUNT`: threads for parts of a module that run side by side; none for as many as there are cores.
+    /// `INTER_OP_THREAD_COUNT`: threads for parts of a module that run side by side; `None` for as
+    /// many as there are cores.
     pub(super) interop_threads: Option<u16>,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct RunOptions(pub(super) u32);
 impl RunOptions {
     const UNOPTIMIZED: u32 = 1;
     const INFERENCE_MODE: u32 = 1 << 1;
-    /// That the executor is set, and how; the others likewise.
+    /// The bits that the executor is set, and its value; the others likewise.
     const EXECUTOR: (u32, u32) = (1 << 2, 1 << 3);
     const PROFILING: (u32, u32) = (1 << 4, 1 << 5);
     const FUSER: (u32, u32) = (1 << 6, 1 << 7);
@@ -44,7 +45,7 @@ impl TorchParameters {
     ///
     /// # Errors
     ///
-    /// For a value that is none of its parameter's.
+    /// For a value that its parameter does not allow.
     pub(super) fn read(spec: &ModelSpec) -> Result<Self, Error> {
         let mut options = RunOptions::default();
         options.set(RunOptions::UNOPTIMIZED, flag(spec, "DISABLE_OPTIMIZED_EXECUTION")? == Some(true));
@@ -72,7 +73,7 @@ fn flag(spec: &ModelSpec, key: &str) -> Result<Option<bool>, Error> {
     }
 }
 
-/// A number of threads; as in Triton none is set by 0 or less.
+/// A number of threads; as in Triton 0 or less sets none.
 fn count(spec: &ModelSpec, key: &str) -> Result<Option<u16>, Error> {
     let Some(text) = spec.parameters.get(key) else { return Ok(None) };
     match text.trim().parse::<i64>() {

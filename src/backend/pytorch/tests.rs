@@ -34,7 +34,7 @@ fn load(spec: ModelSpec, lines: &str) -> Result<Box<dyn LoadedModel>, Error> {
     engine().load_opened(&spec, &folder, file.as_fd())
 }
 
-/// What each batch of an instance is answered.
+/// The answers of an instance to each batch.
 fn run(model: &dyn LoadedModel, batches: &[&[(Vec<Tensor>, u32)]]) -> Vec<Vec<Result<Vec<Tensor>, String>>> {
     enter(3, |threads| {
         let mut instance = model.new_instance(threads).unwrap();
@@ -77,7 +77,7 @@ fn what_still_refers_to_an_input_after_a_run_has_a_copy_of_it() {
     let model = load(spec, "stand-in\nargument x Tensor\nsame x\nkept x\nkeep x").unwrap();
     let one = |numbers: [f32; 2]| (vec![tensor(&[2], &numbers)], 1);
     let batches: [&[_]; 3] = [&[one([1., 2.])], &[one([3., 4.])], &[one([5., 6.])]];
-    // The inputs are gone by the time at which the answers are read.
+    // The inputs are gone by the time when the answers are read.
     let got = run(&*model, &batches);
     let both = |same: [f32; 2], kept: [f32; 2]| vec![Ok(vec![tensor(&[2], &same), tensor(&[2], &kept)])];
     assert_eq!(got, [both([1., 2.], [1., 2.]), both([3., 4.], [1., 2.]), both([5., 6.], [3., 4.])]);
@@ -167,7 +167,7 @@ fn what_a_run_returns_is_compared_with_the_configuration() {
 fn a_request_that_fails_fails_alone_and_its_text_tells_no_places() {
     let model = load(rows_spec(), "stand-in\nargument x Tensor\nopen\nfail_if_negative x").unwrap();
     let (good, bad) = (|| row(&[1., 0., 0., 0.]), || row(&[-1., 0., 0., 0.]));
-    // The stand-in looks at the first number of a batch.
+    // The stand-in reads the first number of a batch.
     let got = run(&*model, &[&[bad(), good()]]);
     let text = "PyTorch execute failure: RuntimeError: negative";
     assert_eq!(got, [[Err(text.to_owned()), Ok(good().0)]]);

@@ -33,7 +33,7 @@ pub(super) struct BatchBinding {
 ///
 /// # Errors
 ///
-/// Unsupported, where the engine lacks one.
+/// Unsupported if the engine lacks one.
 pub(super) fn held_inputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
     spec.inputs.iter().map(|input| held(spec, "input", input)).collect()
 }
@@ -42,7 +42,7 @@ pub(super) fn held_inputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
 ///
 /// # Errors
 ///
-/// Unsupported, where the engine lacks one.
+/// Unsupported if the engine lacks one.
 pub(super) fn held_outputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
     spec.outputs.iter().map(|output| held(spec, "output", output)).collect()
 }
@@ -63,7 +63,7 @@ fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, E
 ///
 /// # Errors
 ///
-/// Where the model has other inputs, or the same of another datatype or shape.
+/// If the model has other inputs, or the same of another datatype or shape.
 pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<RtenBinding>, Error> {
     let nodes = model.input_ids();
     let (want, came) = (spec.inputs.len() + spec.batch_inputs.len(), nodes.len());
@@ -78,7 +78,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) ->
 ///
 /// # Errors
 ///
-/// Where the model lacks one, or has it in another datatype.
+/// If the model lacks one, or has it in another datatype.
 pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<BatchBinding>, Error> {
     let bind = |input: &BatchInput| {
         let nodes = model.input_ids();
@@ -96,7 +96,7 @@ pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<B
 ///
 /// # Errors
 ///
-/// Where the model lacks one, or declares another datatype or shape.
+/// If the model lacks one, or declares another datatype or shape.
 pub(super) fn bind_outputs(
     spec: &ModelSpec,
     model: &Model,
@@ -141,8 +141,8 @@ fn bind_tensor(
     Ok(RtenBinding { node, datatype: tensor.datatype, held, is_squeezed })
 }
 
-/// The shapes of all inputs, as the model declares them, in the order of the configuration; -1 for a size that a
-/// request decides.
+/// The shapes of all inputs, as the model declares them, in the order of the configuration; -1 for
+/// a size that a request sets.
 pub(super) fn input_shapes(
     spec: &ModelSpec,
     model: &Model,
@@ -211,7 +211,8 @@ fn check_ragged(spec: &ModelSpec, tensor: &TensorSpec, shape: &[i64]) -> Result<
     )))
 }
 
-/// Checks the model's shape against the configured one, and returns whether it lacks its last dimension of 1.
+/// Checks the model's shape against the configured one, and returns true if it lacks its last
+/// dimension of 1.
 fn check_shape(spec: &ModelSpec, side: &str, tensor: &TensorSpec, shape: &[i64]) -> Result<bool, Error> {
     let text = |detail: String| Error::invalid(format!("model '{}', tensor '{}': {detail}", spec.name, tensor.name));
     // The engine infers output shapes that the file leaves open. A configuration may leave the same

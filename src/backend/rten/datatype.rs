@@ -1,5 +1,5 @@
-//! The datatypes at the boundary of the embedded engine, which computes on f32, i32, i8 and u8:
-//! which of these represents each datatype of the protocol, and the exact conversions both ways.
+//! The datatypes at the boundary of the embedded engine, which computes on f32, i32, i8 and u8: the
+//! one that represents each datatype of the protocol, and the exact conversions both ways.
 
 use bytemuck::NoUninit;
 use bytes::Bytes;
@@ -11,11 +11,12 @@ use crate::backend::batch::InputConversion;
 use crate::error::Error;
 use crate::tensor::{AlignedBuffer, Datatype};
 
-/// What to do about anything that this engine lacks.
+/// The alternative for anything that this engine lacks.
 pub(super) const ALTERNATIVE: &str = "serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)";
 
-/// The engine's datatype that represents a datatype; `None` where none represents all its values, except that
-/// INT64 is 32 bits: inputs beyond them are refused. FP16 is computed in FP32 and rounded once, at the end.
+/// The engine's datatype that represents a datatype; `None` if no datatype represents all its
+/// values, except that INT64 is 32 bits: inputs beyond them are refused. FP16 is computed in FP32
+/// and rounded once, at the end.
 pub(super) const fn held_as(datatype: Datatype) -> Option<DataType> {
     match datatype {
         Datatype::Fp16 | Datatype::Fp32 => Some(DataType::Float),
@@ -37,7 +38,7 @@ pub(super) const fn natural(held: DataType) -> Option<Datatype> {
     }
 }
 
-/// How inputs of a datatype are converted for the engine.
+/// The conversion of inputs of a datatype for the engine.
 pub(super) const fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
         Datatype::Bool => InputConversion { alignment: 4, convert: Some(bools_to_ints) },
@@ -59,8 +60,8 @@ pub(super) fn view<'a>(held: DataType, shape: &[usize], contents: &'a [u8]) -> O
     }
 }
 
-/// The bytes of an output in its datatype: the engine's own memory wherever no conversion is needed.
-/// `None` where the engine's output has another datatype than [`held_as`] says.
+/// The bytes of an output in its datatype: the engine's own memory if no conversion is needed.
+/// `None` if the engine's output has another datatype than that of [`held_as`].
 pub(super) fn contents(value: Value, datatype: Datatype) -> Option<Bytes> {
     match (value, datatype) {
         (Value::FloatTensor(tensor), Datatype::Fp32) => Some(shared(tensor.into_data())),

@@ -130,8 +130,8 @@ impl EngineInstance for RtenInstance {
     }
 }
 
-/// The error of a run that failed. A check that the graph was given at load fails where the request asks for a number
-/// that the engine does not have.
+/// The error of a run that failed. A check that was added to the graph at load fails if the request
+/// asks for a number that the engine does not have.
 fn failed(model: &str, text: &str) -> Error {
     match text.split_once(BEYOND) {
         Some((before, _)) => {

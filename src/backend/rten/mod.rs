@@ -1,7 +1,7 @@
 //! The embedded ONNX engine: `rten`, pure Rust, on the CPU. All instances share one loaded model. Its
 //! memory is the weights, once, and the intermediate results of each run.
 //!
-//! Why this engine, and what it cannot run: `docs/decisions/0001-embedded-engine.md`.
+//! Reasons for this engine, and its limits: `docs/decisions/0001-embedded-engine.md`.
 
 mod bind;
 mod datatype;
@@ -48,7 +48,7 @@ pub struct Rten {
 }
 
 impl Rten {
-    /// With a bound on the memory of runs.
+    /// A backend with a bound on the memory of runs.
     pub const fn new(memory: Arc<RunMemory>) -> Self {
         Self { memory }
     }
@@ -60,7 +60,7 @@ struct RtenModel {
     why_not_by_shape: Option<String>,
 }
 
-/// What all instances of a model version share.
+/// The state that all instances of a model version share.
 struct SharedGraph {
     spec: Arc<ModelSpec>,
     model: Model,
@@ -93,7 +93,7 @@ impl Backend for Rten {
     }
 }
 
-/// What was read of a model version.
+/// The parts of a model version that were read.
 struct WholeModel {
     model: Model,
     /// [`SharedGraph::defaults`].
@@ -117,7 +117,7 @@ impl Rten {
         let inputs = bind::bind_inputs(spec, &model, &inputs)?;
         let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
         let outputs = bind::bind_outputs(spec, &model, &graph_outputs, &outputs)?;
-        // Only now: what is wrong with a file, the engine and the configuration say better.
+        // Only now: the engine and the configuration report faults of a file better.
         let graph = graph?;
         let output_nodes = outputs.iter().map(|port| port.node).collect();
         let shapes = bind::input_shapes(spec, &model, &inputs, &batch_inputs);
@@ -189,8 +189,8 @@ fn catching(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeModel, Error>) 
     outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
 }
 
-/// Loads a model from the bytes of its file, or from `path` if they are to be read as they are there: the engine then
-/// holds weights once. `beside` has its files of weights.
+/// Loads a model from the bytes of its file, or from `path` if they are read unchanged: the engine
+/// then holds weights once. `beside` has its files of weights.
 fn read_whole(
     spec: &ModelSpec,
     bytes: Vec<u8>,
@@ -249,7 +249,7 @@ fn take_defaults(spec: &ModelSpec, bytes: Vec<u8>) -> Result<(Vec<u8>, Vec<Optio
     Ok((bytes, defaults))
 }
 
-/// Reads so many bytes of a file of weights, or all from an offset on.
+/// Reads `length` bytes of a file of weights, or all from an offset on.
 fn read_part(path: &Path, offset: u64, length: Option<u64>) -> Result<Vec<u8>, Error> {
     let read = || {
         let mut file = std::fs::File::open(path)?;

@@ -137,7 +137,7 @@ fn whole_numbers_of_64_bits_are_exact_within_32_and_fail_alone_beyond() {
         "input 'INPUT1' of model 'm': the embedded engine computes INT64 in 32 bits and cannot take the value \
          1099511627776; serve the model with ONNX Runtime for values beyond [-2147483648, 2147483647]"
     );
-    // What would wrap in 32 bits is refused as well, once the graph has found it.
+    // Values that would wrap in 32 bits are refused as well, once the graph has found them.
     let got = run(addsub_spec(Datatype::Int64), &Onnx::addsub(INT64), wide);
     let error = got[0].as_ref().unwrap_err();
     let want = "model 'm': operator Add has an INT64 result on these inputs beyond 32 bits, in which the embedded engine \
@@ -482,7 +482,7 @@ fn requests_of_different_shapes_share_a_ragged_batch_and_each_gets_its_own() {
         }
     };
     check(&parts);
-    // Alone, its bytes go to the engine where they lie.
+    // Alone, its bytes go to the engine in place.
     parts.iter().for_each(|part| check(&[part]));
 }
 
@@ -547,8 +547,8 @@ fn an_optional_input_is_the_models_own_value_when_it_is_left_out() {
 
 #[test]
 fn a_model_sees_the_batch_input_of_every_kind() {
-    // As Triton's own test: each row of the output is the whole batch input, but for the shapes of
-    // items, which are a row each.
+    // As Triton's own test: each row of the output is the whole batch input, except for the shapes
+    // of items, which are a row each.
     let spread = |dims: &[i64]| {
         let onnx = Onnx::default()
             .constant("first", INT64, &[1], &0_i64.to_le_bytes())
@@ -587,7 +587,7 @@ fn a_model_sees_the_batch_input_of_every_kind() {
     check(BatchInputKind::ItemShapeFlatten, [&[4.0, 1.0, 1.0, 2.0]; 2]);
 }
 
-/// `y` is `x` in the shape that `s` holds: the rows, then what a request says.
+/// `y` is `x` in the shape in `s`: the rows, then the sizes of a request.
 fn reshaping() -> (ModelSpec, Vec<u8>) {
     let (fp32, int64) = (Datatype::Fp32, Datatype::Int64);
     let mut model = spec(8, &[("x", fp32, &[4]), ("s", int64, &[2])], &[("y", fp32, &[-1, -1]), ("t", int64, &[2])]);

@@ -1,5 +1,5 @@
-//! The C interface of TensorFlow (`tensorflow/c/c_api.h`, `tf_tensor.h`, `tf_tstring.h`), as far as it is used, and owners
-//! of what it hands out.
+//! The C interface of TensorFlow (`tensorflow/c/c_api.h`, `tf_tensor.h`, `tf_tstring.h`), as far as
+//! it is used, and owners of its objects.
 
 #![expect(unsafe_code, reason = "calls into the library")]
 #![expect(non_snake_case, reason = "its functions keep their names")]
@@ -109,7 +109,7 @@ pub(super) struct TfLibrary {
     pub(super) version: String,
 }
 
-/// Why a call failed: the number of `TF_Code`, and the library's text.
+/// The reason why a call failed: the number of `TF_Code`, and the library's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TfError {
     pub(super) code: i32,
@@ -135,10 +135,10 @@ impl TfLibrary {
     /// Opens it.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub(super) fn open(path: &Path) -> Result<&'static Self, String> {
         let functions = TfFunctions::find(&CLibrary::open(path)?)?;
-        // SAFETY: it returns a text that is the library's for good.
+        // SAFETY: it returns a text that the library owns permanently.
         let version = unsafe { NonNull::new((functions.TF_Version)().cast_mut()) };
         let version = version.ok_or("it does not tell its version")?;
         // SAFETY: it ends with a zero.
@@ -156,8 +156,8 @@ struct TfOwned {
 
 // SAFETY: the library binds none of its objects to a thread.
 unsafe impl Send for TfOwned {}
-// SAFETY: through a shared reference objects are read or run, which the library allows from several threads; a status has
-// one owner, who does not share it.
+// SAFETY: through a shared reference objects are read or run, which the library allows from several
+// threads; a status has one owner, which does not share it.
 unsafe impl Sync for TfOwned {}
 
 impl TfOwned {
@@ -178,7 +178,7 @@ impl Drop for TfOwned {
     }
 }
 
-/// Says how a call went (`TF_Status`).
+/// The status of a call (`TF_Status`).
 struct TfStatus(TfOwned);
 
 impl TfStatus {
@@ -203,12 +203,13 @@ impl TfStatus {
     }
 }
 
-/// What a model's threads are (`ConfigProto`).
+/// The threads of a model (`ConfigProto`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionThreads {
     /// `intra_op_parallelism_threads`; 0 for the library's choice.
     pub(super) intra: u32,
-    /// `inter_op_parallelism_threads`; 0 for the library's choice, and none to run operations on the calling thread.
+    /// `inter_op_parallelism_threads`; 0 for the library's choice, and `None` to run operations on
+    /// the calling thread.
     pub(super) inter: Option<u32>,
     /// `use_per_session_threads`.
     pub(super) are_own: bool,
@@ -236,7 +237,7 @@ impl SessionThreads {
     }
 }
 
-/// A loaded graph and what runs it, from any thread.
+/// A loaded graph and its session, which any thread may run.
 pub(super) struct TfSession {
     library: &'static TfLibrary,
     session: NonNull<c_void>,
@@ -244,7 +245,8 @@ pub(super) struct TfSession {
     graph: TfOwned,
 }
 
-// SAFETY: the library allows any thread to run a session, and several at once; the graph is not changed any more.
+// SAFETY: the library allows any thread to run a session, and several at once; the graph is no
+// longer changed.
 unsafe impl Send for TfSession {}
 // SAFETY: as above.
 unsafe impl Sync for TfSession {}
@@ -253,7 +255,7 @@ unsafe impl Sync for TfSession {}
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TfPlace {
     output: TfOutput,
-    /// Its datatype; none where the protocol has none.
+    /// Its datatype; `None` if the protocol does not have it.
     pub(super) datatype: Option<Datatype>,
 }
 
@@ -297,7 +299,7 @@ impl TfSession {
     pub(super) fn of_graph(library: &'static TfLibrary, file: &[u8], threads: SessionThreads) -> Result<Self, TfError> {
         let functions = &library.functions;
         Self::open(library, threads, |graph, options, status| {
-            // SAFETY: so many bytes begin there, and are copied.
+            // SAFETY: `file.len()` bytes begin there, and are copied.
             let buffer = unsafe { (functions.TF_NewBufferFromString)(file.as_ptr().cast(), file.len()) };
             let buffer = TfOwned::new(library, buffer, functions.TF_DeleteBuffer)?;
             // SAFETY: it takes nothing.
@@ -323,7 +325,7 @@ impl TfSession {
         let graph = TfOwned::new(library, graph, functions.TF_DeleteGraph)?;
         let options = TfOwned::new(library, options, functions.TF_DeleteSessionOptions)?;
         let config = threads.encode();
-        // SAFETY: the objects live; so many bytes begin there.
+        // SAFETY: the objects live; `config.len()` bytes begin there.
         unsafe { (functions.TF_SetConfig)(options.get(), config.as_ptr().cast(), config.len(), status.0.get()) };
         status.outcome()?;
         let session = load(&graph, &options, &status)?;
@@ -332,7 +334,8 @@ impl TfSession {
         Ok(Self { library, session, graph })
     }
 
-    /// The tensor of a name: `operation`, or `operation:index`. None where the graph has none.
+    /// The tensor of a name: `operation`, or `operation:index`. `None` if the graph does not have
+    /// it.
     pub(super) fn place(&self, name: &str) -> Option<TfPlace> {
         let functions = &self.library.functions;
         let (name, index) = match name.rsplit_once(':') {
@@ -353,7 +356,7 @@ impl TfSession {
         Some(TfPlace { output, datatype: u64::try_from(number).ok().and_then(datatype_of) })
     }
 
-    /// Runs an operation for what it does.
+    /// Runs an operation for its effect.
     pub(super) fn run_operation(&self, name: &str) -> Result<(), TfError> {
         let functions = &self.library.functions;
         let status = TfStatus::new(self.library)?;
@@ -384,7 +387,8 @@ impl TfSession {
         status.outcome()
     }
 
-    /// Runs the graph: these tensors are taken for these places, and what the others come to is returned.
+    /// Runs the graph: these tensors are fed to these places, and the tensors of the others are
+    /// returned.
     pub(super) fn run(&self, inputs: &[(TfPlace, TfTensor)], outputs: &[TfPlace]) -> Result<Vec<TfTensor>, TfError> {
         let functions = &self.library.functions;
         let status = TfStatus::new(self.library)?;
@@ -393,8 +397,9 @@ impl TfSession {
         let fetches: Vec<_> = outputs.iter().map(|place| place.output).collect();
         let mut fetched = vec![null_mut(); outputs.len()];
         let count = |count: usize| c_int::try_from(count).map_err(|_| TfError::internal("it has too many tensors"));
-        // SAFETY: the session lives, and the places are its graph's: whoever made this call got them from it. There are as
-        // many values as feeds and as many places for results as fetches; the values are borrowed for the call.
+        // SAFETY: the session lives, and the places are its graph's: the caller got them from it.
+        // There are as many values as feeds and as many places for results as fetches; the values
+        // are borrowed for the call.
         unsafe {
             (functions.TF_SessionRun)(
                 self.session.as_ptr(),
@@ -411,7 +416,7 @@ impl TfSession {
                 status.0.get(),
             );
         }
-        // Owned first, so that none is lost where one is missing.
+        // Owned first, so that all are freed if one is missing.
         let owned: Vec<_> = fetched.into_iter().map(|tensor| TfTensor::of(self.library, tensor)).collect();
         status.outcome()?;
         owned.into_iter().collect()
@@ -421,7 +426,7 @@ impl TfSession {
 impl Drop for TfSession {
     fn drop(&mut self) {
         let Ok(status) = TfStatus::new(self.library) else { return };
-        // SAFETY: the session has one owner, and nothing runs it any more.
+        // SAFETY: the session has one owner, and nothing runs it.
         unsafe { (self.library.functions.TF_DeleteSession)(self.session.as_ptr(), status.0.get()) };
     }
 }
@@ -444,14 +449,14 @@ impl TfTensor {
         };
         let number = c_int::try_from(number_of(datatype)).unwrap_or_default();
         let rank = c_int::try_from(shape.len()).unwrap_or_default();
-        // SAFETY: so many dimensions begin there, and are read.
+        // SAFETY: `rank` dimensions begin there, and are read.
         let made = unsafe { (library.functions.TF_AllocateTensor)(number, shape.as_ptr(), rank, size) };
         let tensor = Self::of(library, made)?;
         if size > 0 {
             // SAFETY: the tensor lives.
             let data = unsafe { (library.functions.TF_TensorData)(tensor.0.get()) };
             let data = NonNull::new(data).ok_or_else(|| TfError::internal("no memory was allocated for an input"))?;
-            // SAFETY: so many bytes were allocated there, which nobody else has.
+            // SAFETY: `size` bytes were allocated there, which have no other user.
             unsafe { data.cast::<u8>().as_ptr().copy_from_nonoverlapping(contents.as_ptr(), size) };
         }
         Ok(tensor)
@@ -469,7 +474,8 @@ impl TfTensor {
         let first = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<TfString>();
         let first = NonNull::new(first).ok_or_else(|| TfError::internal("no memory is left for an input"))?;
         for (index, string) in strings.iter().enumerate() {
-            // SAFETY: there is room for so many; the first call makes the memory a string, the second copies so many bytes.
+            // SAFETY: there is room for all strings; the first call makes the memory a string, the
+            // second copies its bytes.
             unsafe {
                 let place = first.as_ptr().add(index);
                 (library.functions.TF_StringInit)(place);
@@ -479,8 +485,8 @@ impl TfTensor {
         let (number, size) = (number_of(Datatype::Bytes), strings.len().saturating_mul(size_of::<TfString>()));
         let (number, rank) = (c_int::try_from(number), c_int::try_from(shape.len()));
         let argument = std::ptr::from_ref(library).cast_mut().cast();
-        // SAFETY: so many dimensions and strings begin there; the library hands the strings to the function once, when nobody
-        // needs them any more, also where it makes no tensor.
+        // SAFETY: all dimensions and strings begin there; the library hands the strings to the
+        // function once, when they are no longer needed, even if it makes no tensor.
         let made = unsafe {
             (library.functions.TF_NewTensor)(
                 number.unwrap_or_default(),
@@ -499,7 +505,7 @@ impl TfTensor {
         TfOwned::new(library, pointer, library.functions.TF_DeleteTensor).map(Self)
     }
 
-    /// Its datatype; none where the protocol has none.
+    /// Its datatype; `None` if the protocol does not have it.
     pub(super) fn datatype(&self) -> Option<Datatype> {
         // SAFETY: the tensor lives.
         let number = unsafe { (self.0.library.functions.TF_TensorType)(self.0.get()) };
@@ -510,7 +516,7 @@ impl TfTensor {
         let (functions, tensor) = (&self.0.library.functions, self.0.get());
         // SAFETY: the tensor lives.
         let rank = unsafe { (functions.TF_NumDims)(tensor) };
-        // SAFETY: the tensor lives and has so many dimensions.
+        // SAFETY: the tensor lives and has `rank` dimensions.
         (0..rank).map(|index| unsafe { (functions.TF_Dim)(tensor, index) }).collect()
     }
 
@@ -520,8 +526,8 @@ impl TfTensor {
         let (data, size) = unsafe { ((functions.TF_TensorData)(tensor), (functions.TF_TensorByteSize)(tensor)) };
         match data.is_null() || size == 0 {
             true => &[],
-            // SAFETY: so many bytes begin there and belong to the tensor, which nobody changes: the library copies what it
-            // would write to while somebody else has it.
+            // SAFETY: `size` bytes begin there and belong to the tensor, which does not change: the
+            // library copies a tensor that has other users before it writes.
             false => unsafe { std::slice::from_raw_parts(data.cast(), size) },
         }
     }
@@ -545,7 +551,8 @@ impl TfTensor {
         let first = bytes.as_ptr().cast::<TfString>();
         let mut out = Vec::new();
         for index in 0..count {
-            // SAFETY: so many strings begin there, which the tensor owns; each says where its bytes are and how many.
+            // SAFETY: all strings begin there, and the tensor owns them; each has the address and
+            // the number of its bytes.
             let string = unsafe {
                 let string = first.add(index);
                 let (data, size) = ((functions.TF_StringGetDataPointer)(string), (functions.TF_StringGetSize)(string));
@@ -557,7 +564,7 @@ impl TfTensor {
     }
 }
 
-/// The memory of so many strings, on the boundary that the library likes; at least one.
+/// The memory of `count` strings, aligned as the library prefers; at least one.
 fn strings_layout(count: usize) -> Option<Layout> {
     let size = count.max(1).checked_mul(size_of::<TfString>())?;
     Layout::from_size_align(size, TENSOR_ALIGNMENT).ok()
@@ -569,10 +576,10 @@ fn strings_layout(count: usize) -> Option<Layout> {
 /// `data` are the strings of `size` bytes that were handed over with the library as `argument`.
 unsafe extern "C" fn free_strings(data: *mut c_void, size: usize, argument: *mut c_void) {
     let count = size / size_of::<TfString>();
-    // SAFETY: it is the library, which lives for good.
+    // SAFETY: it is the library, which is never freed.
     let library = unsafe { &*argument.cast_const().cast::<TfLibrary>() };
     for index in 0..count {
-        // SAFETY: so many strings begin there, which nobody uses any more.
+        // SAFETY: all strings begin there, and are no longer used.
         unsafe { (library.functions.TF_StringDealloc)(data.cast::<TfString>().add(index)) };
     }
     if let Some(layout) = strings_layout(count) {

@@ -1,11 +1,12 @@
-//! TensorFlow: runs SavedModels and frozen graphs by the library's C interface (`library`), which is opened when the
-//! first model needs it. Most such models run on OpenVINO where that is found, which is smaller and starts sooner
-//! (`control::frameworks` chooses); this is the way of those that ask for it, have strings, or that OpenVINO cannot read.
+//! TensorFlow: runs SavedModels and frozen graphs by the library's C interface (`library`), which
+//! is opened when the first model needs it. Most such models run on OpenVINO if that is found,
+//! which is smaller and starts sooner (`control::frameworks` chooses); this backend is for models
+//! that ask for it, have strings, or that OpenVINO cannot read.
 //!
 //! A model version is one session, which its instances run at the same time. Inputs are copied into tensors of the
 //! library's, since a model may keep them; outputs are its own memory, without a copy.
 //!
-//! Why and how: `docs/decisions/0042-tensorflow.md`.
+//! Reasons and design: `docs/decisions/0042-tensorflow.md`.
 
 mod library;
 mod parameters;
@@ -42,7 +43,7 @@ struct TensorflowModel {
     shared: Arc<TensorflowShared>,
 }
 
-/// What all instances of a model version share.
+/// The state that all instances of a model version share.
 struct TensorflowShared {
     spec: Arc<ModelSpec>,
     library: &'static TfLibrary,
@@ -64,7 +65,7 @@ impl Tensorflow {
     ///
     /// # Errors
     ///
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub fn open(path: &Path) -> Result<Self, String> {
         let library = TfLibrary::open(path)?;
         let name = format!("TensorFlow {}", library.version);
@@ -108,8 +109,8 @@ impl Tensorflow {
     }
 }
 
-/// The library's text without the path of the version's directory, which is nothing for a client, and not longer than
-/// anybody reads.
+/// The library's text without the path of the version's directory, which clients should not see,
+/// and shortened to a readable length.
 fn without_directory(text: &str, directory: &Path) -> String {
     let place = format!("{}/", directory.display());
     let text = if place.len() > 1 { text.replace(&place, "") } else { text.to_owned() };
@@ -117,7 +118,7 @@ fn without_directory(text: &str, directory: &Path) -> String {
     lines.join(" ").chars().take(ERROR_CHARS_MAX).collect()
 }
 
-/// Characters of an error of the library's that are told: it may list a whole graph.
+/// Characters of a library error that are passed on: it may list a whole graph.
 const ERROR_CHARS_MAX: usize = 1000;
 
 /// The operations of `TF_INIT_OPS_FILE`, which lies in the version's directory or in the model's.
@@ -145,7 +146,7 @@ fn init_operations(spec: &ModelSpec, directory: &Path, file: Option<&str>) -> Re
 struct Binder<'a> {
     spec: &'a ModelSpec,
     session: &'a TfSession,
-    /// That of a SavedModel; a frozen graph has none.
+    /// The signature of a SavedModel; `None` for a frozen graph.
     signature: Option<&'a ChosenSignature>,
 }
 

@@ -23,7 +23,7 @@ impl<'a> TensorflowParameters<'a> {
     /// Reads them. `MAX_SESSION_SHARE_COUNT` is accepted: instances share one session, which runs them side by side.
     ///
     /// # Errors
-    /// `InvalidArgument` for a value that is none.
+    /// `InvalidArgument` for an invalid value.
     pub(super) fn read(spec: &'a ModelSpec) -> Result<Self, Error> {
         let text = |key: &str| spec.parameters.get(key).map(|value| value.trim()).filter(|value| !value.is_empty());
         let refuse = |key: &str, expected: &str, value: &str| {
@@ -46,7 +46,8 @@ impl<'a> TensorflowParameters<'a> {
         Ok(Self {
             threads: SessionThreads {
                 intra: number("TF_NUM_INTRA_THREADS")?.unwrap_or(0),
-                // Unasked, on the worker's own thread: that of a pool has to be woken for each operation.
+                // By default on the worker's own thread: that of a pool has to be woken for each
+                // operation.
                 inter: number("TF_NUM_INTER_THREADS")?,
                 are_own,
             },

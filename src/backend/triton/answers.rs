@@ -1,9 +1,11 @@
-//! The answers of one request, shared by the request, its responses and its factories, which outlive each other in any
-//! order. Whatever a backend leaves out, the client gets its last answer once: at the latest when nothing refers to it.
+//! The answers of one request, shared by the request, its responses and its factories, which
+//! outlive each other in any order. Even if a backend leaves something out, the client gets its
+//! last answer once: at the latest when nothing refers to it.
 //!
-//! A response that is sent on the instance's own thread during its run is handed to the server when the backend reports
-//! the times of the request, when it releases the request, or when the run returns, whichever comes first: the server
-//! counts times with the answer, and wakes its shard when the run returns, so that nobody waits for it.
+//! A response that is sent on the instance's own thread during its run is handed to the server when
+//! the backend reports the times of the request, when it releases the request, or when the run
+//! returns, whichever comes first: the server counts times with the answer, and wakes its shard
+//! when the run returns, so that no thread waits for it.
 
 #![expect(clippy::disallowed_types, reason = "responses come from any thread; held for one answer")]
 
@@ -26,15 +28,15 @@ use crate::time::{Clock, Instant};
 pub(super) struct HostedAnswers {
     tensors: Arc<HostedTensors>,
     clock: Clock,
-    /// When its run began.
+    /// The instant at which its run began.
     began: Instant,
-    /// Whether its run goes on and it was not released.
+    /// True while its run goes on and it was not released.
     is_in_run: AtomicBool,
     state: Mutex<AnswerState>,
 }
 
 struct AnswerState {
-    /// None once the last answer is given.
+    /// `None` once the last answer is given.
     responder: Option<(Responder, OpenPlace)>,
     /// The answer of a model that is not decoupled, not handed over yet.
     held: Option<UnsentAnswer>,
@@ -47,11 +49,11 @@ struct AnswerState {
 struct UnsentAnswer {
     outcome: Result<Vec<Tensor>, Error>,
     parameters: Parameters,
-    /// Whether it was sent as the last.
+    /// True if it was sent as the last.
     is_final: bool,
 }
 
-/// What a backend reports of a request, in nanoseconds of its own clock.
+/// The times that a backend reports of a request, in nanoseconds of its own clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportedTimes {
     pub(super) compute_start: u64,
@@ -60,7 +62,7 @@ pub(super) struct ReportedTimes {
 }
 
 impl HostedAnswers {
-    /// Of a request whose run begins.
+    /// The answers of a request whose run begins.
     pub(super) fn new(
         tensors: &Arc<HostedTensors>,
         (responder, clock): (Responder, Clock),
@@ -82,7 +84,7 @@ impl HostedAnswers {
         &self.tensors
     }
 
-    /// Whether nobody needs an answer any more.
+    /// Returns true if an answer is no longer needed.
     pub(super) fn is_cancelled(&self) -> bool {
         self.lock().responder.as_ref().is_none_or(|(responder, _)| responder.has_left())
     }
@@ -90,7 +92,7 @@ impl HostedAnswers {
     /// The backend sends a response.
     ///
     /// # Errors
-    /// `InvalidArgument` where the request has its last one.
+    /// `InvalidArgument` if the request has its last one.
     pub(super) fn send(
         &self,
         outcome: Result<Vec<Tensor>, Error>,
@@ -136,7 +138,7 @@ impl HostedAnswers {
     /// The backend sends flags without a response.
     ///
     /// # Errors
-    /// `InvalidArgument` where the request has its last response.
+    /// `InvalidArgument` if the request has its last response.
     pub(super) fn send_flags(&self, flags: u32) -> Result<(), Error> {
         if flags & RESPONSE_FINAL == 0 {
             return Ok(());
@@ -174,10 +176,10 @@ impl HostedAnswers {
         self.hand_over(&mut state);
     }
 
-    /// Whether the request may run again.
+    /// Checks that the request may run again.
     ///
     /// # Errors
-    /// Triton's refusal where its model has no iterative sequences.
+    /// Triton's refusal if its model has no iterative sequences.
     pub(super) fn check_reschedules(&self) -> Result<(), Error> {
         if self.tensors.is_iterative { Ok(()) } else { Err(crate::backend::reschedule_refused()) }
     }
@@ -195,7 +197,7 @@ impl HostedAnswers {
     /// A new value of a state.
     ///
     /// # Errors
-    /// `InvalidArgument` where the answer that would take it along was sent.
+    /// `InvalidArgument` if the answer that would take it along was sent.
     pub(super) fn set_state(&self, output: usize, value: Tensor) -> Result<(), Error> {
         let mut state = self.lock();
         if state.responder.is_none() {
@@ -207,7 +209,7 @@ impl HostedAnswers {
     }
 
     fn leave_run(&self) {
-        // Whoever comes first hands over; what is sent later goes at once.
+        // The first of these events hands over; later responses are sent at once.
         if !self.is_in_run.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -287,7 +289,7 @@ impl HostedAnswers {
 }
 
 impl Drop for HostedAnswers {
-    /// Nothing can answer any more. Without any answer the responder says so.
+    /// No answer can follow. Without any answer the responder reports that.
     fn drop(&mut self) {
         let mut state = self.lock();
         let has_end = state.held.is_some() || (self.tensors.is_decoupled && state.has_answered);

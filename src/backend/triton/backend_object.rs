@@ -21,7 +21,7 @@ use crate::model::InstanceKind;
 /// A `TRITONBACKEND_Backend`.
 pub(super) struct BackendObject {
     pub(super) name: CString,
-    /// Where its library is.
+    /// The directory of its library.
     pub(super) directory: CString,
     pub(super) config: Owned<MessageObject>,
     pub(super) memory: Owned<MemoryManagerObject>,
@@ -41,10 +41,10 @@ pub(super) struct AttributesObject {
 
 hosted_object!(AttributesObject, "backend attribute", 7);
 
-/// An instance group that a backend prefers where the configuration has none.
+/// An instance group that a backend prefers if the configuration has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreferredGroup {
-    /// None to leave it open (`KIND_AUTO`).
+    /// `None` to leave it open (`KIND_AUTO`).
     pub kind: Option<InstanceKind>,
     /// Its instances; 0 for the default.
     pub count: u64,
@@ -57,7 +57,7 @@ pub(super) struct HostedBackend {
     pub(super) object: Owned<BackendObject>,
     pub(super) library: BackendLibrary,
     pub(super) preferred: Vec<PreferredGroup>,
-    /// Whether its instances may be made at the same time.
+    /// True if its instances may be made at the same time.
     pub(super) is_parallel: bool,
 }
 
@@ -65,7 +65,7 @@ impl HostedBackend {
     /// Initializes an opened library.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub(super) fn new(
         name: &str,
         directory: &str,
@@ -100,8 +100,8 @@ impl Drop for HostedBackend {
     }
 }
 
-/// The message of `TRITONBACKEND_BackendConfig`: settings for all backends, over them those of this one, and what
-/// tritonserver always says.
+/// The message of `TRITONBACKEND_BackendConfig`: settings for all backends, overridden by those of
+/// this one, and tritonserver's constant ones.
 fn config_json(name: &str, options: &HostOptions) -> String {
     let directory = options.backend_directory.to_string_lossy().into_owned();
     let mut settings = vec![

@@ -1,6 +1,7 @@
-//! A model's own strategy for batches (`TRITONBACKEND_ModelBatch*`): a library that says which requests go together. The
-//! queue forms batches as the configuration says, and the strategy cuts them, in order, where it does not include a
-//! request; Triton asks it before a request joins a batch, with the same outcome.
+//! A model's own strategy for batches (`TRITONBACKEND_ModelBatch*`): a library that decides which
+//! requests go together. The queue forms batches as the configuration says, and the strategy cuts
+//! them, in order, before a request that it does not include; Triton asks it before a request joins
+//! a batch, with the same outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::model::ModelSpec;
 
 /// The parameter with the path of the library.
 const PATH: &str = "TRITON_BATCH_STRATEGY_PATH";
-/// Its name where no parameter gives one.
+/// Its name if no parameter gives one.
 const FILE: &str = "batchstrategy.so";
 
 /// A strategy of one model.
@@ -28,10 +29,11 @@ pub(super) struct HostedBatcher {
 }
 
 impl HostedBatcher {
-    /// The strategy of a model; none for most.
+    /// The strategy of a model; `None` for most.
     ///
     /// # Errors
-    /// `NotFound` or `InvalidArgument` where the library is missing or elsewhere, in Triton's words; the library's own.
+    /// `NotFound` or `InvalidArgument` if the library is missing or elsewhere, in Triton's words;
+    /// the library's own error.
     pub(super) fn find(
         spec: &ModelSpec,
         model: &Arc<LibraryModel>,
@@ -44,7 +46,7 @@ impl HostedBatcher {
         Ok(Some(Self { library, batcher, _model: Arc::clone(model) }))
     }
 
-    /// Cuts a batch and runs its parts. Where the strategy fails, the rest runs as one part.
+    /// Cuts a batch and runs its parts. If the strategy fails, the rest runs as one part.
     pub(super) fn split(
         &self,
         handles: &mut [Handle<RequestObject>],
@@ -62,7 +64,7 @@ impl HostedBatcher {
         }
     }
 
-    /// How many of the next requests go together: the first in any case.
+    /// The number of the next requests that go together: the first in any case.
     fn part(&self, requests: &[Handle<RequestObject>]) -> Result<usize, Error> {
         let batch = self.library.begin_batch(self.batcher)?;
         let mut count = 0;

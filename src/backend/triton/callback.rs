@@ -1,5 +1,5 @@
-//! Functions of a backend that are called for the calls that it makes: its response allocator, and what takes responses
-//! and released requests.
+//! Functions of a backend that are called for its own calls: its response allocator, and the
+//! callbacks for responses and released requests.
 
 #![expect(unsafe_code, reason = "calls into functions of a backend")]
 
@@ -31,7 +31,8 @@ pub(super) type FreeFn =
     unsafe extern "C" fn(Handle<ResponseAllocatorObject>, *mut c_void, *mut c_void, usize, u32, i64) -> ErrorHandle;
 /// `TRITONSERVER_ResponseAllocatorStartFn_t`.
 pub(super) type StartFn = unsafe extern "C" fn(Handle<ResponseAllocatorObject>, *mut c_void) -> ErrorHandle;
-/// `TRITONSERVER_ResponseAllocatorQueryFn_t`, which tells where outputs should be made; the server makes them elsewhere.
+/// `TRITONSERVER_ResponseAllocatorQueryFn_t`, which names the preferred memory of outputs; the
+/// server makes them elsewhere.
 pub(super) type QueryFn = unsafe extern "C" fn(
     Handle<ResponseAllocatorObject>,
     *mut c_void,
@@ -103,7 +104,7 @@ impl ResponseCallback {
     /// The functions of its allocator.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none any more.
+    /// `InvalidArgument` if it no longer exists.
     pub(super) fn allocator(&self) -> Result<AllocatorCalls, Error> {
         let object = Handle::<ResponseAllocatorObject>::of_address(self.allocator).get()?;
         Ok(AllocatorCalls {
@@ -132,7 +133,7 @@ impl AllocatorCalls {
     /// A response begins.
     ///
     /// # Errors
-    /// The allocator's.
+    /// The allocator's error.
     pub(super) fn start(&self) -> Result<(), Error> {
         let Some(start) = self.start else { return Ok(()) };
         // SAFETY: the backend gave the function for this, with a pointer of its own.
@@ -142,7 +143,7 @@ impl AllocatorCalls {
     /// Memory for an output.
     ///
     /// # Errors
-    /// The allocator's, or where it gives memory that the server cannot write.
+    /// The allocator's error, or the refusal of memory that the server cannot write.
     pub(super) fn allocate(&self, name: &CStr, size: usize) -> Result<AllocatedOutput, Error> {
         let (mut pointer, mut user) = (null_mut(), null_mut());
         let (mut memory_type, mut memory_type_id) = (MEMORY_CPU, 0);

@@ -1,5 +1,5 @@
-//! What a hosted model is to the models that it calls: who waits for the answer, and the thread that its callbacks run
-//! on. The server answers on its shards, which no foreign code may hold up.
+//! A hosted model as a caller of other models: the callers that wait for the answer, and the thread
+//! that its callbacks run on. The server answers on its shards, which foreign code must not block.
 
 #![expect(clippy::disallowed_types, reason = "which instances run now, changed once for a batch")]
 
@@ -16,11 +16,11 @@ pub(super) struct HostedCaller {
     version: u64,
     /// The instances inside a run, with the callers of their requests.
     running: Mutex<Vec<(Arc<str>, CallChain)>>,
-    /// To the thread of its callbacks, from the first on.
+    /// The channel to the thread of its callbacks, from the first callback on.
     callbacks: OnceLock<Option<Sender<Callback>>>,
 }
 
-/// What runs on the thread of callbacks.
+/// A callback for the thread of callbacks.
 pub(super) type Callback = Box<dyn FnOnce() + Send>;
 
 /// An instance that is inside a run.
@@ -41,8 +41,8 @@ impl HostedCaller {
         RunningInstance { caller: self, name: Arc::clone(name) }
     }
 
-    /// Who waits for a call: a call does not say which request it is for, so all instances that run now, and the longest
-    /// chain of their callers.
+    /// The callers that wait for a call: a call does not name its request, so all instances that
+    /// run now, and the longest chain of their callers.
     pub(super) fn chain(&self) -> CallChain {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = running.iter().map(|(_, chain)| chain).max_by_key(|chain| chain.depth()).cloned();
@@ -53,7 +53,7 @@ impl HostedCaller {
         chain
     }
 
-    /// Starts the thread of callbacks, where it does not run.
+    /// Starts the thread of callbacks, if it does not run.
     pub(super) fn start(&self) -> Option<&Sender<Callback>> {
         let started = self.callbacks.get_or_init(|| {
             let (sender, receiver) = channel::<Callback>();
@@ -69,7 +69,8 @@ impl HostedCaller {
         started.as_ref()
     }
 
-    /// Runs a callback on the thread for them. Without a thread it is dropped, which answers what waits for it.
+    /// Runs a callback on the thread for them. Without a thread it is dropped, which answers its
+    /// waiter.
     pub(super) fn call_back(&self, callback: Callback) {
         if let Some(sender) = self.start() {
             // The thread ends when this is dropped, not before.

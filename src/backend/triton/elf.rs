@@ -1,6 +1,7 @@
-//! The ELF that hosting backends takes, in both directions: which libraries a backend names as the host that it was
-//! linked to, and a tiny library of that name whose symbols are the addresses of our functions. Pure: bytes in, bytes
-//! out. 64 bits, little-endian, which x86-64 and aarch64 are; every offset of a file is checked.
+//! The ELF parts for hosting backends, in both directions: the libraries that a backend names as
+//! the host that it was linked to, and a tiny library of that name whose symbols are the addresses
+//! of our functions. Pure: bytes in, bytes out. 64 bits, little-endian, which x86-64 and aarch64
+//! are; every offset of a file is checked.
 //!
 //! The written library has no code and no relocation: its symbols are absolute (`SHN_ABS`), which glibc takes as they
 //! are since 2.28. One segment has all of it and can be written, because the loader fixes the addresses in the dynamic
@@ -12,7 +13,8 @@ const HEADER_SIZE: usize = 64;
 const PROGRAM_HEADER_SIZE: usize = 56;
 const DYNAMIC_ENTRY_SIZE: usize = 16;
 const SYMBOL_SIZE: usize = 24;
-/// Where a segment begins, in the file as in memory, is the same modulo this: the largest page of both machines.
+/// The start of a segment, in the file as in memory, is the same modulo this: the largest page of
+/// both machines.
 const PAGE_SIZE: u64 = 0x1_0000;
 
 const PT_LOAD: u32 = 1;
@@ -33,7 +35,8 @@ const SHN_ABS: u16 = 0xfff1;
 /// A global function.
 const FUNCTION: u8 = 0x12;
 
-/// The most entries of a dynamic section and of program headers that are looked at: far more than any linker writes.
+/// Maximum entries of a dynamic section and of program headers that are read: far more than any
+/// linker writes.
 const ENTRIES_MAX: usize = 4096;
 
 /// The machine of a library: `e_machine`.
@@ -56,10 +59,10 @@ pub struct AbsoluteSymbol {
     pub address: u64,
 }
 
-/// The libraries that a shared library says it needs (`DT_NEEDED`), in order.
+/// The libraries that a shared library needs (`DT_NEEDED`), in order.
 ///
 /// # Errors
-/// Why it is no library of this machine, in words that go behind "is".
+/// The reason why it is not a library of this machine, in words that follow "is".
 pub fn needed_libraries(file: &[u8]) -> Result<Vec<String>, String> {
     let segments = read_segments(file)?;
     let dynamic =
@@ -86,13 +89,13 @@ pub fn needed_libraries(file: &[u8]) -> Result<Vec<String>, String> {
     needed.collect::<Option<Vec<_>>>().ok_or_else(|| "a file whose names are not in it".to_owned())
 }
 
-/// Whether a name is that of Triton's own library: `libtritonserver.so`, also as a wheel's tools rename it
-/// (`libtritonserver-717102f0.so`).
+/// Returns true if a name is that of Triton's own library: `libtritonserver.so`, also as a wheel's
+/// tools rename it (`libtritonserver-717102f0.so`).
 pub fn is_host_library(name: &str) -> bool {
     name.strip_prefix("libtritonserver").is_some_and(|rest| rest.contains(".so") && !rest.contains('/'))
 }
 
-/// What is looked at of a program header.
+/// The fields of a program header that are used.
 struct ElfSegment {
     kind: u32,
     offset: usize,
@@ -123,7 +126,7 @@ fn read_segments(file: &[u8]) -> Result<Vec<ElfSegment>, String> {
     Ok(headers.filter_map(segment).collect())
 }
 
-/// Where in the file an address of the loaded library is.
+/// The offset in the file of an address of the loaded library.
 fn offset_of(segments: &[ElfSegment], address: u64) -> Option<usize> {
     let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
     loaded
@@ -238,7 +241,7 @@ fn encode_hash(symbols: &[AbsoluteSymbol]) -> Vec<u8> {
     let counts = [bucket_count, chains.len()].map(|count| u32::try_from(count).unwrap_or(0));
     let words = counts.into_iter().chain(buckets).chain(chains);
     let mut out: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-    // What follows is aligned to 8 bytes by whoever reads it.
+    // The next part is aligned to 8 bytes by its reader.
     out.resize(out.len().next_multiple_of(8), 0);
     out
 }

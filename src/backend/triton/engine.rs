@@ -58,17 +58,17 @@ pub struct HostedDraft<'a> {
     pub config: &'a str,
 }
 
-/// What a backend makes of a configuration.
+/// A backend's changes of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostedChanges {
-    /// The configuration, in JSON; none where the backend left it as it is.
+    /// The configuration, in JSON; `None` if the backend left it as it is.
     pub config: Option<String>,
-    /// The instance groups that the backend prefers where the configuration has none.
+    /// The instance groups that the backend prefers if the configuration has none.
     pub preferred: Vec<PreferredGroup>,
 }
 
 impl TritonHost {
-    /// With these services and options. Opens nothing yet.
+    /// A host with these services and options. Opens nothing yet.
     pub fn new(services: &HostServices, options: HostOptions) -> Self {
         services::set(services);
         Self { options, backends: Mutex::default(), prepared: Mutex::default() }
@@ -77,7 +77,7 @@ impl TritonHost {
     /// Has a backend initialize a model and complete its configuration. The model is kept for [`Backend::load`].
     ///
     /// # Errors
-    /// The backend's, or where there is no such library.
+    /// The backend's error, or that there is no such library.
     pub fn complete(&self, draft: &HostedDraft<'_>) -> Result<HostedChanges, Error> {
         let HostedDraft { name, qualified_name, version, version_directory, backend, file, config } = *draft;
         let hosted = self.backend(backend, &self.find(version_directory, backend, file)?)?;
@@ -91,14 +91,14 @@ impl TritonHost {
         Ok(changes)
     }
 
-    /// Drops what [`Self::complete`] has kept of a version, where it was not loaded.
+    /// Drops the model that [`Self::complete`] has kept of a version, if it was not loaded.
     pub fn forget(&self, version_directory: &Path, version: u64) {
         let model = lock(&self.prepared).remove(&(version_directory.to_owned(), version));
         // Outside of the lock: finalizing takes its time.
         drop(model);
     }
 
-    /// Whether any model or instance is being finalized, and not for too long.
+    /// Returns true if any model or instance is being finalized, and not for too long.
     pub fn is_finalizing(&self) -> bool {
         services::is_finalizing(self.options.finalize_max)
     }
@@ -115,7 +115,7 @@ impl TritonHost {
     /// backends.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none, in Triton's words, or it leads out of the repository.
+    /// `InvalidArgument` if it is not found, in Triton's words, or it leads out of the repository.
     fn find(&self, version_directory: &Path, backend: &str, file: &str) -> Result<PathBuf, Error> {
         let version_directory = std::path::absolute(version_directory).unwrap_or_else(|_| version_directory.to_owned());
         let model_directory = version_directory.parent().unwrap_or(&version_directory);
@@ -167,11 +167,11 @@ impl Backend for TritonHost {
 }
 
 impl TritonHost {
-    /// Loads a version with one instance, which [`LoadedModel::new_instance`] returns: what another process has of a
-    /// model.
+    /// Loads a version with one instance, which [`LoadedModel::new_instance`] returns: another
+    /// process's part of a model.
     ///
     /// # Errors
-    /// The backend's, or where there is no such library.
+    /// The backend's error, or that there is no such library.
     pub fn load_instance(
         &self,
         spec: &Arc<ModelSpec>,
@@ -226,14 +226,15 @@ struct LoadedHostedModel {
 /// The instances of a version.
 #[derive(Default)]
 struct HostedPool {
-    /// Those that are made and not taken yet, by name.
+    /// The instances that are made and not taken yet, by name.
     ready_made: Mutex<HashMap<String, HostedInstance>>,
-    /// The pointers of those that live, for the question whether they are ready.
+    /// The pointers of live instances, for the readiness check.
     live: Mutex<Vec<usize>>,
 }
 
 impl LoadedHostedModel {
-    /// Makes all instances, as Triton does when it loads a model; at the same time where the backend allows it.
+    /// Makes all instances, as Triton does when it loads a model; at the same time if the backend
+    /// allows it.
     fn make_all(&self) -> Result<(), Error> {
         if self.model.backend().library.has_ready() {
             self.model.caller.start();
@@ -246,7 +247,7 @@ impl LoadedHostedModel {
                 started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
             })
         } else {
-            // The first that fails is the last that is made.
+            // The first failure is the last instance that is made.
             places
                 .iter()
                 .map(|place| self.make(place))
@@ -325,9 +326,9 @@ impl LoadedModel for LoadedHostedModel {
 struct HostedInstance {
     copy: HostedCopy,
     batcher: Option<Arc<HostedBatcher>>,
-    /// Which may have the instance: hence weak.
+    /// The pool may have the instance: hence weak.
     pool: Weak<HostedPool>,
-    /// Those of the batch that runs, kept for its memory.
+    /// The answers of the batch that runs, kept for its memory.
     answers: Vec<Arc<HostedAnswers>>,
     is_warm: bool,
 }
@@ -354,7 +355,8 @@ impl HostedInstance {
         handles
     }
 
-    /// Gives requests to the backend. Where it fails, they are answered with its error, as Triton's core does.
+    /// Gives requests to the backend. If it fails, they are answered with its error, as Triton's
+    /// core does.
     fn execute(&self, handles: &mut [Handle<RequestObject>]) {
         let model = self.copy.model();
         let chains = handles.iter().filter_map(|handle| handle.get().ok()?.details.as_ref());

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use crate::backend::triton::object::{Handle, Owned, hosted_object};
 use crate::error::{Code, Error};
 
-/// What most functions return: null, or an error that the caller owns.
+/// The result of most functions: null, or an error that the caller owns.
 pub(super) type ErrorHandle = Handle<ErrorObject>;
 
 /// A `TRITONSERVER_Error`.
@@ -35,13 +35,13 @@ impl ErrorObject {
         Owned::new(Self { code: number(error.code()), text: c_text(error.text()) }).into_handle()
     }
 
-    /// What it says, as the server's own error.
+    /// Its contents, as the server's own error.
     pub(super) fn to_error(&self) -> Error {
         Error::new(code(self.code), self.text.to_string_lossy().into_owned())
     }
 }
 
-/// What a function of a backend returned: nothing, or an error, which is deleted.
+/// Converts the result of a backend's function: null, or an error, which is deleted.
 ///
 /// # Errors
 /// That error.

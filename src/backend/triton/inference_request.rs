@@ -1,5 +1,6 @@
-//! A request that a backend makes of the server (`TRITONSERVER_InferenceRequest`, BLS), and how its responses come back:
-//! as tensors in memory that the backend's own allocator gives, on a thread for callbacks.
+//! A request that a backend makes of the server (`TRITONSERVER_InferenceRequest`, BLS), and the way
+//! back of its responses: as tensors in memory that the backend's own allocator gives, on a thread
+//! for callbacks.
 
 #![expect(clippy::disallowed_types, reason = "a request that its backend fills, one thread at a time")]
 
@@ -31,7 +32,7 @@ use crate::tensor::{Datatype, Shape, Tensor};
 pub(super) struct InferenceRequestObject {
     model: String,
     version: Option<u64>,
-    /// Whether the server has it: nothing of it may change.
+    /// True while the server has it: nothing of it may change.
     is_sent: AtomicBool,
     fields: Mutex<RequestFields>,
     call: Mutex<Option<Arc<CallState>>>,
@@ -39,13 +40,13 @@ pub(super) struct InferenceRequestObject {
 
 hosted_object!(InferenceRequestObject, "inference request", 22);
 
-/// What a backend sets.
+/// The fields that a backend sets.
 #[derive(Default)]
 pub(super) struct RequestFields {
     pub(super) id: CString,
     pub(super) flags: u32,
     pub(super) correlation_id: Option<CorrelationId>,
-    /// The text of the correlation id, where it is one.
+    /// The text of the correlation id, if it is one.
     pub(super) correlation_text: CString,
     pub(super) priority: u64,
     pub(super) timeout_us: u64,
@@ -66,10 +67,10 @@ pub(super) struct RequestedInput {
 }
 
 impl InferenceRequestObject {
-    /// For a model and a version, -1 for any.
+    /// A request for a model and a version, -1 for any.
     ///
     /// # Errors
-    /// `InvalidArgument` for a number that is no version.
+    /// `InvalidArgument` for a number that is not a version.
     pub(super) fn new(model: &str, version: i64) -> Result<Self, Error> {
         Ok(Self {
             model: model.to_owned(),
@@ -83,7 +84,7 @@ impl InferenceRequestObject {
     /// Changes it.
     ///
     /// # Errors
-    /// `InvalidArgument` where the server has it.
+    /// `InvalidArgument` if the server has it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut RequestFields) -> T) -> Result<T, Error> {
         if self.is_sent.load(Ordering::Acquire) {
             return Err(Error::invalid("the inference request is on its way and cannot be changed"));
@@ -98,7 +99,7 @@ impl InferenceRequestObject {
     /// Adds an input.
     ///
     /// # Errors
-    /// `InvalidArgument` where it is there already, in Triton's words.
+    /// `InvalidArgument` if it exists already, in Triton's words.
     pub(super) fn add_input(&self, name: &str, datatype: Datatype, shape: Shape) -> Result<(), Error> {
         self.change(|fields| {
             if fields.inputs.iter().any(|input| input.name == name) {
@@ -112,7 +113,7 @@ impl InferenceRequestObject {
     /// Appends a part of an input's contents.
     ///
     /// # Errors
-    /// `InvalidArgument` for an input that is not there, `Unsupported` for memory of GPUs.
+    /// `InvalidArgument` for an unknown input, `Unsupported` for memory of GPUs.
     pub(super) fn append(&self, name: &str, base: *const c_void, size: usize, memory_type: u32) -> Result<(), Error> {
         if memory_type >= MEMORY_GPU {
             return Err(Error::unsupported(
@@ -138,11 +139,11 @@ impl InferenceRequestObject {
         })?
     }
 
-    /// Sends it. From then on it is the server's, until it is released by the backend's callback.
+    /// Sends it. From then on the server owns it, until it is released by the backend's callback.
     ///
     /// # Errors
-    /// `InvalidArgument` where a callback or contents are missing, or it was sent already: the request stays the
-    /// backend's.
+    /// `InvalidArgument` if a callback or contents are missing, or it was sent already: the backend
+    /// keeps the request.
     pub(super) fn infer(
         &self,
         own: Handle<Self>,
@@ -210,7 +211,7 @@ impl InferenceRequestObject {
         })
     }
 
-    /// The backend needs no more responses.
+    /// The backend needs no further responses.
     pub(super) fn cancel(&self) {
         if let Some(call) = &*self.call.lock().unwrap_or_else(PoisonError::into_inner) {
             call.cancel();
@@ -221,7 +222,7 @@ impl InferenceRequestObject {
         self.call.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|call| call.is_cancelled())
     }
 
-    /// Whether it may be deleted: the server does not have it.
+    /// Returns true while the server has it, so that it must not be deleted.
     pub(super) fn is_sent(&self) -> bool {
         self.is_sent.load(Ordering::Acquire)
     }
@@ -253,7 +254,7 @@ fn no_input(name: &str) -> Error {
 /// Takes the responses of one call to the thread of callbacks.
 struct HostedReplies {
     caller: Arc<HostedCaller>,
-    /// The address of the request, which is the server's until it is released.
+    /// The address of the request, which the server owns until it is released.
     request: usize,
     model: CString,
     version: Option<u64>,
@@ -267,7 +268,7 @@ struct HostedReplies {
 impl HostedReplies {
     fn deliver(&self, reply: NestedReply) {
         let NestedReply { outputs, parameters, is_final } = reply;
-        // The end of a decoupled model's responses is no response.
+        // The end of a decoupled model's responses is not a response.
         let is_bare_end = is_final && outputs.as_ref().is_ok_and(Vec::is_empty);
         let response = if is_bare_end {
             Handle::null()
@@ -283,7 +284,7 @@ impl HostedReplies {
         }
     }
 
-    /// The request is the backend's again.
+    /// Gives the request back to the backend.
     fn hand_back(&self) {
         let handle = Handle::<InferenceRequestObject>::of_address(self.request);
         match handle.get() {

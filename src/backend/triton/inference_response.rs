@@ -14,7 +14,7 @@ use crate::tensor::{Datatype, Shape, Tensor};
 /// A `TRITONSERVER_InferenceResponse`.
 pub(super) struct InferenceResponseObject {
     pub(super) model: CString,
-    /// Its version; -1 where the call left it open.
+    /// Its version; -1 if the call left it open.
     pub(super) version: i64,
     pub(super) id: CString,
     /// Owned by the response, as the interface says.
@@ -35,7 +35,7 @@ pub(super) struct ReceivedOutput {
 }
 
 impl InferenceResponseObject {
-    /// A response with its outputs in memory of the allocator; an error where that gives none.
+    /// A response with its outputs in memory of the allocator; an error if that gives none.
     pub(super) fn new(
         (model, version, id): (CString, Option<u64>, CString),
         allocator: &AllocatorCalls,

@@ -31,7 +31,7 @@ pub(super) struct InstanceObject {
 
 hosted_object!(InstanceObject, "model instance", 9);
 
-/// Where an instance is.
+/// The place of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstancePlace {
     /// Its name.
@@ -42,14 +42,14 @@ pub struct InstancePlace {
     pub gpu: Option<u32>,
     /// The name of its host policy.
     pub host_policy: String,
-    /// Whether it gets no requests.
+    /// True if it gets no requests.
     pub is_passive: bool,
     /// Its optimization profiles.
     pub profiles: Vec<String>,
 }
 
 impl InstancePlace {
-    /// Where the instances of a group are.
+    /// The places of a group's instances.
     pub fn of_group(group: &InstanceGroup) -> impl Iterator<Item = Self> {
         group.instances().map(|(name, gpu)| Self {
             name,
@@ -69,7 +69,7 @@ pub(super) struct HostedCopy {
     pub(super) name: Arc<str>,
 }
 
-/// What an instance shares with its requests, which any thread answers.
+/// The state that an instance shares with its requests, which any thread answers.
 #[derive(Default)]
 pub(super) struct InstanceShared {
     /// Requests without their last answer.
@@ -104,7 +104,8 @@ impl InstanceShared {
 
 impl Drop for OpenPlace {
     fn drop(&mut self) {
-        // The worker looks at the count when its run ends; an answer from elsewhere has to tell it of the last.
+        // The worker looks at the count when its run ends; an answer from another thread has to
+        // report the last one to it.
         if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 && !crate::backend::is_answering() {
             self.0.wake();
         }
@@ -115,7 +116,7 @@ impl HostedCopy {
     /// Has the backend initialize an instance. As in Triton one that fails is finalized too.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub(super) fn new(model: &Arc<LibraryModel>, place: &InstancePlace) -> Result<Self, Error> {
         let object = Owned::new(InstanceObject {
             model: Arc::clone(model),

@@ -1,6 +1,6 @@
-//! Opens backends: first a library of ours under the name of Triton's, whose symbols are our functions, then the backend
-//! itself, whose own needs are thereby met. Both stay open until the process ends, as in Triton: a library that has
-//! started threads cannot be closed.
+//! Opens backends: first a library of ours under the name of Triton's, whose symbols are our
+//! functions, then the backend itself, whose dependency is thereby resolved. Both stay open until
+//! the process ends, as in Triton: a library that has started threads cannot be closed.
 
 #![expect(unsafe_code, reason = "libraries that are opened by name, and calls into them")]
 #![expect(clippy::disallowed_types, reason = "taken when a library is opened")]
@@ -60,8 +60,8 @@ impl BackendLibrary {
     /// Opens it; `functions` are ours.
     ///
     /// # Errors
-    /// `InvalidArgument` for a file that is no library of this machine, `Internal` where the loader refuses it, or it
-    /// lacks a function.
+    /// `InvalidArgument` for a file that is not a library of this machine, `Internal` if the loader
+    /// refuses it, or it lacks a function.
     pub(super) fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<Self, Error> {
         let object = open(path, functions)?;
         let execute = symbol::<ExecuteCall>(&object, "TRITONBACKEND_ModelInstanceExecute")?;
@@ -114,7 +114,7 @@ impl BackendLibrary {
         self.instance_finalize.map_or(Ok(()), |call| outcome(unsafe { call(instance) }))
     }
 
-    /// Whether an instance is ready; none where the backend does not say.
+    /// Checks that an instance is ready; `None` if the backend has no such function.
     pub(super) fn instance_ready(&self, instance: AnyHandle) -> Option<Result<(), Error>> {
         // SAFETY: as for `initialize`.
         self.instance_ready.map(|call| outcome(unsafe { call(instance) }))
@@ -186,14 +186,14 @@ fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<SharedObject, Error
     let file = std::fs::read(path).map_err(|error| Error::invalid(format!("cannot read '{shown}': {error}")))?;
     let needed = elf::needed_libraries(&file).map_err(|why| Error::invalid(format!("'{shown}' is {why}")))?;
     let hosts = needed.iter().filter(|name| elf::is_host_library(name)).map(String::as_str);
-    // Also one that names no host finds the functions, as it does inside tritonserver.
+    // A backend that names no host finds the functions too, as it does inside tritonserver.
     hosts.chain(["libtritonserver.so"]).try_for_each(|name| provide(name, functions))?;
-    // SAFETY: its initialisers run, which is what whoever put it there asked for.
+    // SAFETY: its initialisers run, as the user who installed it intends.
     let object = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
     object.map_err(|error| Error::internal(format!("'{shown}' cannot be opened: {}", without_directory(&error, path))))
 }
 
-/// What the loader says, without the place of the file on this machine.
+/// The loader's text, without the place of the file on this machine.
 fn without_directory(error: &libloading::Error, path: &Path) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -226,7 +226,7 @@ fn provide(soname: &str, functions: &[AbsoluteSymbol]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A file without a name that has these bytes, which nobody changes any more.
+/// A file without a name that has these bytes, sealed against changes.
 fn sealed(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = std::fs::File::from(rustix::fs::memfd_create("deuteron-host", flags)?);

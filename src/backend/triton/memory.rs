@@ -1,5 +1,6 @@
-//! Memory that backends write to, and what is said of it: the buffers of outputs and states, which become the tensors of
-//! responses without a copy, `TRITONBACKEND_MemoryManager`, and `TRITONSERVER_BufferAttributes`.
+//! Memory that backends write to, and its attributes: the buffers of outputs and states, which
+//! become the tensors of responses without a copy, `TRITONBACKEND_MemoryManager`, and
+//! `TRITONSERVER_BufferAttributes`.
 
 #![expect(unsafe_code, reason = "memory that a C interface writes to")]
 #![expect(clippy::disallowed_types, reason = "a table of what is allocated, held for one insertion")]
@@ -18,24 +19,24 @@ use crate::backend::triton::types::{MEMORY_CPU, MEMORY_CPU_PINNED, MEMORY_GPU};
 use crate::error::Error;
 use crate::limits::TENSOR_ALIGNMENT;
 
-/// Memory of the host that a backend writes to. Zeros at first: what a backend leaves out must not show a client what
-/// was there before.
+/// Memory of the host that a backend writes to. Zeros at first: parts that a backend does not write
+/// must not show a client earlier contents.
 pub(super) struct HostBuffer {
     pointer: NonNull<u8>,
     size: usize,
 }
 
-// SAFETY: it owns its memory; whoever has the pointer is the backend, which by the interface writes only until it gives
-// the response away.
+// SAFETY: it owns its memory; only the backend has the pointer, and by the interface writes only
+// until it gives the response away.
 unsafe impl Send for HostBuffer {}
 // SAFETY: as above; `as_ref` is called only after that.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Zeros.
+    /// A buffer of zeros.
     ///
     /// # Errors
-    /// `Unavailable` where the system does not give so much.
+    /// `Unavailable` if the system does not have that much.
     pub(super) fn new(size: u64) -> Result<Self, Error> {
         let refuse = || Error::unavailable(format!("there are no {size} bytes of memory for an output"));
         let size = usize::try_from(size).map_err(|_| refuse())?;
@@ -53,7 +54,7 @@ impl HostBuffer {
         self.size
     }
 
-    /// The bytes, which nobody writes any more.
+    /// The bytes, which are no longer written.
     pub(super) fn freeze(self) -> Bytes {
         if self.size == 0 { Bytes::new() } else { Bytes::from_owner(self) }
     }
@@ -102,7 +103,8 @@ pub(super) fn copy_bytes(pointer: *const c_void, size: usize) -> Result<Vec<u8>,
     if pointer.is_null() || isize::try_from(size).is_err() {
         return Err(Error::invalid(format!("{size} bytes at a null pointer")));
     }
-    // SAFETY: by the interface the caller lends so many bytes, which stay as they are until the request is released.
+    // SAFETY: by the interface the caller lends `size` bytes, which stay as they are until the
+    // request is released.
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) }.to_vec())
 }
 
@@ -125,9 +127,9 @@ pub(super) fn write_bytes(pointer: *mut c_void, bytes: &[u8]) -> Result<(), Erro
 /// A `TRITONBACKEND_MemoryManager`: host memory on demand.
 #[derive(Default)]
 pub(super) struct MemoryManagerObject {
-    /// Whether a model of the backend has an instance that may use a GPU.
+    /// True if a model of the backend has an instance that may use a GPU.
     has_device: AtomicBool,
-    /// What is allocated, by address.
+    /// The allocated buffers, by address.
     buffers: Mutex<HashMap<usize, HostBuffer>>,
 }
 
@@ -142,8 +144,9 @@ impl MemoryManagerObject {
     /// Memory of a kind.
     ///
     /// # Errors
-    /// `Unsupported` for memory that is not the host's: backends fall back to that. Pinned memory is that of the host
-    /// where there is no device that it would be pinned for; a device that was told it is pinned could fault on it.
+    /// `Unsupported` for memory that is not the host's: backends fall back to that. Pinned memory
+    /// is plain host memory if there is no device to pin it for; a device that takes it for pinned
+    /// could fault on it.
     pub(super) fn allocate(&self, kind: u32, size: u64) -> Result<*mut c_void, Error> {
         if kind != MEMORY_CPU_PINNED || self.has_device.load(Ordering::Acquire) {
             check_kind(kind)?;
@@ -188,7 +191,7 @@ pub(super) struct BufferAttributesObject {
 
 hosted_object!(BufferAttributesObject, "buffer attributes", 5);
 
-/// What is known of a buffer.
+/// The known attributes of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BufferAttributes {
     pub(super) size: usize,
@@ -199,7 +202,7 @@ pub(super) struct BufferAttributes {
 }
 
 impl BufferAttributesObject {
-    /// Of memory of the host.
+    /// The attributes of memory of the host.
     pub(super) const fn of_host(size: usize) -> Self {
         Self {
             state: Mutex::new(BufferAttributes {

@@ -16,10 +16,10 @@ impl MessageObject {
         Self { json: json.into() }
     }
 
-    /// A backend's own.
+    /// A message of a backend's own.
     ///
     /// # Errors
-    /// `InvalidArgument` for bytes that are no JSON document.
+    /// `InvalidArgument` for bytes that are not a JSON document.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let refuse = |at: usize| Error::invalid(format!("failed to parse the message: no JSON at byte {at}"));
         let text = std::str::from_utf8(bytes).map_err(|error| refuse(error.valid_up_to()))?;
@@ -49,7 +49,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// Looks whether bytes are a JSON document (RFC 8259), no deeper than [`JSON_DEPTH_MAX`].
+/// Checks that bytes are a JSON document (RFC 8259), no deeper than [`JSON_DEPTH_MAX`].
 struct JsonCheck<'a> {
     bytes: &'a [u8],
     at: usize,

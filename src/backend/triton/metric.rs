@@ -28,7 +28,7 @@ pub(super) struct MetricArgsObject {
 
 hosted_object!(MetricArgsObject, "metric arguments", 20);
 
-/// A family, which its metrics outlive in pieces only: they are invalid without it, as in Triton.
+/// A family. Metrics are invalid without it, as in Triton, even if their objects outlive it.
 struct HostedFamily {
     metrics: Box<dyn BackendMetrics>,
     id: u32,
@@ -39,7 +39,7 @@ impl MetricFamilyObject {
     /// A family.
     ///
     /// # Errors
-    /// As the registry says.
+    /// The registry's error.
     pub(super) fn new(kind: u32, name: &str, description: &str) -> Result<Self, Error> {
         let kind = match kind {
             0 => MetricKind::Counter,
@@ -55,7 +55,7 @@ impl MetricFamilyObject {
     /// A metric of the family.
     ///
     /// # Errors
-    /// As the registry says.
+    /// The registry's error.
     pub(super) fn metric(&self, labels: Vec<(String, String)>, buckets: &[f64]) -> Result<HostedMetric, Error> {
         let id = self.0.metrics.new_metric(self.0.id, labels, buckets)?;
         Ok(HostedMetric { family: Arc::clone(&self.0), id })

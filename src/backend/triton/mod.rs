@@ -1,10 +1,11 @@
-//! Triton's backends, unmodified: shared libraries that are written against `tritonbackend.h`. This is the host that
-//! they ask for: `library` opens one beneath a library of ours that has Triton's name and our functions (`abi`),
-//! `engine` runs its models as those of any other backend. See `docs/backends.md` for users, and
-//! `docs/decisions/0037-a-host-for-backends.md` for why symbols are resolved so.
+//! Triton's backends, unmodified: shared libraries that are written against `tritonbackend.h`. This
+//! is the host for them: `library` opens one beneath a library of ours that has Triton's name and
+//! our functions (`abi`), `engine` runs its models as those of any other backend. See
+//! `docs/backends.md` for users, and `docs/decisions/0037-a-host-for-backends.md` for the reasons
+//! of this symbol resolution.
 //!
-//! A backend runs in the server's process, on the worker of its instance and on threads of its own. It never runs on a
-//! shard: what a shard has for it, goes to a thread for callbacks (`caller`).
+//! A backend runs in the server's process, on the worker of its instance and on threads of its own.
+//! It never runs on a shard: a shard's results for it go to a thread for callbacks (`caller`).
 
 mod abi;
 mod answers;

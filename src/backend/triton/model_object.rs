@@ -28,15 +28,15 @@ pub(super) struct ModelObject {
     pub(super) directory: CString,
     /// The configuration as JSON with all defaults.
     config: Mutex<Arc<str>>,
-    /// What the backend made of it.
+    /// The configuration that the backend completed.
     completed: Mutex<Option<Arc<str>>>,
-    /// Whether the backend may complete it now.
+    /// True if the backend may complete it now.
     pub(super) auto_completes: bool,
-    /// Whether it may still be replaced.
+    /// True if it may still be replaced.
     is_open: AtomicBool,
     pub(super) server: Owned<ServerObject>,
     pub(super) state: AtomicPtr<c_void>,
-    /// What its requests need to know of it, once the configuration is complete.
+    /// The parts that its requests need to know, once the configuration is complete.
     tensors: OnceLock<Arc<HostedTensors>>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct LibraryModel {
     pub(super) caller: Arc<HostedCaller>,
 }
 
-/// Which version of which model it is.
+/// The identity of a model version.
 pub(super) struct HostedIdentity<'a> {
     pub(super) name: &'a str,
     /// The name in its namespace.
@@ -105,7 +105,7 @@ impl LibraryModel {
     /// Has the backend initialize a model. As in Triton one that fails is finalized too.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub(super) fn new(
         backend: &Arc<HostedBackend>,
         identity: &HostedIdentity<'_>,
@@ -144,7 +144,7 @@ impl LibraryModel {
         &self.object.backend
     }
 
-    /// The configuration that the backend completed; none where it left it as it is.
+    /// The configuration that the backend completed; `None` if it left it as it is.
     pub(super) fn take_completed(&self) -> Option<Arc<str>> {
         lock(&self.object.completed).take()
     }
@@ -155,7 +155,7 @@ impl LibraryModel {
         self.object.tensors.get_or_init(|| Arc::new(HostedTensors::of(spec)));
     }
 
-    /// What its requests need.
+    /// The tensors that its requests need.
     ///
     /// # Errors
     /// `Internal` before the configuration is complete.

@@ -1,11 +1,12 @@
-//! The objects that backends hold by pointers, and the arguments of the functions that they call. Every pointer that
-//! comes from a backend is checked here and nowhere else: that it is not null, and that an object of the right kind is
-//! alive behind it.
+//! The objects that backends hold by pointers, and the arguments of the functions that they call.
+//! Every pointer that comes from a backend is checked here and nowhere else: it must not be null,
+//! and must point to a live object of the right kind.
 //!
-//! An object begins with a tag. The memory of one that is gone is kept for a while ([`HOSTED_SHELLS_KEPT`]), so that a
-//! second release of it finds a dead tag and is an error, where tritonserver would free memory twice. A pointer that was
-//! never ours, or that outlived its object for long, cannot be told from a good one: such a backend crashes the server,
-//! as it does tritonserver.
+//! An object begins with a tag. The memory of one that is gone is kept for a while
+//! ([`HOSTED_SHELLS_KEPT`]), so that a second release of it finds a dead tag and is an error, where
+//! tritonserver would free memory twice. A pointer that was never ours, or that outlived its object
+//! by long, cannot be told from a good one: such a backend crashes the server, as it does
+//! tritonserver.
 
 #![expect(unsafe_code, reason = "pointers of a C interface")]
 #![expect(clippy::disallowed_types, reason = "the shells of objects, held for an exchange of a pointer")]
@@ -25,14 +26,14 @@ use crate::limits::{HOSTED_SHELLS_KEPT, HOSTED_SHELLS_MAX};
 /// The tag of memory whose object is gone.
 const GONE: u64 = 0x6465_7465_726f_6e00;
 
-/// What a backend holds a pointer to.
+/// An object that a backend holds a pointer to.
 pub(super) trait HostedObject: Sized + Send + Sync + 'static {
     /// Its name in errors (`request`).
     const NAME: &'static str;
-    /// Tells it from other kinds.
+    /// Distinguishes it from other kinds.
     const TAG: u64;
 
-    /// The memory of those that are gone.
+    /// The memory of objects that are gone.
     fn shells() -> &'static Shells;
 }
 
@@ -44,7 +45,8 @@ impl Shells {
         Self(Mutex::new(VecDeque::new()))
     }
 
-    /// Memory for a new object; none while few are kept, so that what was released last stays dead for a while.
+    /// Memory for a new object; `None` while few are kept, so that recently released memory stays
+    /// dead for a while.
     fn take<T>(&self) -> Option<NonNull<Shell<T>>> {
         let mut shells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = if shells.len() > HOSTED_SHELLS_KEPT { shells.pop_front() } else { None };
@@ -57,13 +59,14 @@ impl Shells {
         let surplus = if shells.len() > HOSTED_SHELLS_MAX { shells.pop_front() } else { None };
         drop(shells);
         if let Some(surplus) = surplus {
-            // SAFETY: it came from a `Box` in `Owned::new`, its object is gone, and it is in no list any more.
+            // SAFETY: it came from a `Box` in `Owned::new`, its object is gone, and it is no longer
+            // in a list.
             drop(unsafe { Box::from_raw(surplus as *mut Shell<T>) });
         }
     }
 }
 
-/// How many objects live, of all kinds: what a test compares.
+/// The number of live objects, of all kinds: tests compare it.
 #[cfg(test)]
 pub(super) fn alive() -> usize {
     usize::try_from(ALIVE.load(Ordering::Relaxed)).unwrap_or(0)
@@ -72,7 +75,8 @@ pub(super) fn alive() -> usize {
 #[cfg(test)]
 static ALIVE: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 
-/// Declares what a backend may hold a pointer to: the type, its name in errors, and a number of its own.
+/// Declares an object that a backend may hold a pointer to: the type, its name in errors, and a
+/// number of its own.
 macro_rules! hosted_object {
     ($type:ty, $name:literal, $number:literal) => {
         impl $crate::backend::triton::object::HostedObject for $type {
@@ -88,7 +92,7 @@ macro_rules! hosted_object {
 }
 pub(super) use hosted_object;
 
-/// An object behind its tag.
+/// An object after its tag.
 #[repr(C)]
 pub(super) struct Shell<T> {
     tag: AtomicU64,
@@ -108,7 +112,8 @@ impl<T: HostedObject> Owned<T> {
         let shell = T::shells().take::<T>().unwrap_or_else(|| {
             NonNull::from(Box::leak(Box::new(Shell { tag: AtomicU64::new(GONE), value: MaybeUninit::uninit() })))
         });
-        // SAFETY: the shell is from the list of this type or new, so it is memory for a `T` that nobody else writes.
+        // SAFETY: the shell is from the list of this type or new, so it is memory for a `T` without
+        // another writer.
         unsafe { (&raw mut (*shell.as_ptr()).value).cast::<T>().write(value) };
         // SAFETY: the shell is alive; a tag may be read by a backend that kept an old pointer, hence the atomic.
         unsafe { (*shell.as_ptr()).tag.store(T::TAG, Ordering::Release) };
@@ -122,7 +127,7 @@ impl<T: HostedObject> Owned<T> {
         Handle(self.0.as_ptr())
     }
 
-    /// Gives it to the backend, which releases it by a call.
+    /// Gives it to the backend, which releases it in a call.
     pub(super) fn into_handle(self) -> Handle<T> {
         let handle = self.handle();
         std::mem::forget(self);
@@ -134,8 +139,9 @@ impl<T: HostedObject> Deref for Owned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the value was written in `new` and is taken only by whoever turns the tag to `GONE`, which for an
-        // owned object is its own drop, or a release that took the ownership by `Handle::take`.
+        // SAFETY: the value was written in `new` and is taken only by the code that sets the tag to
+        // `GONE`, which for an owned object is its own drop, or a release that took the ownership
+        // by `Handle::take`.
         unsafe { (*self.0.as_ptr()).value.assume_init_ref() }
     }
 }
@@ -150,7 +156,7 @@ impl<T: HostedObject> Drop for Owned<T> {
 #[repr(transparent)]
 pub(super) struct Handle<T>(*mut Shell<T>);
 
-/// A pointer whose kind is known elsewhere: to a function of a backend.
+/// A pointer whose kind is known elsewhere: for a function of a backend.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(super) struct AnyHandle(*mut std::ffi::c_void);
@@ -191,7 +197,7 @@ impl<T: HostedObject> Handle<T> {
     /// The object.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none.
+    /// `InvalidArgument` if there is no such object.
     pub(super) fn get<'a>(self) -> Result<&'a T, Error> {
         if self.tag() == Some(T::TAG) {
             // SAFETY: the tag says that a `T` is alive here. That it stays so for the length of the call is the
@@ -201,7 +207,7 @@ impl<T: HostedObject> Handle<T> {
         Err(self.refusal())
     }
 
-    /// The object; none for a null pointer.
+    /// The object; `None` for a null pointer.
     pub(super) fn get_if_given<'a>(self) -> Result<Option<&'a T>, Error> {
         if self.is_null() { Ok(None) } else { self.get().map(Some) }
     }
@@ -209,7 +215,7 @@ impl<T: HostedObject> Handle<T> {
     /// Takes the object away from the backend: from now on the pointer is dead.
     ///
     /// # Errors
-    /// `InvalidArgument` where there is none, or another thread took it.
+    /// `InvalidArgument` if there is no such object, or another thread took it.
     pub(super) fn take(self) -> Result<T, Error> {
         if self.tag() != Some(T::TAG) {
             return Err(self.refusal());
@@ -228,8 +234,8 @@ impl<T: HostedObject> Handle<T> {
         Ok(value)
     }
 
-    /// Ends the object. A null pointer is none that could be ended, and no mistake: `delete` of C++ takes it, and backends
-    /// rely on that.
+    /// Ends the object. A null pointer is ignored and not a mistake: `delete` of C++ takes it, and
+    /// backends rely on that.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -237,7 +243,7 @@ impl<T: HostedObject> Handle<T> {
         if self.is_null() { Ok(()) } else { self.take().map(drop) }
     }
 
-    /// Takes the object into our hands again without ending it.
+    /// Takes ownership of the object again without ending it.
     pub(super) fn own(self) -> Result<Owned<T>, Error> {
         self.get()?;
         NonNull::new(self.0).map(Owned).ok_or_else(|| self.refusal())
@@ -262,7 +268,7 @@ impl<T: HostedObject> Handle<T> {
     }
 }
 
-/// A place for a value that a function gives back.
+/// A place for a value that a function returns.
 #[repr(transparent)]
 pub(super) struct Out<T>(*mut T);
 
@@ -287,7 +293,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Writes the value where there is a place.
+    /// Writes the value if there is a place.
     pub(super) fn set_if_asked(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: by the interface the caller passes memory for a `T` that it owns.
@@ -372,7 +378,7 @@ impl<T> Items<T> {
         if self.0.is_null() || !self.0.is_aligned() {
             return Err(Error::invalid(format!("the {what} are {count}, and a null pointer")));
         }
-        // SAFETY: by the interface the caller passes so many items, which live as long as the call.
+        // SAFETY: by the interface the caller passes `count` items, which live as long as the call.
         Ok(unsafe { std::slice::from_raw_parts(self.0, count) })
     }
 }
@@ -395,7 +401,7 @@ mod tests {
         let error = handle.take().map(|thing| thing.0).unwrap_err();
         assert_eq!(error.text(), "the thing is none: it was released already, or the pointer is to something else");
         assert!(handle.get().is_err());
-        // Objects that are made afterwards lie elsewhere, for a while.
+        // Objects that are made afterwards have other addresses, for a while.
         let others: Vec<_> = (0..HOSTED_SHELLS_KEPT).map(|_| Owned::new(Thing(8)).into_handle()).collect();
         assert!(handle.get().is_err() && others.iter().all(|other| other.get().is_ok()));
         others.into_iter().for_each(|other| drop(other.take()));

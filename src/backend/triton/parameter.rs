@@ -52,13 +52,14 @@ impl ParameterContents {
             ParameterValue::Double(value) => Self::Double(*value),
             ParameterValue::Int64(value) => Self::Int(*value),
             ParameterValue::Text(value) => Self::Text(c_text(value)),
-            // Triton has no such parameter: as a text nothing is lost.
+            // Triton has no such parameter: as a text it is kept exactly.
             ParameterValue::Uint64(value) => Self::Text(c_text(&value.to_string())),
         }
     }
 }
 
-/// The parameters of a request or response for C. Each is an object of its own, so that its place never changes.
+/// The parameters of a request or response for C. Each is an object of its own, so that its address
+/// never changes.
 pub(super) fn of_parameters(parameters: &Parameters) -> Vec<Owned<ParameterObject>> {
     let parameter = |(name, value): &(String, ParameterValue)| {
         Owned::new(ParameterObject { name: c_text(name), value: ParameterContents::of(value) })

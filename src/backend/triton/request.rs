@@ -48,7 +48,7 @@ pub(super) struct InputObject {
 
 hosted_object!(InputObject, "input", 11);
 
-/// What a request says, as C has it. Most backends do not ask.
+/// The texts of a request in the form of C. Most backends do not ask.
 struct RequestTexts {
     id: CString,
     correlation_id: Option<CString>,
@@ -111,7 +111,7 @@ impl RequestObject {
         self.texts().trace.as_ref()
     }
 
-    /// The number of its sequence; 0 where it is in none, and none where a text names the sequence.
+    /// The number of its sequence; 0 if it is in none, and `None` if a text names the sequence.
     pub(super) fn correlation_number(&self) -> Option<u64> {
         match self.details.as_ref().and_then(|details| details.correlation_id.as_ref()) {
             None => Some(0),
@@ -154,7 +154,7 @@ impl InputObject {
         self.tensors.inputs.get(self.index).map_or(c"", |input| &input.name)
     }
 
-    /// What is known of its buffer.
+    /// The attributes of its buffer.
     pub(super) fn attributes(&self) -> &Owned<BufferAttributesObject> {
         self.attributes.get_or_init(|| Owned::new(BufferAttributesObject::of_host(self.tensor.contents.len())))
     }

@@ -59,7 +59,8 @@ impl ResponseObject {
     /// Adds an output.
     ///
     /// # Errors
-    /// `InvalidArgument` for an output that the model does not have, in Triton's words, or that is there.
+    /// `InvalidArgument` for an output that the model does not have, in Triton's words, or that was
+    /// added already.
     pub(super) fn add_output(
         &self,
         name: &[u8],
@@ -129,7 +130,7 @@ impl OutputObject {
     /// Memory for it, which becomes the tensor of the response.
     ///
     /// # Errors
-    /// `AlreadyExists` the second time, in Triton's words; `Unavailable` where there is no memory.
+    /// `AlreadyExists` the second time, in Triton's words; `Unavailable` if there is no memory.
     pub(super) fn allocate(&self, size: u64) -> Result<*mut std::ffi::c_void, Error> {
         let mut place = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         if place.is_some() {
@@ -145,7 +146,7 @@ impl OutputObject {
         Ok(pointer)
     }
 
-    /// What is known of its buffer.
+    /// The attributes of its buffer.
     pub(super) fn attributes(&self) -> &Owned<BufferAttributesObject> {
         self.attributes.get_or_init(|| {
             let place = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +158,8 @@ impl OutputObject {
 /// The outputs in the order of the model's; those that were left out are missing.
 ///
 /// # Errors
-/// `Internal` where a buffer has not the bytes that its datatype and shape say, which tritonserver sends as they are.
+/// `Internal` if a buffer does not have the bytes of its datatype and shape; tritonserver sends it
+/// as it is.
 fn tensors(model: &HostedTensors, outputs: SmallVec<[Owned<OutputObject>; 2]>) -> Result<Vec<Tensor>, Error> {
     let absent = |datatype| Tensor { datatype, shape: Shape::new(), contents: Bytes::new() };
     let mut all: Vec<Tensor> =

@@ -1,5 +1,6 @@
-//! The server as a backend sees it (`TRITONSERVER_Server`): one for each model, so that a call says who calls. Orders
-//! block the backend's thread until they are carried out, as in Triton.
+//! The server as a backend sees it (`TRITONSERVER_Server`): one for each model, so that a call
+//! identifies the caller. Orders block the backend's thread until they are carried out, as in
+//! Triton.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -22,10 +23,10 @@ impl ServerObject {
     /// Gives an order to the server and waits for the outcome.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's error.
     pub(super) fn order(&self, kind: OrderKind, model: &str) -> Result<bool, Error> {
         let (sender, outcome) = channel();
-        // This fails only where nobody waits any more.
+        // This fails only if the reply is no longer awaited.
         let reply = Box::new(move |outcome| drop(sender.send(outcome)));
         let details = RequestDetails { chain: self.caller.chain(), ..RequestDetails::default() };
         services::get()?.gateway.control(NestedOrder { kind, model: model.to_owned(), details, reply });

@@ -1,5 +1,6 @@
-//! What the server gives to hosted backends. Some functions of the interface say nothing of who calls (the log,
-//! metrics), so there is one set of services for the process: those of the first loader.
+//! The services of the server for hosted backends. Some functions of the interface do not identify
+//! the caller (the log, metrics), so there is one set of services for the process: those of the
+//! first loader.
 
 #![expect(clippy::disallowed_types, reason = "taken when a model or an instance ends")]
 
@@ -14,51 +15,51 @@ use crate::backend::python::message::LogLevel;
 use crate::error::Error;
 use crate::time::{Clock, Instant};
 
-/// What all hosted backends share.
+/// The services that all hosted backends share.
 #[derive(Clone)]
 pub struct HostServices {
     /// Takes log lines.
     pub log: LogLine,
-    /// Whether verbose lines are logged.
+    /// True if verbose lines are logged.
     pub is_verbose: bool,
     /// The clock of the server.
     pub clock: Clock,
-    /// Where backends register metrics of their own.
+    /// The metrics that backends register.
     pub metrics: Arc<dyn MetricSource>,
     /// Calls of other models.
     pub gateway: Arc<dyn Gateway>,
 }
 
-/// Makes metrics for backends: in the server its registry, in another process the way to it.
+/// Makes metrics for backends: in the server its registry, in another process a link to it.
 pub trait MetricSource: Send + Sync {
-    /// Metrics that are named by their own ids, none yet. Dropped, they drop what was made.
+    /// Metrics that are named by their own ids, empty at first. Dropped, they drop what was made.
     fn metrics(&self) -> Box<dyn BackendMetrics>;
 }
 
 /// The metrics that a backend has made. Errors are the registry's.
 pub trait BackendMetrics: Send + Sync {
-    /// A family; its id.
+    /// Makes a family; returns its id.
     ///
     /// # Errors
-    /// Where there cannot be such a family.
+    /// If there cannot be such a family.
     fn new_family(&self, kind: MetricKind, name: &str, description: &str) -> Result<u32, Error>;
 
-    /// A metric of a family; its id.
+    /// Makes a metric of a family; returns its id.
     ///
     /// # Errors
-    /// Where there cannot be such a metric.
+    /// If there cannot be such a metric.
     fn new_metric(&self, family: u32, labels: Vec<(String, String)>, buckets: &[f64]) -> Result<u32, Error>;
 
     /// Changes a metric.
     ///
     /// # Errors
-    /// Where it cannot be changed so. In another process the log has it instead.
+    /// If it cannot be changed in this way. In another process the error is logged instead.
     fn update(&self, metric: u32, operation: MetricOperation, value: f64) -> Result<(), Error>;
 
     /// The value of a metric.
     ///
     /// # Errors
-    /// Where it has none.
+    /// If it has none.
     fn value(&self, metric: u32) -> Result<f64, Error>;
 
     /// A metric is gone.
@@ -100,14 +101,14 @@ impl BackendMetrics for ProcessMetrics {
     }
 }
 
-/// What a loader knows of backends.
+/// The options of a loader of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostOptions {
     /// `--backend-directory`.
     pub backend_directory: PathBuf,
-    /// Whether backends may complete configurations.
+    /// True if backends may complete configurations.
     pub auto_complete: bool,
-    /// How long finalizing a model may keep the server from its end.
+    /// The time for which finalizing a model may delay the server's end.
     pub finalize_max: Duration,
     /// `--backend-config`: the settings for all backends and those of each, as they were given.
     pub settings: Vec<BackendSetting>,
@@ -124,7 +125,7 @@ pub struct BackendSetting {
     pub value: String,
 }
 
-/// Logs what nobody can be told.
+/// Logs an error that has no caller.
 pub(super) fn log_error(text: &str) {
     if let Ok(services) = get() {
         (services.log)(LogLevel::Error, text);
@@ -133,7 +134,7 @@ pub(super) fn log_error(text: &str) {
 
 static SERVICES: OnceLock<HostServices> = OnceLock::new();
 
-/// Sets the services, where there are none yet.
+/// Sets the services, if there are none yet.
 pub(super) fn set(services: &HostServices) {
     SERVICES.get_or_init(|| services.clone());
 }
@@ -146,10 +147,10 @@ pub(super) fn get() -> Result<&'static HostServices, Error> {
     SERVICES.get().ok_or_else(|| Error::unavailable("no backend is hosted yet"))
 }
 
-/// When each model or instance began to be finalized that is not yet.
+/// The instants at which models and instances began to be finalized that are not yet.
 static FINALIZING: Mutex<Vec<Instant>> = Mutex::new(Vec::new());
 
-/// Something is finalized while it lives.
+/// Marks a finalization while it lives.
 pub(super) struct FinalizeMark(Option<Instant>);
 
 impl FinalizeMark {
@@ -172,7 +173,7 @@ impl Drop for FinalizeMark {
     }
 }
 
-/// Whether anything is finalized that has begun less than this time ago.
+/// Returns true if a finalization is in progress that began less than this time ago.
 pub(super) fn is_finalizing(longest: Duration) -> bool {
     let Some(services) = SERVICES.get() else { return false };
     let now = (services.clock)();

@@ -29,7 +29,7 @@ impl StateObject {
     /// The state of an output name.
     ///
     /// # Errors
-    /// `InvalidArgument` where the model has none, in Triton's words.
+    /// `InvalidArgument` if the model has none, in Triton's words.
     pub(super) fn new(
         answers: &Arc<HostedAnswers>,
         name: &[u8],
@@ -54,7 +54,7 @@ impl StateObject {
     /// Memory for the value. A size other than before replaces it.
     ///
     /// # Errors
-    /// `Unavailable` where there is no memory.
+    /// `Unavailable` if there is no memory.
     pub(super) fn allocate(&self, size: u64) -> Result<*mut c_void, Error> {
         let mut place = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(buffer) = place.as_ref().filter(|buffer| buffer.size() as u64 == size) {
@@ -69,7 +69,7 @@ impl StateObject {
     /// Makes the value the state of the sequence.
     ///
     /// # Errors
-    /// `InvalidArgument` for a value that has not the size of its shape, or is none.
+    /// `InvalidArgument` for a value that does not have the size of its shape, or no value.
     pub(super) fn update(&self) -> Result<(), Error> {
         let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let buffer =

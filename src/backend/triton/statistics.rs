@@ -1,4 +1,4 @@
-//! `TRITONBACKEND_ModelInstanceResponseStatistics`: what a decoupled backend reports of one response.
+//! `TRITONBACKEND_ModelInstanceResponseStatistics`: a decoupled backend's report on one response.
 
 #![expect(clippy::disallowed_types, reason = "what a backend fills, one thread at a time")]
 
@@ -27,10 +27,11 @@ impl ResponseStatisticsObject {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether the report is whole. The server counts a response when it passes it on, so no more is done with it.
+    /// Checks that the report is complete. The server counts a response when it passes it on, so it
+    /// is not used further.
     ///
     /// # Errors
-    /// `InvalidArgument` where a part is missing, or the times run backwards.
+    /// `InvalidArgument` if a part is missing, or the times run backwards.
     pub(super) fn check(&self) -> Result<(), Error> {
         let report = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let refuse = |what: &str| Err(Error::invalid(format!("the response statistics have no {what}")));

@@ -1,5 +1,5 @@
-//! The host with backends in C (`tests/backends`), which are compiled here: every function, every stage of a model's life,
-//! and what is left of it.
+//! The host with backends in C (`tests/backends`), which are compiled here: every function, every
+//! stage of a model's life, and the objects left after it.
 
 #![expect(clippy::disallowed_types, reason = "what a test has seen")]
 
@@ -50,7 +50,8 @@ impl Gateway for EchoGateway {
 }
 
 thread_local! {
-    /// What backends have logged on this thread, which is a test's own: others load the same backends meanwhile.
+    /// The lines that backends have logged on this thread, which is a test's own: other tests load
+    /// the same backends meanwhile.
     static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -195,7 +196,7 @@ fn every_function_answers_right_and_wrong_calls_in_any_order() {
     let (_, loaded) = trial.load("probe", PROBE).unwrap();
     let mut instance = instance(&*loaded);
     let input = tensor(&[2], &[5_i32, 6]);
-    // What the probe finds after an answer is in the next one.
+    // The probe's findings after an answer are in the next one.
     for _ in 0..3 {
         let answers = TrialAnswers::default();
         let mut batch = answers.batch(vec![(vec![input.clone()], 1)]);
@@ -313,7 +314,7 @@ fn a_failure_of_any_stage_is_the_backends_own_and_undoes_what_was_done() {
     let error = ask(&mut *instance, input()).outputs.unwrap_err();
     assert_eq!((error.code(), error.text()), (Code::Unavailable, "ModelInstanceExecute"));
     drop((instance, loaded));
-    // One that forgets its requests answers them with an error.
+    // A backend that forgets its requests answers them with an error.
     let (_, loaded) = trial.load("faulty", &config("none")).unwrap();
     let mut instance = threads::enter(1, |threads| loaded.new_instance(threads)).unwrap();
     let error = ask(&mut *instance, input()).outputs.unwrap_err();
@@ -354,7 +355,7 @@ fn a_library_is_found_beside_the_model_first_and_not_through_a_link_out_of_the_r
     std::fs::remove_file(&beside).unwrap();
     let error = trial.load("identity", IDENTITY).map(drop).unwrap_err();
     assert!(error.text().starts_with("unable to find backend library 'libtriton_identity.so': searched "), "{error}");
-    // What was opened stays, so this is another file.
+    // An opened library stays, so this is another file.
     let trial = Trial::new("identity");
     let beside = trial.version("identity").join("libtriton_identity.so");
     std::fs::write(&beside, "no library").unwrap();

@@ -1,5 +1,5 @@
-//! `TRITONSERVER_InferenceTrace`: what a backend sees of a request's trace, and hands on to the calls that it makes. The
-//! server records the stages of each request itself.
+//! `TRITONSERVER_InferenceTrace`: a backend's view of a request's trace, which it passes to the
+//! calls that it makes. The server records the stages of each request itself.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ impl TraceObject {
         }
     }
 
-    /// That of a request which this one leads to. The server makes the span of the call, so it is the same one here.
+    /// The trace of a request which this one leads to. The server makes the span of the call, so it
+    /// is the same one here.
     pub(super) fn child(&self) -> Self {
         Self { context: self.context.clone(), active: self.active.clone(), request_id: self.request_id.clone() }
     }

@@ -44,7 +44,7 @@ pub(super) const RESPONSE_FINAL: u32 = 1;
 /// The datatype of a number.
 ///
 /// # Errors
-/// `InvalidArgument` for a number that is none.
+/// `InvalidArgument` for an invalid number.
 pub(super) fn datatype(number: u32) -> Result<Datatype, Error> {
     let known = DATATYPES.get(number as usize).and_then(|(_, _, datatype)| *datatype);
     known.ok_or_else(|| Error::invalid(format!("{number} is no TRITONSERVER_DataType")))

@@ -22,7 +22,7 @@ pub(super) struct BatchAnswers {
     /// The number of its first request; the others follow.
     first: u64,
     began: Instant,
-    /// Answers of the run; none once it has returned.
+    /// Answers of the run; `None` once it has returned.
     run: Mutex<Option<Vec<RunAnswer>>>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct BatchAnswers {
 #[derive(Default)]
 struct RunAnswer {
     last: Option<Answer>,
-    /// Whether it has others, so that the last follows them.
+    /// True if it has others, so that the last follows them.
     has_parts: bool,
 }
 
@@ -46,7 +46,7 @@ impl BatchAnswers {
         Arc::new(Self { link, memory, first, began, run: Mutex::new(Some(run)) })
     }
 
-    /// The run has returned: sends what it has answered.
+    /// The run has returned: sends its answers.
     pub(super) fn handle_run_end(&self, batch: u64, inputs_free: bool) {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
         let answers: Vec<Option<Answer>> = run.into_iter().map(|answer| answer.last).collect();
@@ -130,7 +130,7 @@ impl AnswerSink for BatchAnswers {
         self.send(self.first + u64::from(ticket.index), &answer);
     }
 
-    /// The server sees what was sent.
+    /// Does nothing: the server sees the messages.
     fn wake(&self) {}
 
     fn has_left(&self, ticket: Ticket) -> bool {

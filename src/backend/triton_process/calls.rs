@@ -1,5 +1,5 @@
-//! What a backend in a process asks of the server beside answers: calls of other models, model control, metrics. Each is
-//! a message on the aux socket.
+//! The requests of a backend in a process to the server beside answers: calls of other models,
+//! model control, metrics. Each is a message on the aux socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,22 +30,23 @@ struct OpenCall {
     state: Arc<CallState>,
     /// Responses that came and were not the last.
     came: AtomicUsize,
-    /// Responses that the server knows to be read.
+    /// Responses that were reported to the server as read.
     told: AtomicUsize,
     is_cancel_told: AtomicBool,
-    /// Whether the last response has come.
+    /// True if the last response has come.
     is_over: AtomicBool,
 }
 
 impl OpenCall {
-    /// The last response has come: nobody is told anything any more.
+    /// The last response has come: nothing further is reported.
     fn handle_end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         // The watch refers to the call, and the call to the watch.
         self.state.register(Waker::noop());
     }
 
-    /// Tells the server how many responses the backend has read, and whether it needs no more.
+    /// Reports to the server the number of responses that the backend has read, and if it needs no
+    /// more.
     fn tell(&self, call: u64, link: &ProcessLink) {
         if self.state.is_cancelled() && !self.is_cancel_told.swap(true, Ordering::AcqRel) {
             link.send_aux(|out| put_bls_cancel(call, out));
@@ -74,7 +75,7 @@ impl NestedWaiting for OpenCall {
     }
 }
 
-/// Woken where the backend has cancelled a call, or read a response after many.
+/// Woken when the backend has cancelled a call, or read a response after many.
 struct CallWatch {
     link: Arc<ProcessLink>,
     call: u64,
@@ -83,7 +84,7 @@ struct CallWatch {
 
 impl Wake for CallWatch {
     fn wake(self: Arc<Self>) {
-        // Before the look: what happens from now on wakes again.
+        // Before the check: later events wake again.
         self.open.state.register(&Waker::from(Arc::clone(&self)));
         self.open.tell(self.call, &self.link);
         if self.open.is_over.load(Ordering::SeqCst) {
@@ -126,7 +127,7 @@ impl Gateway for RemoteServer {
             Ok(span) => span,
             Err(error) => return reply(Err(error)),
         };
-        // The reply goes with the call, also where that cannot be sent: whoever waits is told by its end.
+        // The reply goes with the call, even if that cannot be sent: the waiter learns of its end.
         let sent = self.link.call(Waiting::Order(reply), |call, out| put_control(call, &model, &kind, &span, out));
         if sent.is_err() {
             self.memory.release(&[span.slot]);

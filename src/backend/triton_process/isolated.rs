@@ -14,9 +14,9 @@ use crate::model::{HostedLibrary, ModelSpec};
 pub struct IsolatedLibraries {
     /// Starts the processes.
     pub processes: LibraryProcesses,
-    /// What the backends are told.
+    /// The options of the backends.
     pub options: HostOptions,
-    /// Whether verbose lines are logged.
+    /// True if verbose lines are logged.
     pub is_verbose: bool,
     /// The command of this program that runs a backend.
     pub command: &'static str,
@@ -26,7 +26,7 @@ impl IsolatedLibraries {
     /// Has a backend initialize a model and complete its configuration, in a process that ends then.
     ///
     /// # Errors
-    /// The backend's, or why there is no process.
+    /// The backend's error, or the reason why there is no process.
     pub fn complete(&self, draft: &HostedDraft<'_>) -> Result<HostedChanges, Error> {
         let HostedDraft { name, qualified_name, version, version_directory, backend, file, config } = *draft;
         let order = LibraryOrder {
@@ -89,11 +89,11 @@ fn absolute(directory: &Path) -> std::path::PathBuf {
     std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned())
 }
 
-/// What the processes of a version are told.
+/// The order for the processes of a version.
 struct OrderedStart {
     command: &'static str,
     order: LibraryOrder,
-    /// None to complete a configuration.
+    /// `None` to complete a configuration.
     model: Option<OrderedModel>,
 }
 

@@ -1,6 +1,6 @@
-//! The process's ends of its two sockets, and the questions that it has asked and not heard of. Any thread writes, whole
-//! frames; the main thread reads the main socket, and a thread of its own the aux socket. Where the server is gone there
-//! is nothing left to do: the process ends.
+//! The process's ends of its two sockets, and its open questions. Any thread writes, whole frames;
+//! the main thread reads the main socket, and a thread of its own the aux socket. If the server is
+//! gone, the process ends.
 
 #![expect(clippy::disallowed_types, reason = "threads of a backend write to one socket, each a whole frame")]
 
@@ -24,7 +24,7 @@ const READ_SIZE: usize = 64 * 1024;
 /// Descriptors that one read may bring.
 const FILES_MAX: usize = 4;
 
-/// What the process says to the server.
+/// The process's link to the server.
 pub(super) struct ProcessLink {
     main: SocketSender,
     aux: SocketSender,
@@ -32,7 +32,7 @@ pub(super) struct ProcessLink {
     next_call: AtomicU64,
 }
 
-/// Who waits for the reply to a call.
+/// The waiter for the reply to a call.
 pub(super) enum Waiting {
     /// A call of another model.
     Nested(Arc<dyn NestedWaiting>),
@@ -72,7 +72,8 @@ impl ProcessLink {
         self.aux.send(&frame);
     }
 
-    /// Asks the server and waits for the reply. Not for the thread that reads the aux socket.
+    /// Asks the server and waits for the reply. Must not be called by the thread that reads the aux
+    /// socket.
     pub(super) fn ask(
         &self,
         put: impl FnOnce(u64, &mut Vec<u8>) -> Result<(), MessageError>,
@@ -93,10 +94,10 @@ impl ProcessLink {
         reply.recv().unwrap_or_else(|_| Err(gone().text().to_owned()))
     }
 
-    /// Makes a call, whose reply goes to whom waits.
+    /// Makes a call, whose reply goes to `waiting`.
     ///
     /// # Errors
-    /// `InvalidArgument` where it cannot be written; then nobody waits.
+    /// `InvalidArgument` if it cannot be written; then the waiter is dropped.
     pub(super) fn call(
         &self,
         waiting: Waiting,
@@ -111,7 +112,7 @@ impl ProcessLink {
         Ok(call)
     }
 
-    /// Who waits for the last reply to a call.
+    /// Takes the waiter for the last reply to a call.
     pub(super) fn take_waiting(&self, call: u64) -> Option<Waiting> {
         self.lock().remove(&call)
     }
@@ -171,7 +172,7 @@ impl FrameReceiver {
     /// Waits for a frame, and handles it.
     ///
     /// # Errors
-    /// Where the server sends what is no frame.
+    /// If the server sends bytes that are not a frame.
     pub(super) fn next<T>(&mut self, handle: impl FnOnce(Frame<'_>) -> T) -> Result<T, MessageError> {
         let mut handle = Some(handle);
         loop {
@@ -194,7 +195,7 @@ impl FrameReceiver {
     }
 }
 
-/// Reads what is there, and the descriptors that come along.
+/// Reads available bytes, and the descriptors that come with them.
 pub(super) fn receive(socket: impl AsFd, space: &mut [u8], files: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
@@ -208,7 +209,7 @@ pub(super) fn receive(socket: impl AsFd, space: &mut [u8], files: &mut VecDeque<
     Ok(received.bytes)
 }
 
-/// Ends this process at once: nobody wants anything of it any more.
+/// Ends this process at once: it is no longer needed.
 pub(super) fn end_process() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()

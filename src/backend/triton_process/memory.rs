@@ -1,5 +1,6 @@
-//! The memory that the process shares with the server: regions that the server writes inputs to, and regions that this
-//! side allocates from and writes outputs to. The server says which of the latter's slots are free.
+//! The memory that the process shares with the server: regions that the server writes inputs to,
+//! and regions that this side allocates from and writes outputs to. The server reports the free
+//! slots of the latter.
 
 #![expect(clippy::disallowed_types, reason = "threads of a backend write outputs; held for one copy")]
 
@@ -29,7 +30,7 @@ pub(super) struct ProcessMemory {
     /// Signalled when a region has come.
     has_come: Condvar,
     outputs: Mutex<OutputRegions>,
-    /// Slots of inputs that nothing refers to any more.
+    /// Slots of inputs that are no longer referenced.
     released: Arc<ReleasedSlots>,
 }
 
@@ -48,10 +49,10 @@ struct OutputRegion {
 }
 
 impl ProcessMemory {
-    /// With the first region of each side.
+    /// The memory with the first region of each side.
     ///
     /// # Errors
-    /// Where they cannot be mapped.
+    /// If they cannot be mapped.
     pub(super) fn new(link: &Arc<ProcessLink>, inputs: OwnedFd, outputs: OwnedFd) -> io::Result<Arc<Self>> {
         let mut first = OutputRegion::new(outputs)?;
         // The protocol's own bytes.
@@ -69,7 +70,7 @@ impl ProcessMemory {
         Ok(memory)
     }
 
-    /// Tells the server that a batch begins: it fails if the process ends from now on.
+    /// Reports to the server that a batch begins: it fails if the process ends from now on.
     pub(super) fn begin(&self, batch: u64) {
         self.put_number(0, batch);
     }
@@ -110,14 +111,14 @@ impl ProcessMemory {
         LentInputs { span, region, lease: self.released.lease(&span) }
     }
 
-    /// A batch has come in this region: nothing names older ones any more. Replies to calls came before the region did,
-    /// and earlier batches before this one; views keep theirs.
+    /// A batch has come in this region: older ones are no longer named. Replies to calls came
+    /// before the region did, and earlier batches before this one; views keep theirs.
     pub(super) fn forget_before(&self, region: u16) {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         inputs.retain(|number, _| *number >= region);
     }
 
-    /// The server needs these slots no more.
+    /// The server no longer needs these slots.
     pub(super) fn release(&self, slots: &[u32]) {
         let mut outputs = self.lock();
         for slot in slots {
@@ -131,10 +132,11 @@ impl ProcessMemory {
         self.drop_unused(&mut outputs);
     }
 
-    /// Writes parts one behind the other, where the server finds them by the span that is returned. Waits for memory.
+    /// Writes parts one after the other, in the span that is returned to the server. Waits for
+    /// memory.
     ///
     /// # Errors
-    /// `Exhausted` where the server gives no more memory.
+    /// `Exhausted` if the server gives no more memory.
     pub(super) fn write<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Result<Span, Error> {
         let parts: SmallVec<[&[u8]; 8]> = parts.collect();
         let size = SpanLayout::of(parts.iter().map(|part| part.len())).size();
@@ -210,14 +212,14 @@ impl LentInputs {
         take_tensor(region, &self.span, &self.lease, claim, policy).map(|(tensor, _)| tensor)
     }
 
-    /// Whether the slot is free because nothing refers to the inputs any more: the server is told so by the answer. Else
-    /// it is told when that is so.
+    /// Gives the slot back. Returns true if nothing refers to the inputs any longer: the answer
+    /// then frees the slot. Else the slot is reported when its last reference is dropped.
     pub(super) fn give_back(self) -> bool {
         SlotLease::take_back(self.lease)
     }
 }
 
-/// Tells the server of slots that are free, from whatever thread frees the last.
+/// Reports free slots to the server, from the thread that frees the last reference.
 struct ReleaseTeller {
     link: Arc<ProcessLink>,
     released: Arc<ReleasedSlots>,
@@ -225,7 +227,7 @@ struct ReleaseTeller {
 
 impl Wake for ReleaseTeller {
     fn wake(self: Arc<Self>) {
-        // Before the look: what is freed from now on wakes again.
+        // Before the check: slots freed later wake again.
         self.released.register(&Waker::from(Arc::clone(&self)));
         let slots: Vec<u32> = std::iter::from_fn(|| self.released.poll_released()).collect();
         if !slots.is_empty() {
@@ -249,7 +251,7 @@ mod tests {
 
     const SIZE: usize = 4 * PYTHON_VIEW_SIZE_MIN;
 
-    /// The memory of a process, and what the server has of it.
+    /// The memory of a process, and the server's side of it.
     struct Shared {
         memory: Arc<ProcessMemory>,
         link: Arc<ProcessLink>,
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!((span.region, span.slot, &*read(0, 3), &*read(64, 2)), (0, 1, &b"abc"[..], &[5, 5][..]));
         assert!(span.offset >= HEAD_SIZE as u64, "the first bytes are the protocol's");
         assert_eq!(shared.memory.write(std::iter::empty()).unwrap(), Span::default());
-        // All but the whole region: slots that are free by now do not help, a larger region does.
+        // All but the whole region: slots that are free now do not help, a larger region does.
         let memory = Arc::clone(&shared.memory);
         let writer = thread::spawn(move || write(&memory, SIZE));
         shared.answer_space(false, Ok(()));
@@ -315,7 +317,7 @@ mod tests {
         waiting.send(Ok(())).unwrap();
         let span = writer.join().unwrap().unwrap();
         assert_eq!((span.region, &*larger.copy_out(&span, 0, 3).unwrap()), (1, &b"abc"[..]));
-        // No more: the server's own words.
+        // No more memory: the server's own words.
         let memory = Arc::clone(&shared.memory);
         let writer = thread::spawn(move || write(&memory, 8 * SIZE));
         shared.answer_space(false, Ok(()));

@@ -1,7 +1,8 @@
-//! Triton's backends in processes of their own (`--backend-isolation=process`, the parameter `isolation`): a backend that
-//! crashes or hangs costs what its process had, and not the server. Each instance is a process of this program with the
-//! host of `backend::triton` in it. The server's side is that of Python models (`backend::python`): sockets, regions,
-//! messages and starts are the same; this is the side of the process, and what the server tells it.
+//! Triton's backends in processes of their own (`--backend-isolation=process`, the parameter
+//! `isolation`): a backend that crashes or hangs costs the requests of its process, and not the
+//! server. Each instance is a process of this program with the host of `backend::triton` in it. The
+//! server's side is that of Python models (`backend::python`): sockets, regions, messages and
+//! starts are the same; this is the side of the process, and the server's messages to it.
 //!
 //! ```text
 //! instance's thread (PythonInstance) ── main socket: EXECUTE ─►  `worker`: host, backend ── answers: `answers` ─┐

@@ -1,4 +1,5 @@
-//! What the server tells a process at its start, and what a backend makes of a configuration on its way back. Pure.
+//! The server's order to a process at its start, and a backend's changes of a configuration on
+//! their way back. Pure.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,7 +11,7 @@ use crate::backend::triton::{BackendSetting, HostOptions, HostedChanges, Instanc
 use crate::error::Error;
 use crate::model::{HostedLibrary, InstanceKind, ModelSpec};
 
-/// What a process opens and loads.
+/// The library and the model of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LibraryOrder {
     pub(super) options: HostOptions,
@@ -25,7 +26,7 @@ pub(super) struct LibraryOrder {
     pub(super) version_directory: PathBuf,
     /// The configuration in JSON.
     pub(super) config: String,
-    /// None to complete the configuration only.
+    /// `None` to complete the configuration only.
     pub(super) instance: Option<InstanceOrder>,
 }
 
@@ -87,10 +88,10 @@ impl LibraryOrder {
 }
 
 impl InstanceOrder {
-    /// What the host of the process loads.
+    /// The spec that the host of the process loads.
     ///
     /// # Errors
-    /// `Internal` where the configuration is none of this server.
+    /// `Internal` if the configuration is not one of this server.
     pub(super) fn spec(&self, order: &LibraryOrder) -> Result<ModelSpec, Error> {
         let mut spec = ModelSpec::of_engine(&self.config, &[])?;
         spec.name.clone_from(&order.name);
@@ -141,8 +142,8 @@ impl InstanceOrder {
     }
 }
 
-/// What a backend made of a configuration, as text: a line for each group that it prefers, an empty one, and `=` with the
-/// configuration where there is a new one.
+/// A backend's changes of a configuration, as text: a line for each group that it prefers, an empty
+/// one, and `=` with the configuration if there is a new one.
 pub(super) fn encode_changes(changes: &HostedChanges) -> String {
     let mut out = String::new();
     for PreferredGroup { kind, count, gpus } in &changes.preferred {
@@ -159,7 +160,7 @@ pub(super) fn encode_changes(changes: &HostedChanges) -> String {
     out
 }
 
-/// Reads what a process says that its backend made of a configuration: a claim.
+/// Reads a backend's changes of a configuration from a process: a claim.
 pub(super) fn decode_changes(text: &str) -> Result<HostedChanges, MessageError> {
     let wrong = || MessageError::Value("the completed configuration");
     let (mut preferred, mut rest) = (Vec::new(), text);
@@ -223,7 +224,7 @@ fn list<T>(
     reader.list(count, read)
 }
 
-/// More than 32 bits count is refused by whoever reads it.
+/// A count beyond 32 bits is refused by the reader.
 fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,6 @@
-//! What a process with a backend does: it opens the library and loads the model that the server names, and then runs one
-//! batch after the other, until it is told to finalize. A second thread reads what comes beside batches.
+//! A process with a backend: it opens the library and loads the model that the server names, and
+//! then runs one batch after the other, until it has to finalize. A second thread reads the
+//! messages beside batches.
 
 #![expect(clippy::disallowed_types, reason = "the loaded model, taken when it is asked whether it is ready")]
 
@@ -35,13 +36,13 @@ use crate::time::{Clock, Stamps};
 /// Descriptors of the first message: the aux socket and a region of each side.
 const START_FILES: usize = 3;
 
-/// Where lines of backends go: they do not say whose they are.
+/// The destination of log lines of backends, which do not identify their model.
 static LINK: OnceLock<Arc<ProcessLink>> = OnceLock::new();
 
 /// Serves the server behind a socket until it asks for the end.
 ///
 /// # Errors
-/// Where the server sends what it does not send.
+/// If the server sends an invalid message.
 pub fn serve(main: OwnedFd, clock: Clock) -> io::Result<()> {
     let (mut count, mut files) = ([0; 4], VecDeque::new());
     // No modules follow: a Python process would get them.
@@ -146,7 +147,7 @@ impl HostProcess {
         Ok(Loaded::Serves(LoadedInstance { spec, instance: made, has_ready }))
     }
 
-    /// Runs a batch. What is answered meanwhile goes with the message of its end.
+    /// Runs a batch. Answers given meanwhile go with the message of its end.
     fn execute(&self, loaded: &mut LoadedInstance, order: ExecuteOrder) -> Result<(), MessageError> {
         let ExecuteOrder { batch, span, released, requests } = order;
         self.memory.begin(batch);
@@ -185,7 +186,7 @@ impl HostProcess {
         Ok(())
     }
 
-    /// Handles what comes beside batches, for ever. Nothing here waits for the backend.
+    /// Handles messages beside batches, without end. Nothing here waits for the backend.
     fn read_aux(&self, mut aux: FrameReceiver) {
         loop {
             let order = aux.next(decode_aux_order).and_then(|order| order);
@@ -209,7 +210,7 @@ impl HostProcess {
             AuxOrder::SpaceReply { call, outcome, released } => {
                 self.memory.release(&released);
                 if let Some(Waiting::Space(waiting)) = self.link.take_waiting(call) {
-                    // Whoever asked waits.
+                    // The thread that asked waits.
                     let _ = waiting.send(outcome);
                 }
             }
@@ -263,7 +264,7 @@ impl HostProcess {
     }
 }
 
-/// What a process has done with its order.
+/// The result of a process's order.
 enum Loaded {
     /// The configuration is complete: a document of changes.
     Completed(String),

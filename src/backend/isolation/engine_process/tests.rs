@@ -1,5 +1,5 @@
-//! Both sides in one process: the real worker on a thread, or one that says what it likes. `/bin/sh` stands for the
-//! process.
+//! Both sides in one process: the real worker on a thread, or one that sends arbitrary replies.
+//! `/bin/sh` stands for the process.
 
 use std::path::PathBuf;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::tensor::Datatype;
 
 const REGION_MAX: u64 = 8 * 1024 * 1024;
 
-/// Answers each request with its input, but for a row of one element: that is refused.
+/// Answers each request with its input, except for a row of one element: that is refused.
 struct Echo;
 
 impl LoadedModel for Echo {
@@ -43,7 +43,7 @@ fn host() -> Arc<PythonHost> {
     PythonHost::start("engine-host", log, no_clock, Vec::new()).unwrap()
 }
 
-/// A process that does nothing, and both ends of a socket to somebody else.
+/// A process that does nothing, and both ends of a socket that it does not use.
 fn idle(host: &PythonHost) -> (PythonProcess, EngineSocket, EngineSocket) {
     let (path, source) = (PathBuf::from("/bin/sh"), InterpreterSource::Path);
     let interpreter = Interpreter { path, source, environment: None, archive: None };
@@ -108,7 +108,7 @@ fn a_worker_runs_what_it_is_sent_and_what_does_not_fit_is_refused() {
             })
         };
         run(&[3, 1, 70_000, 0]).unwrap();
-        // Both regions grow, and shrink to what is kept.
+        // Both regions grow, and shrink to the size that is kept.
         run(&[3_000_000, 2_000_000]).unwrap();
         run(&[2]).unwrap();
         let error = refused(run(&[9_000_000]));
@@ -138,7 +138,7 @@ fn a_process_that_says_what_it_may_not_is_killed() {
     let host = host();
     let spec = spec(8, &[("x", Datatype::Uint8, &[2])], &[("y", Datatype::Uint8, &[2])]);
     let answers = TrialAnswers::default();
-    // What it replies to a batch: bytes at the start of the region, and a frame.
+    // The worker's reply to a batch: bytes at the start of the region, and a frame.
     let check = |bytes: &[u8], frame: EngineFrame, want: &str| {
         let (process, socket, end) = idle(&host);
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Which interpreter is chosen, and what its processes find in their environment.
+//! The choice of the interpreter, and the environment of its processes.
 
 use std::fs;
 
@@ -75,7 +75,8 @@ fn the_first_that_names_an_interpreter_wins() {
                 --backend-config=python,interpreter=PATH, or for one model with its parameter EXECUTION_ENV_PATH";
     assert_eq!(of(None, None, &[("PATH", "ROOT/empty")]), none);
     assert_eq!(of(None, None, &[]), none);
-    // What was named and is not there is refused: another one would run the model with other libraries.
+    // A named interpreter that does not exist is refused: another one would run the model with
+    // other libraries.
     assert_eq!(of(Some("ROOT/gone"), None, &all), "Failed to get the canonical path for ROOT/gone.");
     assert_eq!(
         of(Some("ROOT/venv"), None, &all),
@@ -110,7 +111,7 @@ fn a_packed_environment_is_there_as_long_as_its_interpreter() {
     assert_eq!(interpreter.path, again.path);
     assert_eq!(interpreter.path.parent().unwrap().parent(), interpreter.environment.as_deref());
     assert!(interpreter.path.starts_with(&base.0) && interpreter.path.is_file());
-    // Told by the archive: the temporary directory means nothing to its owner.
+    // Named by the archive: the temporary directory means nothing to its owner.
     let text = find("deep.tgz").unwrap_err().text().to_owned();
     let want = format!("Path {}/deep.tgz/bin/activate does not exist. ", base.0.display());
     assert!(text.starts_with(&want), "{text}");

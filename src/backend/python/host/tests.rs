@@ -18,10 +18,10 @@ use crate::backend::python::environment::{Interpreter, InterpreterSource};
 use crate::backend::python::exit::ExitReason;
 use crate::backend::python::program::ProcessProgram;
 
-/// How long a test waits for what is about to happen.
+/// The time for which a test waits for an expected event.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What all hosts of the tests have logged. Each test has names of its own.
+/// The lines that all hosts of the tests have logged. Each test has names of its own.
 static LINES: Mutex<Vec<(LogLevel, String)>> = Mutex::new(Vec::new());
 
 const LOG: HostLog = HostLog { line: log, has_room: || true };
@@ -95,7 +95,7 @@ fn alone(test: &str, wrapper: &[&str]) -> Command {
     command
 }
 
-/// Whether this is the process of [`alone`].
+/// Returns true if this is the process of [`alone`].
 fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
@@ -145,7 +145,7 @@ fn what_a_process_prints_is_logged_before_its_end_is_told() {
 
 #[test]
 fn the_main_socket_is_descriptor_0_and_no_other_is_open() {
-    // One that exec would not close.
+    // A descriptor that exec would not close.
     let (leaked, _other) = UnixStream::pair().unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
     let host = host();
@@ -194,7 +194,7 @@ fn wait_until<T>(mut outcome: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process is gone, or a zombie that another one has to reap.
+/// Returns true if a process is gone, or a zombie that another one has to reap.
 fn is_gone(pid: &str) -> bool {
     wait_until(|| {
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -253,7 +253,7 @@ fn a_process_that_does_not_end_does_not_keep_the_server() {
     let (name, boot) = ("endless".to_owned(), "sleep 1000");
     let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
     let process = host.start(command).unwrap();
-    // The thread never hears of its end, as of one that a driver keeps in the kernel.
+    // The thread never learns of its end, as with a process that a driver keeps in the kernel.
     epoll::delete(&host.epoll, process.pidfd()).unwrap();
     orders.send(HostOrder::Stop).unwrap();
     let wake = Arc::clone(&host.wake);
@@ -456,7 +456,7 @@ fn a_thousand_processes_leave_nothing_behind() {
         }
     };
     let nothing_left = || {
-        // Without reaping any: that is the thread's.
+        // Without reaping any: that is the thread's task.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::All, options).is_err_and(|errno| errno == Errno::CHILD)
     };

@@ -1,4 +1,5 @@
-//! The messages of the aux socket: what a process asks of the server at any time, and the replies.
+//! The messages of the aux socket: requests of a process to the server at any time, and the
+//! replies.
 
 use crate::backend::RequestDetails;
 use crate::backend::custom_metrics::{MetricKind, MetricOperation};
@@ -18,13 +19,13 @@ use crate::model::parameters::ParameterValue;
 pub enum AuxMessage {
     /// Calls another model.
     BlsCall(Box<BlsCall>),
-    /// The responses of a call are not needed any more.
+    /// The responses of a call are no longer needed.
     BlsCancel(u64),
     /// One response of a decoupled call was consumed.
     BlsRead(u64),
     /// An order to the server.
     Control(Box<ControlCall>),
-    /// Whether a request was cancelled.
+    /// Asks if a request was cancelled.
     IsCancelled {
         /// Names the reply.
         call: u64,
@@ -33,7 +34,7 @@ pub enum AuxMessage {
     },
     /// A line for the log.
     Log {
-        /// How important it is.
+        /// Its level.
         level: LogLevel,
         /// The caller's line.
         line: u32,
@@ -55,7 +56,7 @@ pub enum AuxMessage {
     },
     /// A family, or a metric, is gone.
     MetricDrop {
-        /// Which of the two.
+        /// True for a metric, false for a family.
         is_metric: bool,
         /// Its id.
         id: u32,
@@ -64,7 +65,7 @@ pub enum AuxMessage {
     MetricFamily {
         /// Names the reply.
         call: u64,
-        /// What its metrics are.
+        /// The kind of its metrics.
         kind: MetricKind,
         /// Its name.
         name: String,
@@ -75,9 +76,9 @@ pub enum AuxMessage {
     MetricUpdate {
         /// Its id.
         metric: u32,
-        /// How.
+        /// The operation.
         operation: MetricOperation,
-        /// By what, or to what.
+        /// The amount, or the new value.
         value: f64,
     },
     /// Asks for a metric's value.
@@ -87,7 +88,7 @@ pub enum AuxMessage {
         /// Its id.
         metric: u32,
     },
-    /// The model's answer to the question whether it is ready.
+    /// The answer of the model's readiness check.
     Ready {
         /// Names the question.
         ask: u64,
@@ -96,7 +97,7 @@ pub enum AuxMessage {
     },
     /// An older response region is unused by the process.
     RegionDropped(u16),
-    /// Slots of the request region to which no array refers any more.
+    /// Slots of the request region that are no longer referenced by an array.
     Release(Vec<u32>),
     /// The response region has no room.
     Space {
@@ -114,13 +115,13 @@ pub enum AuxMessage {
 pub struct BlsCall {
     /// Names the replies.
     pub call: u64,
-    /// The number of the request that it is made for; none if the process does not know.
+    /// The number of the request that it is made for; `None` if the process does not know.
     pub parent: Option<u64>,
-    /// Whether it takes any number of responses.
+    /// True if it takes any number of responses.
     pub is_decoupled: bool,
     /// The model.
     pub model: String,
-    /// Its version; none for any.
+    /// Its version; `None` for any.
     pub version: Option<u64>,
     /// Without a deadline and a chain.
     pub details: RequestDetails,
@@ -139,11 +140,11 @@ pub struct ControlCall {
     pub call: u64,
     /// The model.
     pub model: String,
-    /// What to do.
+    /// The operation.
     pub operation: ControlOperation,
 }
 
-/// What an order says beside the model.
+/// The operation of an order, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlOperation {
     /// Is it decoupled?
@@ -158,7 +159,7 @@ pub enum ControlOperation {
     },
     /// Load it.
     Load {
-        /// Its configuration (JSON, not looked at here); none to take the repository's.
+        /// Its configuration (JSON, not looked at here); `None` to take the repository's.
         config: Option<String>,
         /// The memory of the files.
         span: Span,
@@ -183,7 +184,7 @@ pub struct ClaimedFile {
     pub size: u64,
 }
 
-/// How important a line of a model's log is.
+/// The level of a line in a model's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// `log_error`.
@@ -196,14 +197,14 @@ pub enum LogLevel {
     Warning,
 }
 
-/// What a model says when it is asked whether it is ready.
+/// The answer of a model's readiness check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyState {
     /// `is_ready` failed; the text of Python.
     Failed(String),
-    /// It is not.
+    /// It is not ready.
     No,
-    /// It is.
+    /// It is ready.
     Yes,
 }
 
@@ -223,7 +224,7 @@ pub enum SpaceOutcome<'a> {
     Again,
     /// A larger region was sent before this.
     Grown,
-    /// There is no memory, and why.
+    /// There is no memory; the reason.
     Refused(&'a str),
 }
 
@@ -234,7 +235,7 @@ pub enum ReplyValue {
     Bool(bool),
     /// The id of a new family or metric.
     Id(u32),
-    /// Nothing but that it was done.
+    /// Only the confirmation that it was done.
     None,
     /// The value of a metric.
     Number(f64),
@@ -244,7 +245,7 @@ pub enum ReplyValue {
 ///
 /// # Errors
 ///
-/// [`MessageError`] where it is none: the process is of no use any more.
+/// [`MessageError`] if it is not a message: the process is no longer usable.
 pub fn decode_aux(frame: Frame<'_>) -> Result<AuxMessage, MessageError> {
     let mut reader = PieceReader::new(frame.body);
     let message = match frame.kind {
@@ -342,7 +343,8 @@ pub fn put_reply(call: u64, outcome: Result<ReplyValue, &Error>, out: &mut Vec<u
 ///
 /// # Errors
 ///
-/// [`MessageError`] where there are too many outputs, or names are too long. An error as the reply always passes.
+/// [`MessageError`] if there are too many outputs, or names are too long. An error as the reply
+/// always passes.
 pub fn put_bls_reply(call: u64, reply: &NestedReply, span: &Span, out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_frame(4, out, |out| {
         put_u64(call, out);
@@ -387,7 +389,7 @@ fn bls_call(reader: &mut PieceReader<'_>) -> Result<BlsCall, MessageError> {
     })
 }
 
-/// All fields are always there; those that do not belong to the operation are not looked at.
+/// All fields are always there; those that do not belong to the operation are ignored.
 fn control_call(reader: &mut PieceReader<'_>) -> Result<ControlCall, MessageError> {
     let (call, operation) = (reader.u64()?, reader.u8()?);
     let (model, version) = (reader.str16()?.to_owned(), reader.str16()?);

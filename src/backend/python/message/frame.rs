@@ -1,4 +1,4 @@
-//! Frames: what messages are cut out of the bytes of a socket by, and put between.
+//! Frames: the units into which the bytes of a socket are split.
 
 use crate::backend::python::message::MessageError;
 use crate::limits::{PYTHON_BUFFER_KEPT, PYTHON_FRAME_SIZE_MAX};
@@ -6,9 +6,9 @@ use crate::limits::{PYTHON_BUFFER_KEPT, PYTHON_FRAME_SIZE_MAX};
 /// One message as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Which message of its socket it is.
+    /// The number of the message among those of its socket.
     pub kind: u8,
-    /// Everything behind the kind.
+    /// The bytes after the kind.
     pub body: &'a [u8],
 }
 
@@ -19,7 +19,8 @@ const SIZE_SIZE: usize = 4;
 /// the size that a frame claims.
 #[derive(Default)]
 pub struct FrameBuffer {
-    /// Initialised throughout, so that a read needs no zeros; `begin..end` is what came and was not taken.
+    /// Initialised throughout, so that a read needs no zeros; `begin..end` is received and not
+    /// taken.
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
@@ -56,7 +57,8 @@ impl FrameBuffer {
     ///
     /// # Errors
     ///
-    /// Where the next frame is larger than any may be, or has no kind. The socket is of no use then.
+    /// If the next frame is larger than the limit, or has no kind. The socket is no longer usable
+    /// then.
     pub fn poll_frame(&mut self) -> Result<Option<Frame<'_>>, MessageError> {
         let unread = self.bytes.get(self.begin..self.end).unwrap_or_default();
         let Some((size, rest)) = unread.split_first_chunk::<SIZE_SIZE>() else { return Ok(None) };
@@ -69,14 +71,14 @@ impl FrameBuffer {
         Ok(Some(Frame { kind: *kind, body }))
     }
 
-    /// Bytes of memory that it has.
+    /// Bytes of memory that it holds.
     pub const fn held_size(&self) -> usize {
         self.bytes.capacity()
     }
 }
 
-/// Appends one frame, whose body `put_body` appends. Where that fails, or the frame would be larger than any may be,
-/// nothing is appended.
+/// Appends one frame, whose body `put_body` appends. If that fails, or the frame would be larger
+/// than the limit, nothing is appended.
 pub fn put_frame(
     kind: u8,
     out: &mut Vec<u8>,
@@ -102,8 +104,8 @@ pub fn put_small_frame(kind: u8, out: &mut Vec<u8>, put_body: impl FnOnce(&mut V
     });
 }
 
-/// Appends the 32-bit size of what `put` appends, and that. The size of what has more is wrong: a frame with it is
-/// refused as too large.
+/// Appends the 32-bit size of the bytes that `put` appends, and those bytes. The size of longer
+/// bytes is wrong: a frame with it is refused as too large.
 pub fn put_sized(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.extend_from_slice(&[0; SIZE_SIZE]);

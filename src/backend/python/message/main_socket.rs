@@ -23,17 +23,17 @@ pub enum MainMessage {
     Finalized,
     /// `initialize` has returned.
     Initialized(Capabilities),
-    /// The load failed with this error: what a process of this program says in the place of `Failed`.
+    /// The load failed with this error: a process of this program sends it instead of `Failed`.
     Refused(Error),
     /// `execute` has returned.
     Responses {
         /// The number of its batch.
         batch: u64,
-        /// Whether nothing refers to the inputs any more.
+        /// True if nothing refers to the inputs any longer.
         inputs_free: bool,
         /// The memory of the outputs.
         span: Span,
-        /// The response to each request, in order, or why the batch failed.
+        /// The response to each request, in order, or the error of the batch.
         outcome: Result<Vec<ClaimedResponse>, String>,
     },
     /// A sender sends a response, or ends.
@@ -46,25 +46,25 @@ pub enum MainMessage {
         is_closed: bool,
         /// The memory of the outputs.
         span: Span,
-        /// The response; none if there are only flags.
+        /// The response; `None` if there are only flags.
         response: ClaimedResponse,
     },
-    /// When requests that the next message answers ran. At most `BATCH_ROWS_MAX`.
+    /// The times of requests that the next message answers. At most `BATCH_ROWS_MAX`.
     Times(Vec<RequestTimes>),
 }
 
-/// When a request ran, in nanoseconds since the process began with its batch.
+/// The times of a request's run, in nanoseconds since the process began its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimes {
     /// The number of the request.
     pub request: u64,
-    /// When its inputs were ready.
+    /// The time at which its inputs were ready.
     pub input_end: u64,
-    /// When it was computed.
+    /// The time at which it was computed.
     pub infer_end: u64,
 }
 
-/// What a model can do, and what it runs on.
+/// The capabilities of a model, and the versions that it runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// It has `is_ready`.
@@ -81,7 +81,7 @@ pub struct Capabilities {
     pub numpy: String,
 }
 
-/// What EXECUTE says about the batch.
+/// The fields of EXECUTE for the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecuteHead<'a> {
     /// The number of the batch.
@@ -90,18 +90,18 @@ pub struct ExecuteHead<'a> {
     pub span: Span,
     /// Slots of the response region that are free again.
     pub released: &'a [u32],
-    /// How many outputs the model has.
+    /// The number of the model's outputs.
     pub output_count: u16,
 }
 
-/// What EXECUTE says about one request.
+/// The fields of EXECUTE for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecuteRequest<'a> {
     /// The number of the request.
     pub request: u64,
     /// Its details, if it has any.
     pub details: Option<&'a RequestDetails>,
-    /// Which outputs its answer needs: those of which nothing is needed are not asked for.
+    /// The outputs that its answer needs: unneeded ones are not asked for.
     pub needs: &'a OutputNeeds,
     /// The tensors in the order of the model's inputs. Those that were left out are not sent.
     pub inputs: &'a [Tensor],
@@ -111,7 +111,7 @@ pub struct ExecuteRequest<'a> {
 ///
 /// # Errors
 ///
-/// [`MessageError`] where it is none: the process is of no use any more.
+/// [`MessageError`] if it is not a message: the process is no longer usable.
 pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
     let mut reader = PieceReader::new(frame.body);
     let message = match frame.kind {
@@ -143,12 +143,12 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
     Ok(message)
 }
 
-/// Appends the first message, which is no frame: the sources of the modules that the process consists of, each with its
-/// name. It goes out with three descriptors.
+/// Appends the first message, which is not a frame: the sources of the modules that the process
+/// consists of, each with its name. It goes out with three descriptors.
 ///
 /// # Errors
 ///
-/// [`MessageError::Count`] where a name is too long.
+/// [`MessageError::Count`] if a name is too long.
 pub fn put_start(modules: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_u32(u32::try_from(modules.len()).map_err(|_| MessageError::Count)?, out);
     for (name, source) in modules {
@@ -162,7 +162,7 @@ pub fn put_start(modules: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), Mess
 ///
 /// # Errors
 ///
-/// [`MessageError::FrameSize`] where the document is larger than a frame may be.
+/// [`MessageError::FrameSize`] if the document is larger than a frame may be.
 pub fn put_init(document: &JsonItem<'_>, out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_frame(1, out, |out| {
         put_sized(out, |out| document.encode(out));
@@ -174,7 +174,7 @@ pub fn put_init(document: &JsonItem<'_>, out: &mut Vec<u8>) -> Result<(), Messag
 ///
 /// # Errors
 ///
-/// [`MessageError::FrameSize`] where it is larger than a frame may be.
+/// [`MessageError::FrameSize`] if it is larger than a frame may be.
 pub fn put_init_bytes(order: &[u8], out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_frame(1, out, |out| {
         put_bytes32(order, out);
@@ -186,7 +186,8 @@ pub fn put_init_bytes(order: &[u8], out: &mut Vec<u8>) -> Result<(), MessageErro
 ///
 /// # Errors
 ///
-/// [`MessageError::FrameSize`] where the details are larger than a frame may be: a smaller batch may pass.
+/// [`MessageError::FrameSize`] if the details are larger than a frame may be: a smaller batch may
+/// pass.
 pub fn put_execute<'a>(
     head: &ExecuteHead<'_>,
     requests: impl ExactSizeIterator<Item = ExecuteRequest<'a>>,

@@ -1,6 +1,7 @@
-//! The messages between the server and a Python process, server side (`docs/architecture/python.md`, "Protocol"). Pure:
-//! `instance` reads and writes the sockets. What comes from the process is a claim. Its sizes and counts are bounded
-//! here; whether a tensor lies where it says, `region` checks.
+//! The messages between the server and a Python process, server side
+//! (`docs/architecture/python.md`, "Protocol"). Pure: `instance` reads and writes the sockets. Data
+//! from the process is a claim. Its sizes and counts are bounded here; `region` checks the place of
+//! a tensor.
 
 mod aux_socket;
 mod frame;
@@ -55,7 +56,7 @@ pub struct ClaimedTensor {
     pub size: u64,
 }
 
-/// What a process says for one request.
+/// The response of a process to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimedResponse {
     /// The request fails.
@@ -64,22 +65,22 @@ pub enum ClaimedResponse {
     None,
     /// Outputs, by their index in the model.
     Outputs {
-        /// The response's own.
+        /// The response's parameters.
         parameters: Parameters,
         /// At most `REQUEST_TENSORS_MAX`.
         tensors: Vec<(u16, ClaimedTensor)>,
     },
-    /// The request shall run again.
+    /// The request runs again.
     Rescheduled {
-        /// The response's own.
+        /// The response's parameters.
         parameters: Parameters,
         /// At most `REQUEST_TENSORS_MAX`.
         tensors: Vec<(u16, ClaimedTensor)>,
     },
 }
 
-/// Where tensors of the server lie in a span: one behind the other in the order of the message, each aligned. The
-/// encoders place by it, and so does who writes the tensors.
+/// The layout of the server's tensors in a span: one after the other in the order of the message,
+/// each aligned. The encoders place by it, and so does the code that writes the tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanLayout {
     end: u64,
@@ -93,7 +94,7 @@ impl SpanLayout {
         offset
     }
 
-    /// The layout of so many tensors, by their sizes.
+    /// The layout of tensors with these sizes.
     pub fn of(sizes: impl Iterator<Item = usize>) -> Self {
         let mut layout = Self::default();
         sizes.for_each(|size| {
@@ -102,20 +103,21 @@ impl SpanLayout {
         layout
     }
 
-    /// The bytes that the span needs for what was placed.
+    /// The bytes that the span needs for the placed tensors.
     pub const fn size(&self) -> u64 {
         self.end
     }
 }
 
-/// Why a message of a process is refused, and the process with it; or why one cannot be written.
+/// The reason why a message of a process is refused, and the process with it; or why one cannot be
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// More items, dimensions or letters than there may be.
+    /// More items, dimensions or letters than the limit.
     Count,
     /// It ends in the middle of a piece.
     End,
-    /// A frame without a kind, or larger than any may be.
+    /// A frame without a kind, or larger than the limit.
     FrameSize,
     /// Text that is not the JSON it should be.
     Json,
@@ -127,11 +129,11 @@ pub enum MessageError {
     Size,
     /// A BYTES tensor whose elements do not fill it, or are not as many as its shape says.
     Strings,
-    /// Text that is no UTF-8.
+    /// Text that is not UTF-8.
     Text,
-    /// Bytes behind its last piece.
+    /// Bytes after its last piece.
     Trailing,
-    /// A piece with a value that means nothing; which piece.
+    /// A piece with an invalid value; the piece.
     Value(&'static str),
 }
 

@@ -24,12 +24,12 @@ impl<'a> PieceReader<'a> {
         Self { rest: body }
     }
 
-    /// Ends the message: nothing may be left.
+    /// Ends the message: no bytes may be left.
     pub const fn finish(self) -> Result<(), MessageError> {
         if self.rest.is_empty() { Ok(()) } else { Err(MessageError::Trailing) }
     }
 
-    /// Whether nothing is left.
+    /// Returns true if no bytes are left.
     pub const fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }
@@ -89,7 +89,7 @@ impl<'a> PieceReader<'a> {
         self.text(size)
     }
 
-    /// Bytes behind their 32-bit size.
+    /// Bytes after their 32-bit size.
     pub fn bytes32(&mut self) -> Result<&'a [u8], MessageError> {
         let size = usize::try_from(self.u32()?).map_err(|_| MessageError::End)?;
         self.bytes(size)
@@ -108,7 +108,7 @@ impl<'a> PieceReader<'a> {
         (0..count).map(|_| read(self)).collect()
     }
 
-    /// A list behind its 16-bit count, of at most `count_max` items.
+    /// A list after its 16-bit count, of at most `count_max` items.
     pub fn list16<T>(
         &mut self,
         count_max: usize,
@@ -118,7 +118,7 @@ impl<'a> PieceReader<'a> {
         if count > count_max { Err(MessageError::Count) } else { self.list(count, read) }
     }
 
-    /// Slots behind their 32-bit count.
+    /// Slots after their 32-bit count.
     pub fn slots(&mut self) -> Result<Vec<u32>, MessageError> {
         let count = usize::try_from(self.u32()?).map_err(|_| MessageError::Count)?;
         let size = count.checked_mul(size_of::<u32>()).ok_or(MessageError::End)?;
@@ -130,7 +130,7 @@ impl<'a> PieceReader<'a> {
         Ok(Span { slot: self.u32()?, region: self.u16()?, offset: self.u64()?, size: self.u64()? })
     }
 
-    /// What follows the index or the name of a tensor.
+    /// The description after the index or the name of a tensor.
     pub fn tensor(&mut self) -> Result<ClaimedTensor, MessageError> {
         let datatype = datatype_of(self.u8()?).ok_or(MessageError::Value("a datatype"))?;
         let rank = usize::from(self.u8()?);
@@ -146,7 +146,7 @@ impl<'a> PieceReader<'a> {
         Ok((self.str16()?.to_owned(), self.tensor()?))
     }
 
-    /// JSON behind its size; empty for none.
+    /// JSON after its size; empty for no parameters.
     pub fn parameters(&mut self) -> Result<Parameters, MessageError> {
         match self.str32()? {
             "" => Ok(Parameters::default()),
@@ -232,7 +232,7 @@ pub fn put_bytes32(bytes: &[u8], out: &mut Vec<u8>) {
     put_sized(out, |out| out.extend_from_slice(bytes));
 }
 
-/// A text that may be as long as a peer made it: the end of a very long one is cut off.
+/// A text of any length: the end of a very long one is cut off.
 pub fn put_cut_text(text: &str, out: &mut Vec<u8>) {
     let (text, _) = text.split_at(text.floor_char_boundary(PYTHON_TEXT_SIZE_MAX));
     put_str32(text, out);
@@ -250,7 +250,7 @@ pub fn put_span(span: &Span, out: &mut Vec<u8>) {
     put_u64(span.size, out);
 }
 
-/// What follows the index or the name of a tensor.
+/// The description after the index or the name of a tensor.
 pub fn put_tensor(tensor: &Tensor, offset: u64, out: &mut Vec<u8>) -> Result<(), MessageError> {
     let rank = u8::try_from(tensor.shape.len()).ok().filter(|rank| usize::from(*rank) <= RANK_MAX);
     out.extend_from_slice(&[datatype_code(tensor.datatype), rank.ok_or(MessageError::Count)?]);
@@ -350,7 +350,7 @@ const fn code_of(number: u8) -> Code {
     }
 }
 
-/// The number of a code; ours that Triton lacks have the nearest, where it has one.
+/// The number of a code; those that Triton lacks have the nearest, if there is one.
 const fn code_number(code: Code) -> u8 {
     match code {
         Code::Unknown => 0,

@@ -1,6 +1,6 @@
-//! The messages as a process of this program reads and writes them: the other side of `main_socket` and `aux_socket`,
-//! where a Python process has its own program. Pure. What the server sends is trusted to be whole, and read with the same
-//! checks all the same.
+//! The messages as a process of this program reads and writes them: the other side of `main_socket`
+//! and `aux_socket`, where a Python process has its own program. Pure. The server's messages are
+//! trusted to be complete, and read with the same checks nevertheless.
 
 use crate::backend::custom_metrics::{MetricKind, MetricOperation};
 use crate::backend::gateway::OrderKind;
@@ -18,14 +18,14 @@ use crate::limits::{BATCH_ROWS_MAX, REQUEST_TENSORS_MAX};
 use crate::model::parameters::Parameters;
 use crate::tensor::Tensor;
 
-/// What the server says on the main socket.
+/// A message of the server on the main socket.
 #[derive(Debug, PartialEq)]
 pub enum MainOrder<'a> {
     /// Run a batch.
     Execute(ExecuteOrder),
     /// Finalize the model and end.
     Finalize,
-    /// What to load.
+    /// The order to load a model.
     Init(&'a [u8]),
 }
 
@@ -47,7 +47,7 @@ pub struct ExecuteOrder {
 pub struct OrderedRequest {
     /// Its number.
     pub request: u64,
-    /// What it says beside its tensors.
+    /// Its details beside its tensors.
     pub details: Option<RequestDetails>,
     /// The outputs that it needs, by their index.
     pub wanted: Vec<u16>,
@@ -55,23 +55,23 @@ pub struct OrderedRequest {
     pub inputs: Vec<(u16, ClaimedTensor)>,
 }
 
-/// What the server says on the aux socket.
+/// A message of the server on the aux socket.
 #[derive(Debug, PartialEq)]
 pub enum AuxOrder {
     /// A response to a call of another model.
     BlsReply {
         /// The call.
         call: u64,
-        /// Whether it is the last.
+        /// True if it is the last.
         is_final: bool,
         /// The memory of the outputs.
         span: Span,
-        /// Parameters and outputs, or why there are none.
+        /// Parameters and outputs, or the error.
         outcome: Result<(Parameters, Vec<(String, ClaimedTensor)>), Error>,
     },
-    /// Is the model ready? Names the answer.
+    /// The readiness check of the model. Names the answer.
     IsReady(u64),
-    /// A new region, whose descriptor came along.
+    /// A new region, whose descriptor came with it.
     Region(RegionSide, u16),
     /// The reply to a call.
     Reply {
@@ -84,27 +84,27 @@ pub enum AuxOrder {
     SpaceReply {
         /// The call.
         call: u64,
-        /// Whether it may look again; or why there is no more memory.
+        /// `Ok` to look again, or the reason why there is no more memory.
         outcome: Result<(), String>,
         /// Slots of the response region that are free again.
         released: Vec<u32>,
     },
 }
 
-/// What a process says for one request.
+/// The response of a process to one request.
 #[derive(Clone, Copy, Debug)]
 pub enum SentResponse<'a> {
     /// It fails.
     Error(&'a Error),
-    /// Nothing: what answers it was sent already or comes later.
+    /// Nothing: its answer was sent already or comes later.
     None,
     /// Outputs, in the order of the model's; those that are missing are not sent.
     Outputs {
-        /// The response's own.
+        /// The response's parameters.
         parameters: Option<&'a Parameters>,
         /// The outputs.
         outputs: &'a [Tensor],
-        /// Whether the request runs again.
+        /// True if the request runs again.
         is_again: bool,
     },
 }
@@ -120,7 +120,7 @@ impl<'a> SentResponse<'a> {
 /// Reads a message of the main socket.
 ///
 /// # Errors
-/// [`MessageError`] where it is none.
+/// [`MessageError`] if it is not one.
 pub fn decode_order(frame: Frame<'_>) -> Result<MainOrder<'_>, MessageError> {
     let mut reader = PieceReader::new(frame.body);
     let order = match frame.kind {
@@ -153,7 +153,7 @@ fn execute_order(reader: &mut PieceReader<'_>) -> Result<ExecuteOrder, MessageEr
 /// Reads a message of the aux socket.
 ///
 /// # Errors
-/// [`MessageError`] where it is none.
+/// [`MessageError`] if it is not one.
 pub fn decode_aux_order(frame: Frame<'_>) -> Result<AuxOrder, MessageError> {
     let mut reader = PieceReader::new(frame.body);
     let order = match frame.kind {
@@ -197,7 +197,7 @@ fn reply(reader: &mut PieceReader<'_>) -> Result<Result<ReplyValue, Error>, Mess
     }))
 }
 
-/// Appends INITIALIZED: the model serves, and whether it has code that says whether it is ready.
+/// Appends INITIALIZED: the model serves; `has_ready` is true if it has a readiness check.
 pub fn put_initialized(has_ready: bool, out: &mut Vec<u8>) {
     let pid = std::process::id();
     let text =
@@ -208,7 +208,7 @@ pub fn put_initialized(has_ready: bool, out: &mut Vec<u8>) {
 /// Appends RESPONSES. The outputs lie in its span as [`SpanLayout`] places them, in the order of the responses.
 ///
 /// # Errors
-/// [`MessageError`] where it is larger than a frame may be.
+/// [`MessageError`] if it is larger than a frame may be.
 pub fn put_responses(
     (batch, inputs_free): (u64, bool),
     span: &Span,
@@ -229,7 +229,7 @@ pub fn put_responses(
 /// Appends SEND: one response, or the last with `is_final`.
 ///
 /// # Errors
-/// [`MessageError`] where it is larger than a frame may be.
+/// [`MessageError`] if it is larger than a frame may be.
 pub fn put_send(
     request: u64,
     is_final: bool,
@@ -253,7 +253,7 @@ pub fn put_finalized(out: &mut Vec<u8>) {
 /// Appends COMPLETED with a document of the backend's kind.
 ///
 /// # Errors
-/// [`MessageError::FrameSize`] where it is larger than a frame may be.
+/// [`MessageError::FrameSize`] if it is larger than a frame may be.
 pub fn put_completed(document: &str, out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_frame(6, out, |out| {
         put_str32(document, out);
@@ -261,7 +261,7 @@ pub fn put_completed(document: &str, out: &mut Vec<u8>) -> Result<(), MessageErr
     })
 }
 
-/// Appends TIMES: when requests that the next message answers ran.
+/// Appends TIMES: the times of requests that the next message answers.
 pub fn put_times(times: &[RequestTimes], out: &mut Vec<u8>) {
     put_small_frame(7, out, |out| {
         put_u16(u16::try_from(times.len()).unwrap_or(u16::MAX), out);
@@ -355,11 +355,11 @@ pub fn put_ready(ask: u64, is_ready: bool, out: &mut Vec<u8>) {
 /// Appends BLS_CALL. The inputs lie in its span as [`SpanLayout`] places them.
 ///
 /// # Errors
-/// [`MessageError`] where it is larger than a frame may be, or a name is too long.
+/// [`MessageError`] if it is larger than a frame may be, or a name is too long.
 pub fn put_bls_call(number: u64, call: &NestedCall, span: &Span, out: &mut Vec<u8>) -> Result<(), MessageError> {
     put_frame(7, out, |out| {
         put_u64(number, out);
-        // The interface does not say for which request a call is made.
+        // The interface does not name the request for which a call is made.
         put_u64(0, out);
         out.push(u8::from(call.is_decoupled));
         put_str16(&call.model, out)?;
@@ -392,7 +392,7 @@ pub fn put_bls_read(call: u64, out: &mut Vec<u8>) {
 /// Appends CONTROL. The files lie in its span as [`SpanLayout`] places them.
 ///
 /// # Errors
-/// [`MessageError`] where it is larger than a frame may be, or a name is too long.
+/// [`MessageError`] if it is larger than a frame may be, or a name is too long.
 pub fn put_control(
     call: u64,
     model: &str,
@@ -433,7 +433,7 @@ pub fn put_control(
 /// Appends METRIC_FAMILY.
 ///
 /// # Errors
-/// [`MessageError::Count`] where a text is too long.
+/// [`MessageError::Count`] if a text is too long.
 pub fn put_metric_family(
     call: u64,
     kind: MetricKind,
@@ -456,7 +456,7 @@ pub fn put_metric_family(
 /// Appends METRIC.
 ///
 /// # Errors
-/// [`MessageError::Count`] where there are too many buckets.
+/// [`MessageError::Count`] if there are too many buckets.
 pub fn put_metric(
     call: u64,
     family: u32,
@@ -520,7 +520,7 @@ mod tests {
 
     const SPAN: Span = Span { slot: 7, region: 1, offset: 128, size: 192 };
 
-    /// What a reader makes of frames.
+    /// The messages that a reader decodes from frames.
     fn read<T>(bytes: &[u8], decode: impl Fn(Frame<'_>) -> Result<T, MessageError>) -> Vec<T> {
         let mut buffer = FrameBuffer::default();
         buffer.space(bytes.len()).copy_from_slice(bytes);

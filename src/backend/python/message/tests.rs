@@ -75,7 +75,7 @@ fn aux(kind: u8, body: &Wire) -> Result<AuxMessage, MessageError> {
     decode_aux(Frame { kind, body: &body.0 })
 }
 
-/// A message that is cut anywhere, or goes on, is refused.
+/// Checks that a message that is cut anywhere, or has more bytes, is refused.
 fn check_ends<T: PartialEq + fmt::Debug>(kind: u8, body: &Wire, decode: fn(Frame<'_>) -> Result<T, MessageError>) {
     for size in 0..body.0.len() {
         assert!(decode(Frame { kind, body: &body.0[..size] }).is_err(), "{size} bytes of {kind}");
@@ -113,7 +113,7 @@ fn frames_are_found_however_they_are_cut_and_refused_by_their_size_alone() {
         let mut buffer = FrameBuffer::default();
         let mut got = Vec::new();
         for piece in bytes.chunks(piece_size) {
-            // More space than comes, as on a socket.
+            // More space than bytes come, as on a socket.
             buffer.space(piece_size + 10)[..piece.len()].copy_from_slice(piece);
             buffer.commit(piece.len());
             while let Some(frame) = buffer.poll_frame().unwrap() {
@@ -406,7 +406,7 @@ fn as_much_as_there_may_be_is_read_and_one_more_is_refused() {
         let inputs = (0..count).fold(bls().u16(0).u16(count as u16), |wire, _| wire.str16("").tensor(1, 0, 0, &[]));
         check(aux(7, &inputs).map(drop), is_read);
     }
-    // A count beyond the bytes that came allocates nothing for what is not there.
+    // A count beyond the received bytes allocates nothing for missing items.
     assert_eq!(aux(1, &wire().u32(u32::MAX)), Err(MessageError::End));
 }
 
@@ -538,7 +538,7 @@ fn what_is_too_large_for_a_message_is_refused_or_cut() {
     assert_eq!(put_execute(&head, [request].into_iter(), &mut out), Err(MessageError::Count));
     assert_eq!(put_start(&[(&"n".repeat(65_536), "")], &mut Vec::new()), Err(MessageError::Count));
     assert_eq!(out, b"before", "what is refused leaves nothing behind");
-    // The limit lies inside a letter here, which goes as a whole.
+    // The limit lies inside a letter here, which is dropped as a whole.
     put_reply(1, Err(&Error::internal(format!("x{text}"))), &mut out);
     let kept = format!("x{}", "é".repeat(PYTHON_TEXT_SIZE_MAX / 2 - 1));
     assert!(out.ends_with(&wire().u64(1).u8(1).u8(1).str32(&kept).frame(3)));

@@ -1,4 +1,4 @@
-//! Archives for tests: also those that a careful program would not write.
+//! Archives for tests, including those that a careful program would not write.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{EntryType, Header};
 
-/// An entry to be.
+/// An entry to write.
 #[derive(Clone, Debug)]
 pub struct TrialEntry {
     pub kind: EntryType,

@@ -1,4 +1,4 @@
-//! What is unpacked, and what is refused.
+//! The archives that are unpacked, and those that are refused.
 
 use tar::Header;
 
@@ -98,7 +98,7 @@ fn a_hostile_entry_is_refused_by_name() {
         (&[symlink("l", "..")], "l", link),
         (&[symlink("a/l", "../../x")], "a/l", link),
         (&[symlink("l", "")], "l", link),
-        // Where it leads depends on what is a link on the way.
+        // Its target depends on links on the way.
         (&[directory("a/b"), symlink("a/b/up", "../.."), symlink("l", "a/b/up/../x")], "l", link),
         // The interpreter's link leads out, so nothing may be written through it.
         (&[symlink("bin/python", "/etc"), file("bin/python/x", "x")], "bin/python/x", below),
@@ -112,7 +112,7 @@ fn a_hostile_entry_is_refused_by_name() {
         (&[kind(EntryType::Link, "h", "../x")], "h", link),
         (&[kind(EntryType::Link, "h", "/etc/passwd")], "h", link),
         (&[kind(EntryType::Link, "h", "absent")], "h", link),
-        // Elsewhere the same link leads out.
+        // At another place the same link leads out.
         (&[symlink("a/b/l", "../.."), kind(EntryType::Link, "h", "a/b/l")], "h", link),
         (&[symlink("l", "a"), file("a/f", "x"), kind(EntryType::Link, "h", "l/f")], "h", link),
         (&[kind(EntryType::Block, "dev", "")], "dev", other),
@@ -135,7 +135,7 @@ fn an_archive_has_a_most_of_entries_and_of_bytes() {
     assert!(of(2, 10, &two).is_ok());
     assert!(matches!(of(1, 10, &two), Err(UnpackError::Entries)));
     assert!(matches!(of(2, 9, &two), Err(UnpackError::Size)));
-    // What a header claims counts, even where nothing follows.
+    // The size in a header counts, even if no contents follow.
     let mut header = Header::new_gnu();
     header.set_path("huge").unwrap();
     header.set_size(ARCHIVE_SIZE_MAX + 1);

@@ -1,5 +1,5 @@
-//! What is known of the elements that an operator makes, where they are few: sizes are computed from sizes in a file,
-//! and these are followed. What is not followed may be anything.
+//! The known elements of an operator's outputs, if they are few: a file computes sizes from sizes,
+//! and those elements are followed. Elements that are not followed may be anything.
 
 use crate::model::onnx::graph::OnnxNode;
 use crate::tensor::{Datatype, Tensor};
@@ -92,7 +92,7 @@ fn read_elements(datatype: Datatype, contents: &[u8]) -> Option<Vec<Interval>> {
             Datatype::Uint16 => f64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
             Datatype::Int32 => f64::from(i32::from_le_bytes(*bytes.first_chunk()?)),
             Datatype::Uint32 => f64::from(u32::from_le_bytes(*bytes.first_chunk()?)),
-            // The engine keeps the nearest of 32 bits.
+            // The engine keeps the nearest value of 32 bits.
             Datatype::Int64 => i64::from_le_bytes(*bytes.first_chunk()?).clamp(i32::MIN.into(), i32::MAX.into()) as f64,
             Datatype::Fp32 => f64::from(f32::from_le_bytes(*bytes.first_chunk()?)),
             Datatype::Fp64 => f64::from_le_bytes(*bytes.first_chunk()?),
@@ -137,7 +137,7 @@ fn cast(to: i64, one: Interval) -> Interval {
     }
 }
 
-/// Whether `Cast` makes whole numbers.
+/// Returns true if `Cast` makes whole numbers.
 pub(super) fn is_cast_to_whole(node: &OnnxNode) -> bool {
     !matches!(node.integer("to", 0), 1 | 10 | 11 | 16)
 }
@@ -249,8 +249,8 @@ pub(super) fn range(start: Interval, step: Interval, length: Interval) -> Option
     Some((0..length).map(|index| start.plus(step.times(Interval::exact(index as f64)))).collect())
 }
 
-/// Elements of a new tensor, each of the place in an old one that `source` tells from its place in the new one. Sizes
-/// are known and few.
+/// Elements of a new tensor, each from the place in an old one that `source` computes from its
+/// place in the new one. Sizes are known and few.
 pub(super) fn moved(
     from: &TensorFacts,
     to: &[Interval],

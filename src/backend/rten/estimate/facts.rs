@@ -1,6 +1,6 @@
-//! What is known of a tensor before the run that makes it: its sizes and, where it is small, its elements, each between
-//! two bounds. A bound may be loose and is never wrong, so that a size found from it is at least what the engine asks
-//! for.
+//! The known facts about a tensor before the run that makes it: its sizes and, if it is small, its
+//! elements, each between two bounds. A bound may be loose and is never wrong, so that a size found
+//! from it is at least what the engine asks for.
 
 use smallvec::SmallVec;
 
@@ -14,16 +14,16 @@ pub(super) struct Interval {
 /// Sizes of a tensor.
 pub(super) type Sizes = SmallVec<[Interval; 6]>;
 
-/// What is known of one tensor.
+/// The known facts about one tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TensorFacts {
-    /// Its dimensions; none where not even the rank is known.
+    /// Its dimensions; `None` if not even the rank is known.
     pub(super) sizes: Option<Sizes>,
-    /// Its elements at most, which may be fewer than the sizes allow.
+    /// The maximum number of its elements, which may be fewer than the sizes allow.
     pub(super) count_max: f64,
-    /// Its elements, row major, where they are known and few.
+    /// Its elements, row major, if they are known and few.
     pub(super) elements: Option<Vec<Interval>>,
-    /// Whether its elements are of an integer datatype.
+    /// True if its elements are of an integer datatype.
     pub(super) is_whole: bool,
 }
 
@@ -120,7 +120,7 @@ impl Interval {
     }
 }
 
-/// A product where nothing of anything is nothing.
+/// A product in which zero times anything is zero.
 pub(super) fn product(one: f64, two: f64) -> f64 {
     if one == 0.0 || two == 0.0 { 0.0 } else { one * two }
 }
@@ -131,7 +131,7 @@ pub(super) fn count(sizes: &[Interval]) -> Interval {
 }
 
 impl TensorFacts {
-    /// A tensor of these sizes, of which nothing else is known.
+    /// A tensor of these sizes, with no other known facts.
     pub(super) fn of(sizes: Sizes) -> Self {
         let count_max = count(&sizes).high;
         Self { sizes: Some(sizes), count_max, elements: None, is_whole: false }
@@ -149,7 +149,7 @@ impl TensorFacts {
         Self { is_whole: true, ..Self::of(sizes).with(Some(elements)) }
     }
 
-    /// With these elements, if they are as many as it has, and not too many to follow.
+    /// The tensor with these elements, if they are as many as it has, and not too many to follow.
     pub(super) fn with(self, elements: Option<Vec<Interval>>) -> Self {
         let elements = elements.filter(|elements| self.exact_count() == Some(elements.len()));
         Self { elements, ..self }
@@ -160,7 +160,7 @@ impl TensorFacts {
         Self { is_whole: other.is_whole, ..self }
     }
 
-    /// With no more elements than this.
+    /// The tensor with at most this many elements.
     pub(super) fn at_most(self, count_max: f64) -> Self {
         Self { count_max: self.count_max.min(count_max), ..self }
     }
@@ -169,19 +169,19 @@ impl TensorFacts {
         self.sizes.as_ref().map(|sizes| sizes.len())
     }
 
-    /// How many elements it has, if that is known, and few enough to follow.
+    /// The number of its elements, if that is known, and few enough to follow.
     pub(super) fn exact_count(&self) -> Option<usize> {
         let count = count(self.sizes.as_ref()?).value()?;
         (count <= ELEMENTS_MAX as f64).then_some(count as usize)
     }
 
-    /// Its elements, any where they are not known; none where it is not known to have few.
+    /// Its elements, any value for unknown ones; `None` if it is not known to have few.
     pub(super) fn known_elements(&self) -> Option<Vec<Interval>> {
         let of_anything = || self.exact_count().map(|count| vec![Interval::ANY; count]);
         self.elements.clone().or_else(of_anything)
     }
 
-    /// Its only element; any where it has others or is not known.
+    /// Its only element; any value if it has others or is not known.
     pub(super) fn single(&self) -> Interval {
         match self.elements.as_deref() {
             Some([element]) => *element,
@@ -189,7 +189,7 @@ impl TensorFacts {
         }
     }
 
-    /// What holds of both.
+    /// The facts that hold for both.
     pub(super) fn join(&self, other: &Self) -> Self {
         let sizes = match (&self.sizes, &other.sizes) {
             (Some(one), Some(two)) if one.len() == two.len() => {

@@ -113,7 +113,7 @@ fn gather_nd(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts
     let batch = usize::try_from(node.integer("batch_dims", 0)).unwrap_or(0);
     let (depth, outer) = places.split_last().ok_or("its places have no dimension")?;
     let sizes = ranked(input)?;
-    // Where the depth is not known, each place may have the whole tensor.
+    // If the depth is not known, each place may have the whole tensor.
     let skipped = depth.value().map_or(0, |depth| depth as usize).saturating_add(batch);
     Ok(TensorFacts::of(outer.iter().chain(sizes.iter().skip(skipped)).copied().collect()).like(input))
 }
@@ -126,7 +126,7 @@ fn one_hot(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, 
     Ok(TensorFacts::of(sizes))
 }
 
-/// As many elements as before, whatever the sizes.
+/// As many elements as before, for any sizes.
 fn reshape(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, RuleError> {
     let input = require(inputs, 0)?;
     let wanted = match (node.integers("shape"), inputs.get(1).copied().flatten()) {
@@ -198,7 +198,7 @@ fn slice(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, Ru
         Some(list) => list.get(index).copied().unwrap_or(Interval::ANY),
         None => default,
     };
-    // First place and step along each axis, where they are known.
+    // First place and step along each axis, if they are known.
     let mut cuts = vec![Some((0_i64, 1_i64)); rank];
     for (index, place) in places.into_iter().enumerate() {
         let (start, end) = (at(&starts, index, Interval::ANY), at(&ends, index, Interval::ANY));
@@ -218,7 +218,7 @@ fn slice(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<TensorFacts, Ru
     Ok(TensorFacts::of(sizes).like(input).at_most(input.count_max).with(elements))
 }
 
-/// The size of a cut axis, and its first place and step where they are known.
+/// The size of a cut axis, and its first place and step if they are known.
 fn cut_axis(size: Interval, start: Interval, end: Interval, step: Interval) -> (Interval, Option<(i64, i64)>) {
     let part = Interval::up_to(size.high);
     let (Some(start), Some(end), Some(step)) = (start.value(), end.value(), step.value()) else { return (part, None) };

@@ -1,6 +1,7 @@
-//! The memory of a run, found before it is taken: the engine asks the allocator for whatever a graph makes, and a
-//! process whose allocator has no more is aborted. The shapes of the inputs, and the values that sizes are computed
-//! from, decide; an instance remembers those that passed, so that a run like an earlier one costs a comparison.
+//! The memory of a run, computed before it is taken: the engine asks the allocator for all tensors
+//! of a graph, and a process whose allocator has no more is aborted. The estimate depends on the
+//! shapes of the inputs, and on the values that sizes are computed from; an instance remembers
+//! those that passed, so that a run like an earlier one costs a comparison.
 
 mod elements;
 mod facts;
@@ -30,14 +31,14 @@ use facts::{ELEMENTS_MAX, Interval, TensorFacts};
 use plan::GraphPlan;
 use walk::{Stop, Walk};
 
-/// What a run of the embedded engine may take, and how many were refused. One for the process.
+/// The limit on a run of the embedded engine, and the number of refused runs. One for the process.
 #[derive(Debug)]
 pub struct RunMemory {
     size_max: usize,
     refused: AtomicU64,
 }
 
-/// Without a bound, for tests.
+/// No bound, for tests.
 impl Default for RunMemory {
     fn default() -> Self {
         Self::new(usize::MAX)
@@ -45,7 +46,7 @@ impl Default for RunMemory {
 }
 
 impl RunMemory {
-    /// So many bytes for each run.
+    /// A limit of `size_max` bytes for each run.
     pub const fn new(size_max: usize) -> Self {
         Self { size_max, refused: AtomicU64::new(0) }
     }
@@ -56,7 +57,7 @@ impl RunMemory {
     }
 }
 
-/// What the runs of a model need, for all its instances.
+/// The needs of a model's runs, for all its instances.
 pub(super) struct RunEstimate {
     plan: GraphPlan,
     /// For each input of the engine, in its order.
@@ -67,7 +68,7 @@ pub(super) struct RunEstimate {
 
 struct EstimatedInput {
     slot: usize,
-    /// Whether sizes are computed from its values.
+    /// True if sizes are computed from its values.
     is_sizing: bool,
 }
 
@@ -80,11 +81,12 @@ pub(super) struct RunInput<'a> {
 }
 
 impl RunEstimate {
-    /// The estimate of a loaded model; `inputs` are the shapes of its inputs, and the batch inputs', in the order of
-    /// the configuration, with -1 for a size that a request decides.
+    /// The estimate of a loaded model; `inputs` are the shapes of its inputs, and the batch
+    /// inputs', in the order of the configuration, with -1 for a size that a request sets.
     ///
     /// # Errors
-    /// Unsupported, where the memory of its runs cannot be told before they run, or one is too large in any case.
+    /// Unsupported if the memory of its runs cannot be computed before they run, or one is too
+    /// large in any case.
     pub(super) fn new(
         spec: &ModelSpec,
         graph: &OnnxGraph,
@@ -107,7 +109,7 @@ impl RunEstimate {
         let inputs = names.map(input).collect::<Result<_, _>>()?;
         let estimate = Self { plan, inputs, memory, model: spec.name.clone() };
         match estimate.smallest(shapes) {
-            // Sizes of one may be none that the model takes.
+            // The model may not take sizes of one.
             Ok(_) | Err(Stop::Fails(_)) => Ok(estimate),
             Err(Stop::Unbounded(why)) => Err(refused(&why)),
             Err(stop) => Err(estimate.refusal(&stop)),
@@ -151,12 +153,12 @@ impl RunEstimate {
     }
 }
 
-/// The estimates of one instance: which runs passed.
+/// The estimates of one instance: the runs that passed.
 pub(super) struct RunCheck {
     estimate: Arc<RunEstimate>,
-    /// What decides over the run at hand.
+    /// The values that the current run depends on.
     key: Vec<i64>,
-    /// That of the last run that passed.
+    /// The values of the last run that passed.
     last: Vec<i64>,
     passed: HashSet<Vec<i64>>,
 }
@@ -169,7 +171,7 @@ impl RunCheck {
     /// Passes a run whose memory stays within the bound.
     ///
     /// # Errors
-    /// Invalid, with the flag, where it does not.
+    /// Invalid, with the flag, if it does not.
     pub(super) fn check<'a>(&mut self, inputs: impl Iterator<Item = RunInput<'a>> + Clone) -> Result<(), Error> {
         self.key.clear();
         for (input, came) in self.estimate.inputs.iter().zip(inputs.clone()) {

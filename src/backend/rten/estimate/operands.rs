@@ -1,22 +1,23 @@
-//! What the rules of all operators share: their inputs, what they make, and how an axis or a list of axes is read.
+//! The parts that the rules of all operators share: their inputs, their outputs, and the reading of
+//! an axis or a list of axes.
 
 use crate::model::onnx::graph::OnnxNode;
 
 use super::facts::{Interval, Sizes, TensorFacts};
 
-/// The inputs of an operator; none where an optional one is left out.
+/// The inputs of an operator; `None` for an optional one that is left out.
 pub(super) type OperatorInputs<'a> = [Option<&'a TensorFacts>];
 
-/// Why a rule does not say what an operator makes.
+/// The reason why a rule has no facts about an operator's outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RuleError {
     /// The run fails at the operator, and so asks for nothing more.
     Fails(String),
-    /// Nothing is known of what it makes.
+    /// Nothing is known of its outputs.
     Unknown(&'static str),
 }
 
-/// What a rule needs to know in most cases.
+/// The fact that a rule needs in most cases.
 pub(super) const UNKNOWN_RANK: RuleError = RuleError::Unknown("the rank of its input is not known before the run");
 
 impl From<String> for RuleError {
@@ -31,7 +32,7 @@ impl From<&str> for RuleError {
     }
 }
 
-/// What an operator makes.
+/// The outputs of an operator.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub(super) outputs: Vec<TensorFacts>,
@@ -48,7 +49,7 @@ impl From<TensorFacts> for Made {
 /// An input that an operator needs.
 ///
 /// # Errors
-/// Where it is left out.
+/// If it is left out.
 pub(super) fn require<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a TensorFacts, RuleError> {
     inputs.get(index).copied().flatten().ok_or_else(|| format!("it lacks its input {index}").into())
 }
@@ -56,7 +57,7 @@ pub(super) fn require<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&
 /// The sizes of an input that an operator needs.
 ///
 /// # Errors
-/// Where it is left out, or its rank is not known.
+/// If it is left out, or its rank is not known.
 pub(super) fn sizes<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a Sizes, RuleError> {
     ranked(require(inputs, index)?)
 }
@@ -64,7 +65,7 @@ pub(super) fn sizes<'a>(inputs: &OperatorInputs<'a>, index: usize) -> Result<&'a
 /// The sizes of a tensor.
 ///
 /// # Errors
-/// Where its rank is not known.
+/// If its rank is not known.
 pub(super) fn ranked(facts: &TensorFacts) -> Result<&Sizes, RuleError> {
     facts.sizes.as_ref().ok_or(UNKNOWN_RANK)
 }
@@ -72,7 +73,7 @@ pub(super) fn ranked(facts: &TensorFacts) -> Result<&Sizes, RuleError> {
 /// One size of a tensor.
 ///
 /// # Errors
-/// Where it has fewer dimensions.
+/// If it has fewer dimensions.
 pub(super) fn dimension(facts: &TensorFacts, index: usize) -> Result<Interval, RuleError> {
     ranked(facts)?.get(index).copied().ok_or_else(|| format!("its input has no dimension {index}").into())
 }
@@ -80,14 +81,14 @@ pub(super) fn dimension(facts: &TensorFacts, index: usize) -> Result<Interval, R
 /// An axis of a tensor, which may count from the end.
 ///
 /// # Errors
-/// Where the tensor has no such axis.
+/// If the tensor has no such axis.
 pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, RuleError> {
     let rank_signed = i64::try_from(rank).unwrap_or(i64::MAX);
     let counted = if axis < 0 { axis.saturating_add(rank_signed) } else { axis };
     usize::try_from(counted).ok().filter(|axis| *axis < rank).ok_or_else(|| format!("it has no axis {axis}").into())
 }
 
-/// Axes that an attribute or an input names; `None` where there are none, or they are not known.
+/// Reads the axes that an attribute or an input names, if any, and if they are known.
 pub(super) fn axes(node: &OnnxNode, inputs: &OperatorInputs<'_>, index: usize) -> AxisList {
     if let Some(axes) = node.integers("axes") {
         return AxisList::Known(axes.to_vec());

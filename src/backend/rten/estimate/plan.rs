@@ -1,5 +1,5 @@
-//! A graph with its names resolved once, at load, so that walking through it looks nothing up: each value has a slot,
-//! also in the graphs inside operators, which see the values around them.
+//! A graph with its names resolved once, at load, so that a walk through it needs no look-ups: each
+//! value has a slot, also in the graphs inside operators, which see the values around them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use super::rules;
 /// A graph that can be walked through.
 pub(super) struct GraphPlan {
     pub(super) root: PlannedGraph,
-    /// What is known of each slot before any run: constants.
+    /// The known facts about each slot before any run: constants.
     pub(super) constants: Vec<Option<TensorFacts>>,
     /// The slots of the graph's inputs by name.
     pub(super) inputs: BTreeMap<String, usize>,
@@ -45,7 +45,8 @@ impl GraphPlan {
     /// Resolves the names of a graph. A request gives the inputs of these names; others are constants.
     ///
     /// # Errors
-    /// The reason, where the graph reads what nothing makes, or repeats a part of it as often as a request says.
+    /// The reason, if the graph reads a value that nothing makes, or repeats a part of it as often
+    /// as a request says.
     pub(super) fn new<'a>(graph: &OnnxGraph, given: impl Iterator<Item = &'a String>) -> Result<Self, String> {
         let mut planner = Planner::default();
         let (mut root, _) = planner.plan(graph)?;
@@ -61,7 +62,7 @@ impl GraphPlan {
 }
 
 impl PlannedNode {
-    /// How a person finds the operator in the file.
+    /// The name by which a person finds the operator in the file.
     pub(super) fn label(&self) -> String {
         let output = self.node.outputs.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
         format!("operator '{}', which makes '{output}',", self.node.operator)
@@ -96,7 +97,7 @@ impl Planner {
         found.copied().ok_or_else(|| format!("it reads '{name}', which nothing makes"))
     }
 
-    /// Plans a graph. Also returns what it reads of the graphs around it.
+    /// Plans a graph. Also returns the values that it reads of the graphs around it.
     fn plan(&mut self, graph: &OnnxGraph) -> Result<(PlannedGraph, BTreeSet<usize>), String> {
         let base = self.constants.len();
         self.scopes.push(HashMap::new());
@@ -123,7 +124,7 @@ impl Planner {
         Ok((PlannedGraph { nodes, inputs, outputs, made_outputs }, reads))
     }
 
-    /// Plans an operator. Also returns what it and the graphs inside it read.
+    /// Plans an operator. Also returns the values that it and the graphs inside it read.
     fn plan_node(&mut self, node: &OnnxNode) -> Result<(PlannedNode, BTreeSet<usize>), String> {
         let find = |name: &String| if name.is_empty() { Ok(None) } else { self.find(name).map(Some) };
         let inputs = node.inputs.iter().map(find).collect::<Result<Vec<_>, _>>()?;
@@ -157,7 +158,8 @@ fn free_after_last_use(nodes: &mut [PlannedNode], uses: &[BTreeSet<usize>], outp
     }
 }
 
-/// Takes out what the engine computes when it loads the graph: operators that read constants only.
+/// Takes out the operators that the engine computes when it loads the graph: those that read
+/// constants only.
 fn fold_constants(graph: &mut PlannedGraph, constants: &mut [Option<TensorFacts>], given: &BTreeSet<usize>) {
     graph.nodes.retain(|planned| {
         let is_random = planned.node.operator.starts_with("Random") || planned.node.operator == "Multinomial";
@@ -177,7 +179,7 @@ fn fold_constants(graph: &mut PlannedGraph, constants: &mut [Option<TensorFacts>
     });
 }
 
-/// Refuses loops that a request can make as long as it likes: a run of this engine cannot be stopped.
+/// Refuses loops whose length a request can choose freely: a run of this engine cannot be stopped.
 fn find_loops(graph: &PlannedGraph, from_values: &mut BTreeSet<usize>) -> Result<(), String> {
     for planned in &graph.nodes {
         let operator = planned.node.operator.as_str();
@@ -191,7 +193,8 @@ fn find_loops(graph: &PlannedGraph, from_values: &mut BTreeSet<usize>) -> Result
             }
         }
         for inner in planned.graphs.values() {
-            // The number of a round is as bounded as the rounds; what rounds carry comes from the inputs.
+            // The number of a round is as bounded as the rounds; values that rounds carry come from
+            // the inputs.
             from_values.extend(inner.inputs.iter().skip(1).filter(|_| is_from_values));
             find_loops(inner, from_values)?;
         }

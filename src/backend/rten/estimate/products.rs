@@ -21,7 +21,7 @@ pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Option<Resu
     })
 }
 
-/// What two inputs have, which may be copied into another layout.
+/// The elements of two inputs, which may be copied into another layout.
 fn copies(inputs: &OperatorInputs<'_>) -> f64 {
     inputs.iter().take(2).flatten().map(|input| input.count_max).sum()
 }
@@ -95,7 +95,7 @@ fn einsum(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleErro
     Ok(Made { outputs: vec![output], workspace })
 }
 
-/// A cell of so many gates: its states in all steps, and the last ones.
+/// A cell of `gates` gates: its states in all steps, and the last ones.
 fn recurrent(node: &OnnxNode, inputs: &OperatorInputs<'_>, gates: f64) -> Result<Made, RuleError> {
     let input = require(inputs, 0)?;
     let (steps, batch) = (dimension(input, 0)?, dimension(input, 1)?);
@@ -113,7 +113,8 @@ fn attention(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleE
     // With one input that has all three, each of them is at most as large.
     let or_query = |index: usize| inputs.get(index).copied().flatten().unwrap_or(query);
     let (key, value) = (or_query(1), or_query(2));
-    // Beside them a bias, a mask and the keys and values of earlier runs, none of which is larger than what it adds.
+    // Beside them a bias, a mask and the keys and values of earlier runs, none of which is larger
+    // than its addend.
     let others: f64 = inputs.iter().skip(3).flatten().map(|input| input.count_max).sum();
     let present = TensorFacts::unranked(key.count_max + value.count_max + others);
     let heads = ["num_heads", "q_num_heads"].into_iter().map(|name| node.integer(name, 0)).max().unwrap_or(0) as f64;

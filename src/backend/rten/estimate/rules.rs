@@ -1,5 +1,6 @@
-//! What an operator makes of its inputs: the sizes of its outputs, and what it needs beside them while it runs. One
-//! rule for each operator of the engine. Where a file is wrong, so that its run will fail, a rule may say anything.
+//! The outputs of an operator by its inputs: their sizes, and the memory that it needs beside them
+//! while it runs. One rule for each operator of the engine. If a file is wrong, so that its run
+//! will fail, a rule may return anything.
 
 use crate::model::onnx::graph::OnnxNode;
 
@@ -102,7 +103,7 @@ const EXTENDED: [&str; 19] = [
 /// Applies the rule of an operator without graphs inside it.
 ///
 /// # Errors
-/// Why nothing is known of its outputs.
+/// The reason why nothing is known of its outputs.
 pub(super) fn apply(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     match node.operator.as_str() {
         operator if UNARY.contains(&operator) => same(node, inputs, 1),

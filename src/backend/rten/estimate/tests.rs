@@ -3,14 +3,14 @@ use crate::backend::onnx_builder::{BOOL, FLOAT, INT64, Onnx};
 use crate::backend::trial::spec;
 use crate::error::Code;
 
-/// An input of a run: its name, its shape, and its values where they are numbers of 32 bits.
+/// An input of a run: its name, its shape, and its values if they are numbers of 32 bits.
 type Given<'a> = (&'a str, &'a [i64], &'a [i32]);
 
 fn longs(values: &[i64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// What is known of the value `y` after a walk, and what the run needs, as a line.
+/// The facts about the value `y` after a walk, and the needs of the run, as a line.
 fn walked(onnx: Onnx, inputs: &[Given<'_>]) -> String {
     let graph = OnnxGraph::outline(&onnx.into_bytes()).unwrap();
     let names: Vec<String> = inputs.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -129,7 +129,7 @@ fn what_is_found_in_a_tensor_is_taken_to_be_all_of_it() {
     let inputs = |most| [("b", &[1_i64, 9, 4][..], &[][..]), ("s", &[1, 2, 9], &[]), ("n", &[1], most)];
     assert_eq!(walked(boxes(), &inputs(&[5])), "[0..10,3] 120");
     assert_eq!(walked(boxes(), &inputs(&[0])), "[0..18,3] 216");
-    // How many were found sets a size: at most all.
+    // The number of found elements sets a size: at most all.
     let ones = Onnx::default()
         .node("NonZero", &["x"], &["found"], &[])
         .node("Shape", &["found"], &["s"], &[])
@@ -137,7 +137,7 @@ fn what_is_found_in_a_tensor_is_taken_to_be_all_of_it() {
         .input("x", FLOAT, &[-1])
         .output("y", FLOAT, &[-1, -1]);
     assert_eq!(walked(ones, &[("x", &[10], &[])]), "[1,0..10] 48");
-    // What was found sets a size: it may be anything.
+    // The found elements set a size: it may be anything.
     let tiles = Onnx::default()
         .node("ArgMax", &["x"], &["n"], &[])
         .node("Tile", &["x", "n"], &["y"], &[])
@@ -160,7 +160,7 @@ fn buffers_are_used_again_and_none_is_given_back() {
         .input("x", FLOAT, &[-1])
         .output("y", FLOAT, &[-1]);
     assert_eq!(walked(onnx, &[("x", &[100], &[])]), "[200] 1600");
-    // Constants and what the engine computes from them when it loads are not part of a run.
+    // Constants and values that the engine computes from them when it loads are not part of a run.
     let folded = Onnx::default()
         .node("ConstantOfShape", &["k"], &["weights"], &[])
         .node("Add", &["x", "weights"], &["y"], &[])
@@ -191,7 +191,7 @@ fn the_branch_that_is_taken_counts_and_both_where_that_is_not_known() {
     assert_eq!(walked(branching(), &inputs(&[], &[2])), "[3..6] 36");
 }
 
-/// A `Loop` that carries `x` through an operator with `one`, and leaves each round's behind.
+/// A `Loop` that carries `x` through an operator with `one`, and returns each round's value.
 fn looping(rounds: &str, operator: &str) -> Onnx {
     let body = Onnx::default()
         .node(operator, &["v", "one"], &["next"], &[("axis", 0)])
@@ -221,7 +221,7 @@ fn loops_are_bounded_or_refused() {
     };
     check("k3", "Add", "[3,5] ");
     check("size", "Add", "[5,5] ");
-    // What rounds carry grows: each is walked through.
+    // The carried value grows in each round: each is walked through.
     check("k3", "Concat", "[3,6..8] ");
     check("n", "Add", "operator 'Loop', which makes 'last', repeats as often as the values of a request say");
     check("", "Add", "operator 'Loop', which makes 'last', repeats as long as a condition holds");

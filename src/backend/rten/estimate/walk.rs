@@ -1,6 +1,7 @@
-//! Walks through a graph as a run does, with what is known of the tensors in place of the tensors, and adds up what the
-//! engine asks of the allocator. The engine keeps the buffers that it no longer needs until the run ends, and takes the
-//! smallest that fits for the next value: so does this.
+//! Walks through a graph as a run does, with the known facts about tensors in place of the tensors,
+//! and adds up the engine's requests to the allocator. The engine keeps the buffers that it no
+//! longer needs until the run ends, and takes the smallest that fits for the next value: so does
+//! this.
 
 use crate::limits::{LOOP_ROUNDS_MAX, LOOP_ROUNDS_WALKED_MAX};
 
@@ -9,21 +10,21 @@ use super::operands::{Made, RuleError};
 use super::plan::{GraphPlan, PlannedGraph, PlannedNode};
 use super::rules;
 
-/// Why a walk ended before the graph did.
+/// The reason why a walk ended before the graph did.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stop {
     /// It would need more than it may have.
     TooLarge {
-        /// Where that was found.
+        /// The operator that asked.
         label: String,
-        /// What was asked for there.
+        /// The bytes that it asked for.
         bytes: f64,
-        /// All until there.
+        /// All bytes up to there.
         total: f64,
     },
-    /// The run fails there: where, and why.
+    /// The run fails there: the operator, and the reason.
     Fails(String),
-    /// What it would need is not bounded by what is known before the run: where, and why.
+    /// The known facts before the run do not bound its needs: the operator, and the reason.
     Unbounded(String),
 }
 
@@ -40,33 +41,33 @@ pub(super) struct Walk<'a> {
     held: f64,
 }
 
-/// Bytes of an element: the engine computes in 32 bits, and in 8 where that is all that a tensor has.
+/// Bytes of an element: the engine computes in 32 bits, and in 8 if the tensor has only those.
 const ELEMENT_SIZE: f64 = 4.0;
 
 impl<'a> Walk<'a> {
-    /// A walk that may need so many bytes.
+    /// A walk that may need `size_max` bytes.
     pub(super) fn new(plan: &'a GraphPlan, size_max: f64) -> Self {
         let slots = plan.constants.len();
         Self { plan, size_max, facts: vec![None; slots], buffers: vec![0.0; slots], free: Vec::new(), held: 0.0 }
     }
 
-    /// Says what is known of an input.
+    /// Sets the facts about an input.
     pub(super) fn set(&mut self, slot: usize, facts: TensorFacts) {
         if let Some(place) = self.facts.get_mut(slot) {
             *place = Some(facts);
         }
     }
 
-    /// Walks to the end. Returns the bytes that a run needs at most.
+    /// Walks to the end. Returns the maximum bytes that a run needs.
     ///
     /// # Errors
-    /// Where it needs more than it may, or that cannot be told.
+    /// If it needs more than the limit, or that cannot be computed.
     pub(super) fn run(mut self) -> Result<f64, Stop> {
         self.walk(&self.plan.root)?;
         Ok(self.held)
     }
 
-    /// What is known of a value.
+    /// The facts about a value.
     pub(super) fn facts(&self, slot: usize) -> Option<&TensorFacts> {
         let known = self.facts.get(slot).and_then(Option::as_ref);
         known.or_else(|| self.plan.constants.get(slot).and_then(Option::as_ref))
@@ -90,7 +91,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Takes buffers for what an operator made, and frees what is not read any more.
+    /// Takes buffers for an operator's outputs, and frees values that are no longer read.
     fn keep(&mut self, planned: &PlannedNode, made: Made) -> Result<(), Stop> {
         let workspace = self.take(planned, made.workspace)?;
         for (slot, facts) in planned.outputs.iter().zip(made.outputs) {
@@ -130,7 +131,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks through a graph inside an operator. What it makes passes to the operator.
+    /// Walks through a graph inside an operator. Its outputs pass to the operator.
     fn walk_inner(&mut self, planned: &PlannedNode, name: &str) -> Result<Vec<TensorFacts>, Stop> {
         let graph = planned.graphs.get(name).ok_or_else(|| unbounded(planned, "a graph inside it is missing"))?;
         self.walk(graph)?;
@@ -152,7 +153,7 @@ impl<'a> Walk<'a> {
                 let one = self.walk_inner(planned, "then_branch");
                 match (one, self.walk_inner(planned, "else_branch")) {
                     (Ok(one), Ok(two)) => one.iter().zip(&two).map(|(one, two)| one.join(two)).collect(),
-                    // A run that is not over goes the other way.
+                    // A run that goes on takes the other branch.
                     (Ok(one), Err(Stop::Fails(_))) => one,
                     (Err(Stop::Fails(_)), two) => two?,
                     (one, two) => one.and(two)?,
@@ -188,8 +189,8 @@ impl<'a> Walk<'a> {
         Ok(made)
     }
 
-    /// Walks through rounds as if each were any of them, until what they carry stays the same. Returns what they carry
-    /// and what each leaves behind; `None` where they differ.
+    /// Walks through rounds as if each were any of them, until the carried values stay the same.
+    /// Returns the carried values and those that each round returns; `None` if they differ.
     fn settle(&mut self, planned: &PlannedNode, rounds: Interval, first: &[TensorFacts]) -> Option<Rounds> {
         let any_round = Interval::up_to((rounds.high - 1.0).max(0.0));
         let mut carried = first.to_vec();
@@ -201,7 +202,7 @@ impl<'a> Walk<'a> {
                 *self = trial;
                 return Some((carried, scanned));
             }
-            // A count would go on for ever.
+            // A count would never settle.
             let forget = |facts: TensorFacts| TensorFacts { elements: None, ..facts };
             carried = if attempt == 0 { joined } else { joined.into_iter().map(forget).collect() };
         }
@@ -239,10 +240,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What rounds pass on, and what each leaves behind.
+/// The values that rounds pass on, and those that each returns.
 type Rounds = (Vec<TensorFacts>, Vec<TensorFacts>);
 
-/// Rounds after which what a loop carries is taken to grow.
+/// Rounds after which the carried values of a loop are assumed to grow.
 const SETTLING_ROUNDS: usize = 4;
 
 fn unbounded(planned: &PlannedNode, why: &str) -> Stop {

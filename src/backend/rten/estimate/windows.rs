@@ -26,7 +26,7 @@ fn each(node: &OnnxNode, name: &str, index: usize, default: f64) -> f64 {
     node.integers(name).and_then(|values| values.get(index)).map_or(default, |value| *value as f64)
 }
 
-/// How a window is placed over one axis of an image.
+/// The place of a window over one axis of an image.
 fn windowed(node: &OnnxNode, index: usize, axes: usize, size: Interval, window: Interval) -> Interval {
     let (stride, dilation) = (each(node, "strides", index, 1.0), each(node, "dilations", index, 1.0));
     let (before, after) = match node.text("auto_pad").unwrap_or("NOTSET") {
@@ -40,7 +40,7 @@ fn windowed(node: &OnnxNode, index: usize, axes: usize, size: Interval, window: 
     if node.integer("ceil_mode", 0) == 0 {
         return placed(f64::floor).as_size();
     }
-    // A window that would begin behind the image is left out.
+    // A window that would begin after the image is left out.
     let placed = placed(f64::ceil).as_size();
     match (placed.value(), size.value()) {
         (Some(last), Some(size)) if (last - 1.0) * stride >= size + before => Interval::exact(last - 1.0).as_size(),
@@ -144,7 +144,7 @@ fn pad(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> 
 fn resize(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError> {
     // Opset 10 has no region of interest.
     let scales = inputs.get(if inputs.len() == 2 { 1 } else { 2 }).copied().flatten();
-    // An input that is given empty is left out.
+    // An empty input counts as left out.
     let is_given = |facts: &&TensorFacts| !facts.count_max.eq(&0.0);
     let wanted = match (inputs.get(3).copied().flatten().filter(is_given), scales.filter(is_given)) {
         (Some(wanted), _) => StretchTarget::Sizes(wanted.elements.clone().unwrap_or_default()),
@@ -163,7 +163,7 @@ fn upsample(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleEr
     stretch(node, inputs, &StretchTarget::Scales(scales))
 }
 
-/// What an image is stretched to, along each axis; empty where it is not known.
+/// The size that an image is stretched to, along each axis; empty if it is not known.
 enum StretchTarget {
     Scales(Vec<Interval>),
     Sizes(Vec<Interval>),

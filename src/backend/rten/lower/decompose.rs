@@ -56,8 +56,8 @@ impl Lowering<'_> {
         self.add_as("Sub", &[&end, &place], vec![], output);
     }
 
-    /// Appends an operator along one axis of what it reads. Before version 13 it is along all from that axis on at
-    /// once.
+    /// Appends an operator along one axis of its input. Before version 13 it is along all from that
+    /// axis on at once.
     fn add_along(&mut self, node: NodeMessage, add: impl FnOnce(&mut Self, &str, i64, &str)) -> Result<(), String> {
         let (input, output) = ends(&node)?;
         if self.version >= 13 {

@@ -1,5 +1,5 @@
-//! What is known of an operator's results from its inputs: datatype, dimensions, bounds, and whether they depend on a
-//! request.
+//! The known facts about an operator's results from its inputs: datatype, dimensions, bounds, and
+//! dependence on a request.
 
 use crate::error::Error;
 use crate::limits::RANK_MAX;
@@ -10,7 +10,8 @@ use super::value::GraphValue;
 use super::{Lowering, integer};
 
 impl Lowering<'_> {
-    /// What is known of an operator's results. The inner error is a reason against the operator.
+    /// The known facts about an operator's results. The inner error is a reason against the
+    /// operator.
     pub(super) fn results(
         &self,
         node: &NodeMessage,
@@ -126,7 +127,7 @@ impl Lowering<'_> {
                 let index = index + usize::from(node.op_type == "Loop");
                 graph.and_then(|graph| graph.output.get(index)).map_or(0, |output| self.element(&output.name))
             }
-            // Of a sequence it is that of its tensors.
+            // The datatype of a sequence is that of its tensors.
             "SequenceEmpty" => number("dtype", element::FLOAT),
             "SequenceInsert" => of(1),
             _ => of(0),
@@ -134,7 +135,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The dimensions of a result where they follow from those of the inputs alone.
+/// The dimensions of a result if they follow from those of the inputs alone.
 fn result_dims(node: &NodeMessage, operator: &Operator, inputs: &[GraphValue]) -> Option<Vec<i64>> {
     let of = |index: usize| inputs.get(index).and_then(|value| value.dims.clone());
     match node.op_type.as_str() {

@@ -1,6 +1,7 @@
-//! The bounds of INT64 values. The engine computes INT64 in 32 bits and wraps. What requests bring is within 32 bits,
-//! which is checked when they come, and so are shapes. A result that may be outside is checked in the graph, and a
-//! request for which it is outside fails; where there is no such check, the operator is refused.
+//! The bounds of INT64 values. The engine computes INT64 in 32 bits and wraps. Values of requests
+//! are within 32 bits, which is checked when they arrive, and so are shapes. A result that may be
+//! outside is checked in the graph, and a request for which it is outside fails; if there is no
+//! such check, the operator is refused.
 
 use crate::model::onnx::message::{AttributeMessage, NodeMessage, element};
 
@@ -10,8 +11,8 @@ use super::value::GraphValue;
 /// Elements of one tensor: 2^30 of four bytes are 4 GiB.
 pub(super) const COUNT_MAX: i64 = 1 << 30;
 
-/// Whether an input may be the nearest number of 32 bits instead: what lies beyond the end of any tensor, and what only
-/// moves a value to where it is asked again.
+/// Returns true if an input may be the nearest number of 32 bits instead: values beyond the end of
+/// any tensor, and values that only move one to a place where it is checked again.
 pub(super) fn may_saturate(operator: &str, index: usize) -> bool {
     match operator {
         "Slice" => matches!(index, 1 | 2),
@@ -24,7 +25,7 @@ fn is_moved(operator: &str) -> bool {
     matches!(operator, "Concat" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Constant")
 }
 
-/// The least and greatest of an operator's INT64 results; `None` where they may be outside 32 bits.
+/// The least and greatest of an operator's INT64 results; `None` if they may be outside 32 bits.
 pub(super) fn bounds(lowering: &Lowering<'_>, node: &NodeMessage, inputs: &[GraphValue]) -> Option<(i64, i64)> {
     let of = |index: usize| {
         inputs.get(index).map_or((i64::from(i32::MIN), i64::from(i32::MAX)), |value| (value.low, value.high))
@@ -76,7 +77,7 @@ pub(super) fn bounds(lowering: &Lowering<'_>, node: &NodeMessage, inputs: &[Grap
         // The indices are of the same datatype, and are not among the results.
         "Gather" | "GatherElements" | "GatherND" | "Slice" | "Tile" | "Expand" | "Reshape" | "Squeeze"
         | "Unsqueeze" | "ReverseSequence" | "Split" | "Trilu" | "Pad" => hull(inputs.get(..1)?).unwrap_or(all),
-        // What their graphs give was looked at there.
+        // The values of their graphs were checked there.
         "If" | "Loop" => (i32::MIN.into(), i32::MAX.into()),
         "OneHot" => hull(inputs.get(2..)?).unwrap_or(all),
         _ => all,
@@ -84,7 +85,7 @@ pub(super) fn bounds(lowering: &Lowering<'_>, node: &NodeMessage, inputs: &[Grap
     Some(found)
 }
 
-/// How many elements a sum may have.
+/// The maximum number of elements in a sum.
 fn count(lowering: &Lowering<'_>, node: &NodeMessage) -> i64 {
     let dims = lowering.dims(node.read_input(0)).unwrap_or(&[-1]);
     let product = dims.iter().try_fold(1_i64, |product, dim| if *dim < 0 { None } else { product.checked_mul(*dim) });
@@ -95,11 +96,12 @@ fn is_float(kind: i32) -> bool {
     matches!(kind, element::FLOAT | element::FLOAT16)
 }
 
-/// What the name of a check says behind its operator. The engine quotes it in its error where a request fails it.
+/// The text after the operator in the name of a check. The engine quotes it in its error if a
+/// request fails it.
 pub(in crate::backend::rten) const BEYOND: &str =
     "has an INT64 result on these inputs beyond 32 bits, in which the embedded engine computes";
 
-/// Whether [`guard`] can check an operator.
+/// Returns true if [`guard`] can check an operator.
 pub(super) fn is_guarded(operator: &str) -> bool {
     matches!(
         operator,
@@ -160,7 +162,8 @@ impl Lowering<'_> {
         self.add("Cast", &[name], vec![AttributeMessage::integer("to", element::FLOAT.into())])
     }
 
-    /// Whether integers are within 32 bits that were multiplied as floats, which are exact to 2^-22 of them.
+    /// Adds a check that integers are within 32 bits; they were multiplied as floats, which are
+    /// exact to 2^-22 of them.
     fn add_is_small(&mut self, product: &str) -> String {
         let size = self.add("Abs", &[product], vec![]);
         let end = self.add_number(element::FLOAT, 2_147_483_000.0);

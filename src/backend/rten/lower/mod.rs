@@ -1,7 +1,7 @@
-//! Makes an ONNX graph one that the embedded engine computes rightly, or refuses it. Called when a model is loaded. The
-//! engine reads some operators, versions and datatypes as others than ONNX says, or fails at each request: such an
-//! operator is replaced by others that give the same numbers where those are few, and refused otherwise, by name. Opens
-//! no file.
+//! Rewrites an ONNX graph into one that the embedded engine computes correctly, or refuses it.
+//! Called when a model is loaded. The engine reads some operators, versions and datatypes as others
+//! than ONNX says, or fails at each request: such an operator is replaced by a few others that give
+//! the same numbers, or else refused by name. Opens no file.
 
 mod decompose;
 mod inference;
@@ -28,7 +28,7 @@ use super::datatype::ALTERNATIVE;
 use operator::{OPSET_MAX, OperandType, Operands, Operator};
 use value::GraphValue;
 
-/// What came of a file.
+/// The result of lowering a file.
 pub(super) struct LoweredModel {
     /// The file that the engine is to read; `None` if it may read the original.
     pub(super) file: Option<Vec<u8>>,
@@ -39,11 +39,11 @@ pub(super) struct LoweredModel {
 /// Reads the bytes of a constant in another file: its location, offset and length.
 pub(super) type ExternalReader<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> Result<Vec<u8>, Error>;
 
-/// Checks a file, and rewrites it where it must be.
+/// Checks a file, and rewrites it if necessary.
 ///
 /// # Errors
-/// `InvalidArgument` if it is not ONNX, `Unsupported` with node, operator and reason if the engine would not compute it
-/// rightly.
+/// `InvalidArgument` if it is not ONNX, `Unsupported` with node, operator and reason if the engine
+/// would not compute it correctly.
 pub(super) fn lower(file: Bytes, external: ExternalReader<'_>) -> Result<LoweredModel, Error> {
     let mut model = ModelMessage::read(file)?;
     let is_own = |domain: &str| domain.is_empty() || domain == "ai.onnx";
@@ -78,20 +78,21 @@ struct Lowering<'a> {
     version: i64,
     external: ExternalReader<'a>,
     values: HashMap<String, GraphValue>,
-    /// The names that something reads, or that are outputs of a graph.
+    /// The names that an operator reads, or that are outputs of a graph.
     read: HashSet<String>,
-    /// The names that an operator with steps reads, where a little less is another number.
+    /// The names that an operator with steps reads, for which a slightly smaller value is another
+    /// number.
     stepped: HashSet<String>,
     /// The operators of the current graph that are done.
     out: Vec<NodeMessage>,
-    /// How many names were made up.
+    /// The number of names that were made up.
     fresh: usize,
-    /// How many operators were seen.
+    /// The number of operators so far.
     nodes: usize,
 }
 
 impl Lowering<'_> {
-    /// Rewrites a graph in place. Returns whether anything changed.
+    /// Rewrites a graph in place. Returns true if anything changed.
     fn lower_graph(&mut self, graph: &mut GraphMessage, is_outermost: bool) -> Result<bool, Error> {
         if !graph.sparse_initializer.is_empty() {
             return Err(refusal("it has sparse constants".to_owned()));
@@ -123,7 +124,7 @@ impl Lowering<'_> {
         Ok(is_changed)
     }
 
-    /// What the file says of the values of a graph.
+    /// Reads the file's declarations of the values of a graph.
     fn read_declarations(&mut self, graph: &GraphMessage, is_outermost: bool) -> Result<(), Error> {
         for declared in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
             if let Some((element, dims)) = declared.tensor() {
@@ -154,7 +155,7 @@ impl Lowering<'_> {
         Ok(GraphValue::constant(tensor, &longs))
     }
 
-    /// Appends an operator, or what replaces it. Returns whether that is anything else.
+    /// Appends an operator, or its replacement. Returns true if it was replaced.
     fn lower_node(&mut self, mut node: NodeMessage) -> Result<bool, Error> {
         let described = describe(&node);
         let refuse = |reason: String| refusal(format!("{described}: {reason}"));
@@ -199,7 +200,8 @@ impl Lowering<'_> {
         Ok(is_changed)
     }
 
-    /// What a loop's body knows of its inputs: the round, the condition, and what is carried from round to round.
+    /// Declares the known facts about a loop body's inputs: the round, the condition, and the
+    /// values carried from round to round.
     fn declare_carried(&mut self, body: &GraphMessage, inputs: &[String]) {
         let is_requested = self.reads_request(body);
         for (index, input) in body.input.iter().enumerate() {
@@ -211,7 +213,8 @@ impl Lowering<'_> {
             if value.element == 0 {
                 value.element = first.map_or(0, |first| first.element);
             }
-            // What a round adds to is not known to stay small, unless it is only about shapes.
+            // A value that a round adds to is not known to stay small, unless it is only about
+            // shapes.
             value.is_requested = index >= 2 && (is_requested || first.is_none_or(|first| first.is_requested));
             if index == 0 {
                 value = GraphValue::declared(element::INT64, value.dims).within(0, integer::COUNT_MAX);
@@ -220,7 +223,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a nested graph reads what depends on a request from the graphs around it.
+    /// Returns true if a nested graph reads values that depend on a request from the graphs around
+    /// it.
     fn reads_request(&self, graph: &GraphMessage) -> bool {
         let is_requested = |name: &String| self.values.get(name).is_some_and(|value| value.is_requested);
         graph.node.iter().any(|node| {

@@ -1,33 +1,35 @@
-//! The operators that the embedded engine runs rightly, with the versions and datatypes: what is not in this table is
-//! refused. `docs/embedded-engine.md` shows it, and a test holds both together.
+//! The operators that the embedded engine runs correctly, with the versions and datatypes:
+//! operators outside this table are refused. `docs/embedded-engine.md` shows it, and a test
+//! compares both.
 
 use crate::model::onnx::message::{NodeMessage, element};
 
 use super::{Lowering, decompose, rule};
 
-/// The newest version of ONNX's operators that the table was held against.
+/// The newest version of ONNX's operators that the table was compared with.
 pub(super) const OPSET_MAX: i64 = 28;
 
-/// Appends an operator, or what replaces it, to the graph; or says why the engine cannot run it.
+/// Appends an operator, or its replacement, to the graph; or returns the reason why the engine
+/// cannot run it.
 pub(super) type Rule = fn(&mut Lowering<'_>, NodeMessage) -> Result<(), String>;
 
 /// One operator.
 pub(super) struct Operator {
     /// Its name, with its domain unless it is ONNX's own.
     pub(super) name: &'static str,
-    /// The first version of ONNX's operators in which it runs rightly.
+    /// The first version of ONNX's operators in which it runs correctly.
     pub(super) since: i64,
     /// The datatypes of its operands.
     pub(super) takes: OperandType,
-    /// Which of its inputs are of those datatypes.
+    /// The inputs that are of those datatypes.
     pub(super) operands: Operands,
-    /// Whether its result is of another datatype than its operands.
+    /// True if its result is of another datatype than its operands.
     pub(super) gives_other: bool,
-    /// Whether its first result has the shape of its first input.
+    /// True if its first result has the shape of its first input.
     pub(super) keeps_shape: bool,
-    /// What becomes of it.
+    /// The rule that lowers it.
     pub(super) rule: Rule,
-    /// What of it is refused.
+    /// The uses of it that are refused.
     #[cfg_attr(not(test), expect(dead_code, reason = "the documentation shows it"))]
     pub(super) note: &'static str,
 }
@@ -35,15 +37,15 @@ pub(super) struct Operator {
 /// Datatypes of operands. FP16 is computed in FP32, INT64 and BOOL in INT32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandType {
-    /// All that the engine holds.
+    /// All datatypes of the engine.
     Any,
     /// INT8 and UINT8.
     Eight,
     /// FP32.
     Float,
-    /// FP32, and INT8 and UINT8 by way of it: the operator only moves or compares.
+    /// FP32, and INT8 and UINT8 converted to it: the operator only moves or compares.
     Moved,
-    /// FP32 and INT32, and INT8 and UINT8 by way of INT32.
+    /// FP32 and INT32, and INT8 and UINT8 converted to INT32.
     Number,
 }
 
@@ -79,7 +81,7 @@ impl Operator {
 }
 
 impl OperandType {
-    /// Refuses a value of another datatype; 0 is not known.
+    /// Refuses a value of another datatype; 0 is unknown.
     pub(super) fn check(self, name: &str, kind: i32) -> Result<(), String> {
         let is_taken = match kind {
             0 => true,

@@ -1,11 +1,11 @@
-//! Rules of operators that the engine has: attributes that it reads otherwise than ONNX says get their defaults written
-//! out, and what it does not compute rightly is refused.
+//! Rules of operators that the engine has: attributes that it reads otherwise than ONNX says get
+//! their defaults written out, and uses that it does not compute correctly are refused.
 
 use crate::model::onnx::message::{AttributeMessage, NodeMessage, element};
 
 use super::Lowering;
 
-/// As it is.
+/// Keeps the operator as it is.
 pub(super) fn keep(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result<(), String> {
     lowering.out.push(node);
     Ok(())
@@ -15,7 +15,8 @@ fn refuse(reason: &str) -> Result<(), String> {
     Err(reason.to_owned())
 }
 
-/// Before version 7 `broadcast` asked for what later versions always do, if the axis is the last.
+/// Before version 7 `broadcast` requested the behaviour that later versions always have, if the
+/// axis is the last.
 pub(super) fn broadcast(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     if lowering.version < 7 {
         if node.attribute("axis").is_some() {
@@ -26,8 +27,8 @@ pub(super) fn broadcast(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> R
     keep(lowering, node)
 }
 
-/// The engine multiplies by the inverse of a single divisor, which may miss a whole number by a little: of no weight,
-/// unless the next operator takes what is below it.
+/// The engine multiplies by the inverse of a single divisor, which may miss a whole number by a
+/// little: harmless, unless the next operator rounds down.
 pub(super) fn divide(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result<(), String> {
     let is_float = |name: &String| matches!(lowering.element(name), element::FLOAT | element::FLOAT16 | 0);
     let is_stepped = node.output.iter().any(|name| lowering.stepped.contains(name));
@@ -41,7 +42,7 @@ pub(super) fn divide(lowering: &mut Lowering<'_>, node: NodeMessage) -> Result<(
     }
 }
 
-/// Before version 7 `broadcast` asked for what later versions always do.
+/// Before version 7 `broadcast` requested the behaviour that later versions always have.
 pub(super) fn gemm(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     if lowering.version < 7 {
         node.unset("broadcast");
@@ -59,7 +60,7 @@ pub(super) fn attention(lowering: &mut Lowering<'_>, node: NodeMessage) -> Resul
     keep(lowering, node)
 }
 
-/// Pools: the engine wants strides, and pads at the end where the rest is odd.
+/// Pools: the engine wants strides, and pads at the end if the rest is odd.
 pub(super) fn pool(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     if node.written(1).is_some_and(|name| lowering.read.contains(name)) {
         return refuse("the engine does not give the indices");
@@ -93,7 +94,7 @@ pub(super) fn convolution(lowering: &mut Lowering<'_>, mut node: NodeMessage) ->
     keep(lowering, node)
 }
 
-/// The engine pads integers with 0, not with the zero point, which is what 0 stands for.
+/// The engine pads integers with 0, not with the zero point, which represents 0.
 fn pad_by_zero_point(lowering: &mut Lowering<'_>, node: &mut NodeMessage, count: usize) -> Result<(), String> {
     let Some(point) = node.read_input(2).map(str::to_owned) else { return Ok(()) };
     if node.text("auto_pad", "NOTSET").starts_with("SAME") {
@@ -133,7 +134,8 @@ fn fill_window(lowering: &Lowering<'_>, node: &mut NodeMessage, count: usize) ->
     Ok(())
 }
 
-/// The pads that SAME_LOWER means: the odd one comes first. With strides of 1 they do not depend on the shape.
+/// The pads of SAME_LOWER: the odd one comes first. With strides of 1 they do not depend on the
+/// shape.
 fn lower_pads(lowering: &Lowering<'_>, node: &NodeMessage) -> Option<Vec<i64>> {
     let sizes = lowering.dims(node.read_input(0)).and_then(|dims| dims.get(2..)).unwrap_or(&[]);
     let (kernel, strides, dilations) =
@@ -162,7 +164,7 @@ pub(super) fn batch_normalization(lowering: &mut Lowering<'_>, mut node: NodeMes
     keep(lowering, node)
 }
 
-/// Outside of training it is what it reads.
+/// Outside of training its output is its input.
 pub(super) fn dropout(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     let is_training = match node.read_input(2) {
         None => lowering.version < 7 && node.integer("is_test", 0) == 0,
@@ -192,7 +194,7 @@ pub(super) fn bit_cast(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Re
     }
 }
 
-/// The engine takes BOOL for an integer: what is not 0 must become 1.
+/// The engine takes BOOL for an integer: any value but 0 must become 1.
 pub(super) fn cast(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     let to = match node.op_type.as_str() {
         "Cast" => node.integer("to", 0),
@@ -302,7 +304,7 @@ pub(super) fn prelu(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Resul
     keep(lowering, node)
 }
 
-/// The engine pads all axes, and so those that are not named by nothing.
+/// The engine pads all axes: those that are not named are padded by zero.
 pub(super) fn pad(lowering: &mut Lowering<'_>, mut node: NodeMessage) -> Result<(), String> {
     let Some(axes) = node.read_input(3).map(str::to_owned) else { return keep(lowering, node) };
     let (tensor, pads) =

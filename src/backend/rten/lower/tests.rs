@@ -1,4 +1,4 @@
-//! What becomes of graphs: texts of a few operators, one in a line, as `y = Operator(a, b) name=1`.
+//! The lowering of graphs: texts of a few operators, one in a line, as `y = Operator(a, b) name=1`.
 
 use expect_test::expect_file;
 
@@ -84,7 +84,7 @@ fn shown(nodes: &[NodeMessage]) -> String {
     nodes.iter().filter(|node| node.op_type != "Constant").map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// The operators of what the engine reads, or "as it is", or the refusal.
+/// The operators of the file that the engine reads, or "as it is", or the refusal.
 fn lowered(version: i64, graph: GraphMessage) -> String {
     match lower(file(version, graph), &no_files) {
         Err(error) => error.text().to_owned(),

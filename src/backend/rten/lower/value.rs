@@ -1,9 +1,9 @@
-//! What is known of a value before anything runs.
+//! The known facts about a value before anything runs.
 
 use crate::limits::RANK_MAX;
 use crate::model::onnx::message::{TensorMessage, element};
 
-/// What is known of one value.
+/// The known facts about one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GraphValue {
     /// ONNX's element type; 0 if it is not known.
@@ -14,9 +14,9 @@ pub(super) struct GraphValue {
     pub(super) low: i64,
     /// The greatest.
     pub(super) high: i64,
-    /// Whether it depends on the numbers of a request, and not only on shapes and constants.
+    /// True if it depends on the numbers of a request, and not only on shapes and constants.
     pub(super) is_requested: bool,
-    /// Whether each run must check that it is within 32 bits.
+    /// True if each run must check that it is within 32 bits.
     pub(super) is_guarded: bool,
     /// Its elements, if it is a small constant of whole numbers.
     pub(super) integers: Option<Vec<i64>>,
@@ -35,7 +35,7 @@ impl Default for GraphValue {
 impl GraphValue {
     /// A value that the file declares.
     pub(super) fn declared(element: i32, dims: Option<Vec<i64>>) -> Self {
-        // More than the engine takes are not copied from value to value.
+        // Shapes of more dimensions than the engine takes are not copied from value to value.
         let dims = dims.filter(|dims| dims.len() <= RANK_MAX);
         let value = Self { element, dims, ..Self::default() };
         match element {
@@ -69,7 +69,7 @@ impl GraphValue {
         Self { low, high, ..self }
     }
 
-    /// Whether it may hold integers that 32 bits do not.
+    /// Returns true if it may hold integers beyond 32 bits.
     pub(super) fn is_beyond(&self) -> bool {
         self.element == element::INT64 && (self.low < i32::MIN.into() || self.high > i32::MAX.into())
     }

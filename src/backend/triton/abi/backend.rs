@@ -64,7 +64,7 @@ functions! {
             3 => Some(InstanceKind::Model),
             kind => return Err(Error::invalid(format!("{kind} is no TRITONSERVER_InstanceGroupKind"))),
         };
-        // The list may be left out, whatever its length says.
+        // The list may be null, for any length.
         let gpus = devices.get(device_count, "devices").unwrap_or_default().to_vec();
         let mut preferred = attributes.preferred.lock().unwrap_or_else(PoisonError::into_inner);
         if preferred.len() >= INSTANCES_MAX {

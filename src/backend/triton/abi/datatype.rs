@@ -39,7 +39,7 @@ values! {
     TRITONSERVER_StringToDataType(name: Text) -> u32, or 0 => {
         let name = name.bytes().unwrap_or_default();
         let found = DATATYPES.iter().position(|(known, _, _)| known.to_bytes() == name);
-        // The first is none, whatever its name.
+        // The first stands for no datatype, whatever its name.
         found.and_then(|found| u32::try_from(found).ok()).unwrap_or(0)
     }
 

@@ -12,7 +12,7 @@ values! {
         Owned::new(ErrorObject { code, text }).into_handle()
     }
 
-    // Most calls are of no error: backends delete what a call returned without a look.
+    // Most calls have no error: backends delete the result of a call without checking it.
     TRITONSERVER_ErrorDelete(error: ErrorHandle) -> (), or () => {
         if !error.is_null() {
             drop(error.take());

@@ -30,7 +30,8 @@ mod allocator {
             Ok(())
         }
 
-        // Both say where an output would best be made. The server copies outputs to where the allocator puts them.
+        // Both name the preferred memory of an output. The server copies outputs to the allocator's
+        // memory.
         TRITONSERVER_ResponseAllocatorSetQueryFunction(
             allocator: Handle<ResponseAllocatorObject>, query: Option<QueryFn>
         ) {

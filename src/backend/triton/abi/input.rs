@@ -1,4 +1,4 @@
-//! `TRITONBACKEND_Input*`. An input is one buffer in the memory of the host, whatever host policy it is asked for.
+//! `TRITONBACKEND_Input*`. An input is one buffer in the memory of the host, for any host policy.
 
 use std::ffi::c_void;
 use std::ptr::null;
@@ -11,7 +11,7 @@ use crate::backend::triton::types::{MEMORY_CPU, datatype_number};
 use crate::error::Error;
 use crate::tensor::mapped;
 
-/// Where the properties of an input go; each may be a null pointer.
+/// The places for the properties of an input; each may be a null pointer.
 struct PropertyPlaces {
     name: Out<Text>,
     datatype: Out<u32>,

@@ -46,7 +46,7 @@ functions! {
         name.set(Text::of(profile))
     }
 
-    // Secondary devices are DLA cores: the configuration's are noted at load as without an effect.
+    // Secondary devices are DLA cores: the configuration's are logged at load as without an effect.
     TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance: Handle<InstanceObject>, count: Out<u32>) {
         instance.get()?;
         count.set(0)

@@ -21,7 +21,8 @@ values! {
             let (level, text) = (level_of(level)?, text.get("text")?);
             let services = services::get()?;
             if !matches!(level, LogLevel::Verbose) || services.is_verbose {
-                // The path of the source on the machine that built the backend says nothing: its name does.
+                // The path of the source on the machine that built the backend is of no use: its
+                // name is.
                 let file = file.get_if_given().unwrap_or_default();
                 let name = file.rsplit('/').next().unwrap_or_default();
                 (services.log)(level, &format!("({name}:{line}) {text}"));

@@ -104,7 +104,7 @@ macro_rules! functions {
 }
 use functions;
 
-/// Defines functions that return a value, and the one that a panic becomes, and lists them.
+/// Defines functions that return a value, with the value to return after a panic, and lists them.
 macro_rules! values {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?) -> $value:ty, or $default:expr => $body:block)*) => {
         $(
@@ -133,7 +133,7 @@ fn answer(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> Error
     }
 }
 
-/// What a body returns; none where it panics, which the hook has logged.
+/// The result of a body; `None` if it panics, which the hook has logged.
 fn guarded<T>(body: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body)).ok()
 }

@@ -29,7 +29,7 @@ values! {
     TRITONSERVER_ParameterDelete(parameter: Handle<ParameterObject>) -> (), or () => { drop(parameter.take()) }
 }
 
-/// The interface has no error here: a parameter that cannot be is a null pointer, as in Triton.
+/// The interface has no error here: an invalid parameter becomes a null pointer, as in Triton.
 fn new_parameter(name: Text, kind: u32, value: *const c_void) -> Result<ParameterObject, Error> {
     let name = c_text(&name.get("name of the parameter")?);
     let value = match kind {

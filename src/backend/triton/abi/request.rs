@@ -88,7 +88,8 @@ functions! {
         name.set(request.tensors.outputs.get(output).map_or(Text::null(), |output| Text::of(&output.name)))
     }
 
-    // An output is sent from the memory of the host, wherever it is made; its size is not known before.
+    // An output is sent from the memory of the host, independent of where it is made; its size is
+    // not known before.
     TRITONBACKEND_RequestOutputBufferProperties(
         request: Handle<RequestObject>, name: Text, _size: Out<usize>, kind: Out<u32>, id: Out<i64>
     ) {

@@ -14,7 +14,7 @@ use crate::limits::RANK_MAX;
 use crate::model::parameters::ParameterValue;
 use crate::tensor::Shape;
 
-/// Where an output is described.
+/// The places for the description of an output.
 type OutputPlaces = (Out<u32>, Out<Items<i64>>, Out<u64>);
 
 functions! {

@@ -1,4 +1,4 @@
-//! `TRITONSERVER_Server*`: what a backend asks of the server.
+//! `TRITONSERVER_Server*`: the requests of a backend to the server.
 
 use bytes::Bytes;
 

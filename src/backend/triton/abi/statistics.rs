@@ -1,4 +1,5 @@
-//! What backends report of their work: `TRITONBACKEND_ModelInstanceReport*Statistics` and the objects of those.
+//! The reports of backends on their work: `TRITONBACKEND_ModelInstanceReport*Statistics` and the
+//! objects of those.
 
 use crate::backend::triton::abi::functions;
 use crate::backend::triton::answers::ReportedTimes;

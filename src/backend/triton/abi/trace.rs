@@ -32,7 +32,8 @@ functions! {
 
     TRITONSERVER_InferenceTraceDelete(trace: Handle<TraceObject>) { trace.delete() }
 
-    // Checked and not kept: a trace here has the stages of a request, which all engines have, and none of a backend's own.
+    // Checked and not kept: a trace here has the stages of a request, which all engines have, and
+    // no stages of a backend's own.
     TRITONSERVER_InferenceTraceReportActivity(trace: Handle<TraceObject>, _timestamp: u64, name: Text) {
         trace.get()?;
         match name.bytes() {

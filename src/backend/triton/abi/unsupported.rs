@@ -1,12 +1,13 @@
-//! The functions of the headers that no backend known to us calls: options and control of a server that is embedded,
-//! agents of repositories and caches, which are libraries of their own kinds. Each answers with an error that names it,
-//! so that a library which asks for one is opened and told.
+//! The functions of the headers that no backend known to us calls: options and control of a server
+//! that is embedded, agents of repositories and caches, which are libraries of their own kinds.
+//! Each answers with an error that names it, so that a library which needs one can be opened and
+//! gets the error.
 
 use crate::backend::triton::abi::ExportedFunction;
 use crate::backend::triton::error::{ErrorHandle, ErrorObject};
 use crate::error::Error;
 
-/// Defines functions that refuse, whatever their arguments: the caller puts those away by itself on both machines.
+/// Defines functions that refuse, for any arguments: the caller cleans those up on both machines.
 macro_rules! refusals {
     ($($name:ident)*) => {
         $(
