@@ -1,5 +1,6 @@
-//! The access log of a shard: which requests it shows, and what is noted of one from its bytes to its answer. The line
-//! gets its form, and is written, on the log's thread. Off, a request costs two branches.
+//! The access log of a shard: the choice of the requests that it shows, and the record of one from
+//! its bytes to its answer. The line is formatted and written on the log's thread. Off, a request
+//! costs two branches.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -15,12 +16,12 @@ use crate::shard::model_table::LocalModel;
 use crate::time::Instant;
 use crate::wire::message::{Message, Method, Reply};
 
-/// What nginx calls a client that closed its request.
+/// nginx's status for a client that closed its request.
 const CLIENT_LEFT: u16 = 499;
 /// gRPC's CANCELLED.
 const CANCELLED: u16 = 1;
 
-/// Chooses by chance: whoever asks in a rhythm must not be shown always or never.
+/// Samples requests at random: clients that ask in a rhythm must not be shown always or never.
 #[derive(Default)]
 pub struct AccessSampler {
     per_million: u64,
@@ -29,18 +30,18 @@ pub struct AccessSampler {
 }
 
 impl AccessSampler {
-    /// For so many requests of a million, of the shard with this index.
+    /// A sampler that takes `per_million` requests of a million, for the shard with this index.
     pub fn new(per_million: u32, shard: usize) -> Self {
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(shard as u64 + 1);
         Self { per_million: u64::from(per_million), state: Cell::new(seed) }
     }
 
-    /// Whether any request is shown.
+    /// Returns true if any request may be shown.
     pub const fn is_on(&self) -> bool {
         self.per_million > 0
     }
 
-    /// Whether the next request is.
+    /// Returns true if the next request is shown.
     fn take(&self) -> bool {
         if !self.is_on() {
             return false;
@@ -54,8 +55,8 @@ impl AccessSampler {
     }
 }
 
-/// What is noted of one request; nothing where the access log does not show it. The line is written when the last of
-/// its clones is dropped; without an answer until then, the client has left.
+/// The record of one request; empty if the access log does not show it. The line is written when
+/// the last of its clones is dropped; without an answer until then, the client has left.
 #[derive(Clone)]
 pub struct AccessEntry(Option<Rc<RefCell<OpenRequest>>>);
 
@@ -92,7 +93,7 @@ impl AccessEntry {
         Self::new(shard, ("http", CLIENT_LEFT), request, message.body.len(), received, peer)
     }
 
-    /// A message of an RPC was received, of so many bytes; `path` is that of the RPC.
+    /// A message of an RPC was received, of `size` bytes; `path` is that of the RPC.
     pub fn of_grpc(
         shard: &Shard,
         path: impl Fn() -> Vec<u8>,
@@ -121,7 +122,7 @@ impl AccessEntry {
         Self(shard.access.take().then(open))
     }
 
-    /// Whether the access log shows the request.
+    /// Returns true if the access log shows the request.
     pub const fn is_open(&self) -> bool {
         self.0.is_some()
     }
@@ -142,14 +143,14 @@ impl AccessEntry {
         self.note_asked(&served.spec.name, Some(served.version), id);
     }
 
-    /// Whose the request is, where clients have keys.
+    /// The client of the request, if clients have keys.
     pub fn note_client(&self, admission: &AdmittedRequest) {
         if let (Some(open), Some(name)) = (&self.0, admission.client_name()) {
             name.clone_into(&mut open.borrow_mut().line.client);
         }
     }
 
-    /// A response of so many bytes was sent.
+    /// A response of `size` bytes was sent.
     pub fn note_sent(&self, size: usize) {
         if let Some(open) = &self.0 {
             open.borrow_mut().line.bytes_out += size;
@@ -190,7 +191,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A client's text, cut to what a line has room for.
+/// A client's text, cut to the space that a line has for it.
 fn text(bytes: &[u8]) -> String {
     let cut = bytes.get(..ACCESS_TEXT_SIZE_MAX);
     let mut text = String::from_utf8_lossy(cut.unwrap_or(bytes)).into_owned();
@@ -201,7 +202,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Shard {
-    /// Who is at the other end of a socket, where the access log wants to know.
+    /// The peer of a socket, if the access log shows it.
     pub fn access_peer(&self, socket: &impl ByteStream) -> Option<SocketAddr> {
         if self.access.is_on() { socket.peer() } else { None }
     }

@@ -1,5 +1,6 @@
-//! Refuses a call between models that could only wait for itself: one whose chain of callers holds every instance of
-//! the model version that it reaches. Two chains that each hold what the other wants are not found: deadlines end them.
+//! Refuses a call between models that could only wait for itself: one whose chain of callers holds
+//! every instance of the model version that it reaches. Two chains that each hold an instance that
+//! the other needs are not detected: deadlines end them.
 
 use smallvec::SmallVec;
 
@@ -11,9 +12,9 @@ use crate::queue::served_model::{Placement, ServedModel};
 /// Checks a request before it is queued for a model version. Requests of clients have no callers and cost nothing.
 ///
 /// # Errors
-/// Unavailable, where all instances wait for the request: with more of them it could run.
+/// Unavailable if all instances wait for the request: with more of them it could run.
 pub(super) fn check_free(chain: &CallChain, served: &ServedModel) -> Result<(), Error> {
-    // An instance inside a shard waits for nothing, and so holds up nobody.
+    // An instance inside a shard waits for nothing, and so blocks no request.
     let Placement::Worker(model_queue) = &served.placement else { return Ok(()) };
     let model = (&*served.spec.namespace, &*served.spec.name);
     let is_instance = |link: &&CallLink| link.version == served.version && split_qualified(&link.model) == model;

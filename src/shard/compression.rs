@@ -1,6 +1,6 @@
-//! Inflates the bodies and messages of clients and compresses answers, in slices: a turn of the shard has time for one, of
-//! whatever task, then the others run. A request that is dropped meanwhile, because its client left, stops it. Memory for
-//! what comes out is reserved before it is taken.
+//! Inflates the bodies and messages of clients and compresses answers, in slices: a turn of the
+//! shard has time for one slice, of any task, then other tasks run. Dropping a request meanwhile,
+//! because its client left, stops the work. Memory for the output is reserved before it is taken.
 
 use std::cell::Cell;
 
@@ -28,7 +28,7 @@ use crate::wire::grpc::{PREFIX_SIZE, PayloadPlace, PayloadSearch, compressed_pre
 use crate::wire::http2::StreamId;
 use crate::wire::message::Reply;
 
-/// What is inflated: it decides which limit holds and where tensors begin.
+/// The kind of the input: it decides the limit, and the place where tensors begin.
 #[derive(Clone, Copy, Debug)]
 pub enum InflatedKind {
     /// The body of an HTTP message, whose byte at this offset is aligned.
@@ -37,10 +37,11 @@ pub enum InflatedKind {
     Message,
 }
 
-/// Inflates a body or message. `memory` is what it has; it changes to what the result takes.
+/// Inflates a body or message. `memory` is its reservation, which changes to the size of the
+/// result.
 ///
 /// # Errors
-/// What is wrong with it, or the limit that the result is beyond.
+/// The fault in the input, or the limit that the result exceeds.
 pub async fn inflate(
     shard: &Shard,
     coding: Coding,
@@ -63,7 +64,7 @@ pub async fn inflate(
     outcome
 }
 
-/// A message of gRPC, inflated where it is compressed.
+/// A message of gRPC, inflated if it is compressed.
 ///
 /// # Errors
 /// As [`inflate`].
@@ -101,7 +102,7 @@ async fn inflate_slices(
         let own = held.saturating_add(inflation.memory_size());
         memory.cover(own.saturating_add(end))?;
         if end > target.capacity {
-            // While it moves it is there twice.
+            // While it is moved, both copies exist.
             memory.cover(own.saturating_add(end).saturating_add(target.filled))?;
             target.grow(end, room_max).await;
         }
@@ -134,23 +135,24 @@ async fn inflate_slices(
     Ok(target.into_bytes())
 }
 
-/// Bytes that the first step of inflation has room for at least.
+/// The minimum room for output in the first step of inflation.
 const FIRST_ROOM_MIN: usize = 1_024;
-/// Inflated bytes that take as long as reading a compressed one does at worst.
+/// Inflated bytes that take as long as reading one compressed byte does at worst.
 const INPUT_COST: usize = INFLATE_OUTPUT_SLICE / INFLATE_INPUT_SLICE;
 
-/// How much time a shard's compression has, and what it has used. Lives on its shard.
+/// The time that a shard's compression has per turn, and the part used. Lives on its shard.
 #[derive(Default)]
 pub struct CompressionShare {
     /// Answers that are being compressed.
     answers: Cell<usize>,
-    /// The turn of the shard in which work was done last, and how much, in bytes as inflation writes them.
+    /// The turn of the shard in which work was done last, and its amount, in bytes as inflation
+    /// writes them.
     turn: Cell<Instant>,
     spent: Cell<usize>,
 }
 
 impl CompressionShare {
-    /// Whether there is time for a slice in this turn.
+    /// Returns true if there is time for a slice in this turn.
     fn has_time(&self) -> bool {
         let turn = clock::turn();
         if self.turn.replace(turn) != turn {
@@ -166,7 +168,7 @@ impl CompressionShare {
         }
     }
 
-    /// So many bytes were compressed at a level.
+    /// `size` bytes were compressed at a level.
     fn spend_deflate(&self, level: DeflateLevel, size: usize) {
         let slice_size = level.slice_size();
         self.spend(size.min(slice_size).saturating_mul(INFLATE_OUTPUT_SLICE / slice_size));
@@ -176,7 +178,8 @@ impl CompressionShare {
         self.spent.set(self.spent.get().saturating_add(cost));
     }
 
-    /// Lets others run after a whole slice. Without a ring there are no turns, and this alone does it.
+    /// Lets other tasks run after a whole slice. Without a ring there are no turns, and this yield
+    /// alone does it.
     async fn end_slice(&self) {
         if self.spent.get() >= INFLATE_OUTPUT_SLICE {
             yield_now().await;
@@ -221,7 +224,7 @@ fn refusal(coding: Coding, fault: InflateFault) -> Error {
     })
 }
 
-/// Where inflated bytes go.
+/// The buffer for inflated bytes.
 struct InflateTarget {
     buffer: AlignedBuffer,
     aligned_at: usize,
@@ -234,15 +237,16 @@ impl InflateTarget {
         Self { buffer: AlignedBuffer::with_alignment_at(aligned_at, capacity), aligned_at, capacity, filled: 0 }
     }
 
-    /// The bytes behind those that are written, up to `end`.
+    /// The bytes after those that are written, up to `end`.
     fn space(&mut self, end: usize) -> &mut [u8] {
         self.buffer.resize(end);
         self.buffer.as_mut_slice().get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// Moves to a larger buffer, in slices: twice as large, and from a megabyte on to one for all that a body may be by
-    /// default. Pages that are not written take no memory, but each buffer that was outgrown stays with the allocator for
-    /// seconds: doubled again and again, a body of 64 MiB would take 144.
+    /// Moves to a larger buffer, in slices: twice as large, and from a megabyte on to one of the
+    /// default maximum of a body. Pages that are not written take no memory, but each outgrown
+    /// buffer stays with the allocator for seconds: with repeated doubling, a body of 64 MiB would
+    /// take 144.
     async fn grow(&mut self, least: usize, most: usize) {
         let doubled = self.capacity.saturating_mul(2).min(most).max(least);
         let all = most.min(BODY_SIZE_MAX.saturating_add(1)).max(least);
@@ -260,7 +264,7 @@ impl InflateTarget {
         self.buffer = larger;
     }
 
-    /// Aligns the tensors of a message, once its first slice tells where they begin.
+    /// Aligns the tensors of a message, once its first slice tells their offset.
     fn place(&mut self) {
         let written = self.buffer.as_slice().get(..self.filled).unwrap_or_default();
         let PayloadPlace::At(offset) = PayloadSearch::new(RAW_INPUT_CONTENTS).poll(written) else { return };
@@ -277,8 +281,8 @@ impl InflateTarget {
     }
 }
 
-/// Compresses the body of an answer as its client likes it best. `Inference-Header-Content-Length` stays as it is: it
-/// counts what the client inflates the body to.
+/// Compresses the body of an answer with the coding that its client prefers.
+/// `Inference-Header-Content-Length` is unchanged: it counts bytes of the inflated body.
 pub async fn deflate_reply(shard: &Shard, accepted: AcceptedCoding, mut reply: Reply) -> Reply {
     let Some(coding) = accepted.coding else { return reply };
     if let Some(parts) = deflate(shard, coding, DeflateLevel::Low, &reply.body, accepted.is_forced).await {
@@ -288,16 +292,16 @@ pub async fn deflate_reply(shard: &Shard, accepted: AcceptedCoding, mut reply: R
     reply
 }
 
-/// How the messages of an answer are compressed.
+/// The compression of an answer's messages.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerCompression {
     /// The encoding that the head of the answer names.
     pub coding: Coding,
-    /// How much time it may take.
+    /// The level, which bounds the time it takes.
     pub level: DeflateLevel,
 }
 
-/// How the responses of a call are compressed; its answer then says so.
+/// The compression of a call's responses; its answer then names the coding.
 pub fn answer_compression(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<AnswerCompression> {
     let level = shard.server_context.service.grpc_compression?;
     let mut connection = link.connection.borrow_mut();
@@ -306,7 +310,7 @@ pub fn answer_compression(shard: &Shard, link: &Http2Link, stream: StreamId) -> 
     Some(AnswerCompression { coding, level })
 }
 
-/// Compresses a framed message of an answer, where its client takes it so.
+/// Compresses a framed message of an answer, if its client accepts that.
 pub async fn deflate_message(
     shard: &Shard,
     compression: Option<AnswerCompression>,
@@ -317,7 +321,8 @@ pub async fn deflate_message(
     deflated.and_then(framed).unwrap_or(message)
 }
 
-/// The same at once, for a message that is sent where nobody can wait. One that takes more than a slice stays as it is.
+/// The same at once, for a message that is sent where no task can wait. One that takes more than a
+/// slice stays as it is.
 pub fn deflate_message_now(shard: &Shard, compression: Option<AnswerCompression>, message: FramedParts) -> FramedParts {
     let Some(AnswerCompression { coding, level }) = compression else { return message };
     let size: usize = message.iter().map(Bytes::len).sum();
@@ -352,7 +357,7 @@ fn framed(parts: Vec<Bytes>) -> Option<FramedParts> {
     Some([Bytes::copy_from_slice(&prefix)].into_iter().chain(parts).collect())
 }
 
-/// The parts of an answer, compressed; none where it is not worth it.
+/// The parts of an answer, compressed; `None` if it is not worth it.
 async fn deflate(
     shard: &Shard,
     coding: Coding,
@@ -390,7 +395,7 @@ async fn deflate(
     Some(deflation.into_parts())
 }
 
-/// One of the answers that a shard compresses at a time.
+/// A place among the answers that a shard compresses at a time.
 struct CompressionPlace<'a>(&'a CompressionShare);
 
 impl<'a> CompressionPlace<'a> {

@@ -1,7 +1,9 @@
-//! Which shard serves a new connection. The kernel gives it to a shard by a hash of its addresses, which puts a few
-//! connections on one shard by chance; that shard accepts it and hands it over where another has less to do. Any shard
-//! pushes into another's [`ConnectionInbox`]; the owner polls. Written when connections begin and end, never by a
-//! request. Bounded by what the kernel lets a shard accept: each push was an accept, and the owner takes all in a turn.
+//! Chooses the shard that serves a new connection. The kernel gives it to a shard by a hash of its
+//! addresses, which puts a few connections on one shard by chance; that shard accepts it and hands
+//! it over if another has less to do. Any shard pushes into another's [`ConnectionInbox`]; the
+//! owner polls. Written when connections begin and end, never by a request. Bounded by the
+//! connections that the kernel lets a shard accept: each push was an accept, and the owner takes
+//! all in a turn.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,9 +25,9 @@ const SLACK_PART: usize = 32;
 
 /// A connection that another shard has accepted.
 pub struct HandedConnection {
-    /// Its socket, which nobody has read from.
+    /// Its socket, from which nothing has been read.
     pub socket: OwnedFd,
-    /// What its listener serves.
+    /// The kind of its listener.
     pub kind: ListenerKind,
     /// Its place among the connections of the shard that gets it.
     pub place: ConnectionPlace,
@@ -40,15 +42,15 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// The connections that other shards hand over to one shard, and how much it has to do.
+/// The connections that other shards hand over to one shard, and the load of that shard.
 #[derive(Default)]
 pub struct ConnectionInbox {
     waiting: SharedQueue<HandedConnection>,
-    /// Whether the shard runs and polls.
+    /// True if the shard runs and polls.
     is_open: AtomicBool,
     /// Its connections of clients, and those on their way to it.
     count: Arc<CachePadded<AtomicUsize>>,
-    /// Thousandths of its time in which it worked lately.
+    /// The share of its recent time in which it worked, in thousandths.
     busy: AtomicUsize,
 }
 
@@ -58,10 +60,11 @@ impl ConnectionInbox {
         self.is_open.store(true, Ordering::SeqCst);
     }
 
-    /// The shard takes no more from others. It polls once more afterwards.
+    /// The shard takes no further connections from others. It polls once more afterwards.
     pub fn close(&self) {
         self.is_open.store(false, Ordering::SeqCst);
-        // Dekker's handshake with `push`: the last poll sees what was pushed, or `push` sees that the shard has closed.
+        // Dekker's handshake with `push`: the last poll sees the pushed connection, or `push` sees
+        // that the shard has closed.
         fence(Ordering::SeqCst);
     }
 
@@ -70,12 +73,12 @@ impl ConnectionInbox {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The shard has worked for so many thousandths of its time lately.
+    /// Sets the share of its recent time in which the shard worked, in thousandths.
     pub fn set_busy(&self, busy: usize) {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// Counts a connection that the shard is to have.
+    /// Counts a connection that the shard will get.
     pub fn enter(&self) -> ConnectionPlace {
         self.count.fetch_add(1, Ordering::Relaxed);
         ConnectionPlace(Arc::clone(&self.count))
@@ -84,7 +87,7 @@ impl ConnectionInbox {
     /// Gives a connection to the shard, which must be woken then.
     ///
     /// # Errors
-    /// A connection, perhaps another one, where the shard takes none any more.
+    /// A connection, perhaps another one, if the shard no longer takes any.
     pub fn push(&self, arrival: HandedConnection) -> Result<(), HandedConnection> {
         if !self.is_open.load(Ordering::SeqCst) {
             return Err(arrival);
@@ -102,18 +105,18 @@ impl ConnectionInbox {
         self.waiting.pop()
     }
 
-    /// What counts when shards are compared; none for one that takes nothing from others.
+    /// The weight by which shards are compared; `None` for one that takes nothing from others.
     fn weight(&self) -> Option<usize> {
         let is_open = self.is_open.load(Ordering::Relaxed);
         is_open.then(|| weight(self.count(), self.busy.load(Ordering::Relaxed)))
     }
 }
 
-/// A connection that is to be served here, with its place where it is a client's.
+/// A connection to serve here, with its place if it is a client's.
 pub type PlacedConnection = (Socket, ListenerKind, Option<ConnectionPlace>);
 
-/// The shard that serves a connection which the shard `own` has accepted: another one only where `own` has clearly more
-/// to do. Of those that have equally little, it is the next one after `own`.
+/// The shard that serves a connection which the shard `own` has accepted: another one only if `own`
+/// has clearly more to do. Among shards with equally little to do, it is the next one after `own`.
 pub fn choose<'a>(own: usize, inboxes: impl Iterator<Item = &'a ConnectionInbox>) -> usize {
     choose_by_weight(own, &inboxes.map(ConnectionInbox::weight).collect::<smallvec::SmallVec<[_; 64]>>())
 }
@@ -135,8 +138,8 @@ const fn weight(count: usize, busy: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Opens connections one after another, each accepted by the shard of a generator that prefers some shards, and
-    /// returns how many each shard has and how many were handed over.
+    /// Opens connections one after another, each accepted by the shard of a generator that prefers
+    /// some shards, and returns the connections of each shard and the number of those handed over.
     fn spread(shards: usize, count: usize, mut seed: u64, busy: &[usize]) -> (Vec<usize>, usize) {
         let mut have = vec![0; shards];
         let mut moved = 0;
@@ -184,7 +187,7 @@ mod tests {
         check(0, &[Some(67), Some(64)], 0); // one and a 32nd part more may stay
         check(0, &[Some(68), Some(64)], 1);
         check(0, &[Some(9), None], 0); // the other one takes none
-        check(0, &[None, Some(0)], 0); // a drain: nobody hands over
+        check(0, &[None, Some(0)], 0); // a drain: no shard hands over
         check(0, &[], 0);
     }
 

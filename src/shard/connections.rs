@@ -1,9 +1,10 @@
 //! The open connections of one shard: their slots, deadlines and wakers. One periodic sweep checks all deadlines: they
 //! are moved with every request, and a timer per connection would cost more than it is worth for timeouts of seconds.
 //!
-//! At the bound a new connection takes the place of the one that has been idle longest. Where none is idle it gets one of
-//! a few reserved slots, in which everything but inference is answered, so that probes of liveness get through.
-//! `docs/decisions/0028-slots-of-connections.md` has the reasons.
+//! At the bound a new connection takes the place of the one that has been idle longest. If there is
+//! no idle one, it gets one of a few reserved slots, in which everything but inference is answered,
+//! so that probes of liveness get through. `docs/decisions/0028-slots-of-connections.md` has the
+//! reasons.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -22,20 +23,21 @@ use crate::limits::{
 use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::time::Instant;
 
-/// Why a connection was woken although its socket has no event.
+/// The reason why a connection was woken although its socket has no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// The server drains: finish and accept no more requests.
+    /// The server drains: finish and accept no further requests.
     Drain,
     /// A new connection takes its place: close, unless a request has come.
     Evicted,
     /// Its deadline has passed.
     Timeout,
-    /// It is asked what it holds, or is to be closed for that ([`ConnectionWatch::is_too_heavy`]).
+    /// It is asked for the bytes that it holds, or is to be closed because of them
+    /// ([`ConnectionWatch::is_too_heavy`]).
     Weighed,
 }
 
-/// Who asks for a slot.
+/// The kind of connection that asks for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotKind {
     /// A client of the Unix socket of `--admin-socket`, which has slots of its own.
@@ -53,47 +55,47 @@ enum Slot {
     Admin,
     /// One of the metrics port.
     Metrics,
-    /// One that is for any request.
+    /// A slot for any request.
     Open,
     /// One beyond the bound, for everything but inference.
     Reserved,
 }
 
-/// Why everything but inference is answered on a connection.
+/// The reason why a connection may ask for anything but inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedFor {
-    /// There are as many as there may be.
+    /// The maximum number of connections is reached.
     Count,
-    /// The process has nearly all the memory that it may have.
+    /// The process is near its memory limit.
     Memory,
 }
 
-/// Why a connection gets no slot.
+/// The reason why a connection gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotRefusal {
-    /// Its client's address has as many as it may have.
+    /// Its client's address has its maximum number of slots.
     Address,
     /// All are taken, the reserved ones too.
     Full,
 }
 
-/// What happened to make room, for the counters and the log.
+/// The way in which a slot was found, for the counters and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotGrant {
     /// There was room.
     Free,
-    /// The connection that was idle for so long gives its place up.
+    /// A connection gives up its place after being idle for this long.
     Evicted(Duration),
     /// The connection has a reserved slot.
     Reserved(ReservedFor),
 }
 
-/// What is said in the log, each at most once in [`CONNECTION_NOTICE_PAUSE`].
+/// The notices in the log, each at most once in [`CONNECTION_NOTICE_PAUSE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The system gives no descriptor for a new connection.
+    /// The system has no descriptor for a new connection.
     Accept,
-    /// A connection was refused for its client's address.
+    /// A connection was refused because of its client's address.
     Address,
     /// An idle connection was closed for a new one.
     Evicted,
@@ -103,28 +105,30 @@ pub enum Notice {
     Reserved,
 }
 
-/// What a connection may do by itself, whoever sends requests on it.
+/// The rights of a connection, independent of the clients that send requests on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionRights {
-    /// Why it has a reserved slot, in which there is no inference; none where it has another.
+    /// The reason for its reserved slot, in which inference is refused; `None` if it has another
+    /// slot.
     pub reserved_for: Option<ReservedFor>,
-    /// Whether it came by the Unix socket of `--admin-socket`: the rights of the file have said who it is.
+    /// True if it came by the Unix socket of `--admin-socket`: the file's permissions have
+    /// authenticated it.
     pub is_admin: bool,
 }
 
 /// One connection's slot, deadline, waker and last wake reason, shared by the connection and the sweep.
 pub struct ConnectionWatch {
     slot: Slot,
-    /// Why it has a reserved slot; none where it has another.
+    /// The reason for its reserved slot; `None` if it has another slot.
     reserved_for: Option<ReservedFor>,
     /// Bytes of requests and answers that it holds, or that the heaviest of its streams does.
     held: Cell<usize>,
-    /// Whether it is to be closed, or that stream, for what it holds.
+    /// True if it, or that stream, is to be closed because of the bytes held.
     is_too_heavy: Cell<bool>,
     active_at: Cell<Instant>,
-    /// Since when it waits for a request; none while it has one.
+    /// The instant since which it waits for a request; `None` while it has one.
     idle_since: Cell<Option<Instant>>,
-    /// When it was told to give its slot up.
+    /// The instant at which it was told to give up its slot.
     evicted_at: Cell<Option<Instant>>,
     deadline: Cell<Option<Instant>>,
     wake_reason: Cell<Option<WakeReason>>,
@@ -152,47 +156,53 @@ impl ConnectionWatch {
         self.active_at.set(now);
     }
 
-    /// When the connection was opened or answered last.
+    /// Returns the instant at which the connection was opened or last answered.
     pub fn active_at(&self) -> Instant {
         self.active_at.get()
     }
 
-    /// From when on a drain may close it silently: right after an answer the next request may already be on its way.
+    /// Returns the instant from which on a drain may close it silently: right after an answer the
+    /// next request may already be on its way.
     pub fn quiet_at(&self) -> Instant {
         self.active_at.get() + DRAIN_GRACE
     }
 
-    /// Since when the connection waits for a request, or none while it has one and must not be closed for another.
+    /// Sets the instant since which the connection waits for a request, or `None` while it has one
+    /// and must not be closed for another.
     pub fn set_idle(&self, since: Option<Instant>) {
         self.idle_since.set(since);
     }
 
-    /// When the connection was told to give its place to a new one.
+    /// Returns the instant at which the connection was told to give its place to a new one.
     pub fn evicted_at(&self) -> Option<Instant> {
         self.evicted_at.get()
     }
 
-    /// Why it has a reserved slot, for everything but inference; none where it has another.
+    /// The reason for its reserved slot, for everything but inference; `None` if it has another
+    /// slot.
     pub const fn reserved_for(&self) -> Option<ReservedFor> {
         self.reserved_for
     }
 
-    /// What it may do by itself.
+    /// The rights of the connection itself.
     pub fn rights(&self) -> ConnectionRights {
         ConnectionRights { reserved_for: self.reserved_for(), is_admin: self.slot == Slot::Admin }
     }
 
-    /// Whether it ends with its next answer: it has a reserved slot, or another waits for its place.
+    /// Returns true if it ends with its next answer: it has a reserved slot, or another waits for
+    /// its place.
     pub fn is_last_answer(&self) -> bool {
         self.reserved_for.is_some() || self.evicted_at.get().is_some()
     }
 
-    /// It holds so many bytes of requests and answers, or the heaviest of its streams does.
+    /// Sets the bytes of requests and answers that it holds, or that the heaviest of its streams
+    /// does.
     pub fn set_held(&self, size: usize) {
         self.held.set(size);
     }
 
-    /// Whether it is to be closed for what it holds, or the heaviest of its streams is.
+    /// Returns true if it, or the heaviest of its streams, is to be closed because of the bytes
+    /// held.
     pub fn is_too_heavy(&self) -> bool {
         self.is_too_heavy.get()
     }
@@ -203,7 +213,8 @@ impl ConnectionWatch {
         self.is_too_heavy.set(false);
     }
 
-    /// When to wake the connection if nothing happens. Discards a timeout of the previous deadline.
+    /// Sets the instant at which to wake the connection if nothing happens. Discards a timeout of
+    /// the previous deadline.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         if self.wake_reason.get() == Some(WakeReason::Timeout) {
             self.wake_reason.set(None);
@@ -211,7 +222,8 @@ impl ConnectionWatch {
         self.deadline.set(deadline);
     }
 
-    /// Why the connection was woken, if by the sweep, the drain or an eviction; returned once.
+    /// Takes the reason why the connection was woken by the sweep, the drain or an eviction;
+    /// returned once.
     pub fn take_wake_reason(&self) -> Option<WakeReason> {
         self.wake_reason.take()
     }
@@ -224,14 +236,14 @@ impl ConnectionWatch {
         }
     }
 
-    /// It is to be closed for what it holds, or the heaviest of its streams is.
+    /// Marks it, or the heaviest of its streams, to be closed because of the bytes held.
     pub fn close_for_weight(&self) {
         self.is_too_heavy.set(true);
         self.wake(WakeReason::Weighed);
     }
 
     fn wake(&self, wake_reason: WakeReason) {
-        // What is due must not be forgotten for a question.
+        // A question must not replace a reason that is due.
         if wake_reason != WakeReason::Weighed || self.wake_reason.get().is_none() {
             self.wake_reason.set(Some(wake_reason));
         }
@@ -241,12 +253,12 @@ impl ConnectionWatch {
     }
 }
 
-/// How many connections a shard has at most.
+/// The maximum numbers of connections of a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionBounds {
     /// For any request (`--connections-max`).
     pub count_max: usize,
-    /// Of one client address (`--connections-per-address-max`); 0 for any number.
+    /// Of one client address (`--connections-per-address-max`); 0 for no limit.
     pub address_count_max: usize,
 }
 
@@ -257,14 +269,14 @@ pub struct Connections {
     /// Connections by slot that were not told to give it up, and those that were.
     taken: [Cell<usize>; 4],
     leaving: Cell<usize>,
-    /// The longest idle, by a scan: when each began to be idle, and its key. One that has had a request meanwhile is
-    /// known by the other instant.
+    /// The connections idle for the longest time, found by a scan: the instant at which each became
+    /// idle, and its key. One that has had a request meanwhile has another instant.
     candidates: RefCell<VecDeque<(Instant, usize)>>,
-    /// When a scan found fewer than it looks for: the next one waits a little.
+    /// The instant at which a scan found fewer than it looks for: the next one waits a little.
     scanned_at: Cell<Option<Instant>>,
     /// The keys of reserved, metrics and admin slots, the oldest first.
     few: RefCell<VecDeque<usize>>,
-    /// Connections by client address, where they are bounded.
+    /// Connections by client address, if they are bounded.
     addresses: RefCell<HashMap<IpAddr, usize>>,
     told_at: [Cell<Option<Instant>>; 5],
     is_draining: Cell<bool>,
@@ -278,7 +290,8 @@ pub struct ConnectionGuard {
     address: Option<IpAddr>,
 }
 
-/// The pause after a scan that found little, for each connection that it looked at: twenty times what it took.
+/// The pause after a scan that found little, for each connection that it looked at: twenty times
+/// the scan's duration.
 const SCAN_PAUSE: Duration = Duration::from_nanos(200);
 
 impl Connections {
@@ -298,11 +311,11 @@ impl Connections {
         }
     }
 
-    /// Enters a connection that was opened just now, from the address that `peer` looks up, and says how it got its slot.
-    /// Where memory is short that is a reserved one.
+    /// Enters a connection that was opened just now, from the address that `peer` looks up, and
+    /// returns the way in which it got its slot. If memory is short that is a reserved one.
     ///
     /// # Errors
-    /// Why it gets none.
+    /// The reason why it gets no slot.
     pub fn enter(
         self: &Rc<Self>,
         kind: SlotKind,
@@ -334,25 +347,27 @@ impl Connections {
         Ok((ConnectionGuard { connections: Rc::clone(self), key, watch, address }, admission))
     }
 
-    /// Makes the connection that is idle for longest close, where the process has no descriptors left. Whether there is
-    /// one.
+    /// Makes the connection that is idle for the longest time close, if the process has no
+    /// descriptors left. Returns true if there is one.
     pub fn evict(&self, now: Instant) -> bool {
         self.evict_idle(Duration::ZERO, now).is_some()
     }
 
-    /// Makes connections close that rest, where memory is short: as many as may leave at a time. How many.
+    /// Makes idle connections close if memory is short: as many as may leave at a time. Returns
+    /// their number.
     pub fn evict_resting(&self, now: Instant) -> u64 {
         (0..).take_while(|_| self.evict_idle(REST_TIMEOUT, now).is_some()).count() as u64
     }
 
-    /// Asks connections with streams how much the heaviest of those holds; others have said it.
+    /// Asks connections with streams for the bytes that the heaviest stream holds; others have
+    /// reported it.
     pub fn weigh(&self) {
         for (_, watch) in self.watches.borrow().iter().filter(|(_, watch)| watch.idle_since.get().is_none()) {
             watch.wake(WakeReason::Weighed);
         }
     }
 
-    /// The connection that holds the most, where that is worth it, and how much.
+    /// The connection that holds the most bytes, if closing it is worth it, and their number.
     pub fn heaviest(&self) -> Option<(Rc<ConnectionWatch>, usize)> {
         let watches = self.watches.borrow();
         let others = watches.iter().filter(|(_, watch)| !watch.is_too_heavy.get());
@@ -361,7 +376,7 @@ impl Connections {
         (held >= MEMORY_HEAVY_SIZE).then(|| (Rc::clone(heaviest), held))
     }
 
-    /// Whether something of this kind is to be said now; then it is not to be said again for a while.
+    /// Returns true if a notice of this kind is due now; the next one is then due after a pause.
     pub fn is_notice_due(&self, notice: Notice, now: Instant) -> bool {
         let Some(told_at) = self.told_at.get(notice as usize) else { return false };
         let is_due = told_at.get().is_none_or(|at| now.since(at) >= CONNECTION_NOTICE_PAUSE);
@@ -371,7 +386,7 @@ impl Connections {
         is_due
     }
 
-    /// How many are open.
+    /// The number of open connections.
     pub fn len(&self) -> usize {
         self.watches.borrow().len()
     }
@@ -382,12 +397,12 @@ impl Connections {
         self.taken.iter().map(Cell::get).sum::<usize>() + self.leaving.get()
     }
 
-    /// Whether none is open.
+    /// Returns true if no connection is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the server drains.
+    /// Returns true if the server drains.
     pub fn is_draining(&self) -> bool {
         self.is_draining.get()
     }
@@ -402,7 +417,7 @@ impl Connections {
         }
     }
 
-    /// Wakes all connections, to finish what they have and close.
+    /// Wakes all connections, to finish their requests and close.
     pub fn drain(&self) {
         self.is_draining.set(true);
         for (_, watch) in self.watches.borrow().iter() {
@@ -434,8 +449,8 @@ impl Connections {
         Some((Slot::Reserved, SlotGrant::Reserved(why)))
     }
 
-    /// Tells the connection in an open slot that is idle for longest to close, where that is so long at least. How long
-    /// it was.
+    /// Tells the connection in an open slot that is idle for the longest time to close, if it is
+    /// idle for at least `least`. Returns its idle time.
     fn evict_idle(&self, least: Duration, now: Instant) -> Option<Duration> {
         if self.leaving.get() >= CONNECTIONS_LEAVING_MAX {
             return None;
@@ -453,7 +468,7 @@ impl Connections {
             }
             let pause = SCAN_PAUSE.saturating_mul(u32::try_from(self.len()).unwrap_or(u32::MAX));
             let is_recent = self.scanned_at.get().is_some_and(|at| now.since(at) < pause);
-            // Those that are left are younger.
+            // The ones that are left are younger.
             if is_recent || !self.candidates.borrow().is_empty() || !self.scan(now) {
                 return None;
             }
@@ -466,7 +481,7 @@ impl Connections {
         if is_old { candidates.pop_front() } else { None }
     }
 
-    /// Looks for those that are idle for longest. Whether there is any.
+    /// Looks for the connections that are idle for the longest time. Returns true if it found any.
     fn scan(&self, now: Instant) -> bool {
         let watches = self.watches.borrow();
         let open = watches.iter().filter(|(_, watch)| watch.slot == Slot::Open && watch.evicted_at().is_none());
@@ -481,7 +496,8 @@ impl Connections {
         !self.candidates.borrow().is_empty()
     }
 
-    /// Tells the oldest connection in a slot of this kind to close, an idle one where there is any. How long it was open.
+    /// Tells the oldest connection in a slot of this kind to close, preferring idle ones. Returns
+    /// the time for which it was open.
     fn evict_oldest(&self, slot: Slot, now: Instant) -> Option<Duration> {
         if self.leaving.get() >= CONNECTIONS_LEAVING_MAX + CONNECTIONS_RESERVED {
             return None;
@@ -620,7 +636,7 @@ mod tests {
         let evicted: Vec<_> = reserved.iter().map(|guard| guard.watch().evicted_at().is_some()).collect();
         assert_eq!(evicted.iter().filter(|is_evicted| **is_evicted).count(), 1);
         assert!(evicted[0], "the oldest");
-        // None of those that were told to close do: there is an end.
+        // A connection that was told to close is not told again: the loop ends.
         let mut held = vec![more];
         let refusal = (0..).find_map(|index| match client(&connections, 2_000 + index) {
             Ok((guard, _)) => {
@@ -731,7 +747,8 @@ mod tests {
         assert_eq!((close(), close(), close()), (Some(sizes[1]), Some(sizes[2]), None));
         let heavy: Vec<_> = held.iter().map(|guard| guard.watch().is_too_heavy()).collect();
         assert_eq!(heavy, [false, true, true, false]);
-        // A connection whose stream was reset stays, and those that work are asked what they hold.
+        // A connection whose stream was reset stays, and those that work are asked for the bytes
+        // that they hold.
         held[1].watch().handle_lightened();
         assert!(!held[1].watch().is_too_heavy() && connections.heaviest().is_none());
         held[3].watch().set_idle(Some(at(0)));

@@ -1,6 +1,6 @@
-//! The console: a page at `/` of the metrics port that shows the server while it runs. The page itself is three files; it
-//! reads `/metrics`, the log's last lines, and what of REST describes the server or asks a model. Nothing that changes the
-//! server can be reached by it.
+//! The console: a page at `/` of the metrics port that shows the server while it runs. The page
+//! itself is three files; it reads `/metrics`, the log's last lines, and the endpoints of REST that
+//! describe the server or run a model. It cannot reach endpoints that change the server.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::runtime::executor;
 use crate::wire::json::writer;
 use crate::wire::message::{Fields, Message, Method, Reply};
 
-/// What the page may load, and what may be done with it: its own files, in no frame.
+/// The content that the page may load and its use by others: its own files, in no frame.
 const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 const PAGE: &[u8] = include_bytes!("../console/index.html");
@@ -23,31 +23,31 @@ const SCRIPT: &[u8] = include_bytes!("../console/console.js");
 
 /// The path of the log's lines; the number of the first one wanted follows.
 const LOG_PATH: &[u8] = b"/console/logs/";
-/// The path of what the page must know of the server and no protocol tells.
+/// The path of the facts about the server that the page needs and no protocol has.
 const SERVER_PATH: &[u8] = b"/console/server";
 
-/// What proxies add: whose request they pass on is not known.
+/// The fields that proxies add: the origin of a request that they pass on is not known.
 const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
 
-/// It is to load at once, over a slow line too.
+/// The page should load at once, over a slow line too.
 pub const CONSOLE_SIZE_MAX: usize = 40 * 1024;
 
 const _: () = assert!(PAGE.len() + STYLE.len() + SCRIPT.len() <= CONSOLE_SIZE_MAX, "the console is small");
 
-/// What a request to the metrics port wants of the console.
+/// The console's part that a request to the metrics port asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleRequest {
     /// A file of the page: its content type and its bytes.
     File(&'static str, &'static [u8]),
     /// The log's lines from this number on.
     Log(u64),
-    /// Where HTTP is served, and whether models can be asked.
+    /// The port of HTTP, and the flag that models may be run.
     Server,
     /// A path of REST that changes nothing.
     Rest,
 }
 
-/// Whether a connection is shown the console.
+/// Returns true if a connection is shown the console.
 pub fn is_shown(audience: ConsoleAudience, peer: impl FnOnce() -> Option<SocketAddr>) -> bool {
     match audience {
         ConsoleAudience::All => true,
@@ -56,11 +56,12 @@ pub fn is_shown(audience: ConsoleAudience, peer: impl FnOnce() -> Option<SocketA
     }
 }
 
-/// What a request wants, if it is one of the console's.
+/// Returns the console's part that a request asks for; `None` for other requests.
 ///
 /// # Errors
-/// `Forbidden` where it is for this machine alone and a proxy passes it on, or it does not name this machine; where another
-/// site's page sends it, by a name that leads here or across sites; and where a model is asked that must not be.
+/// `Forbidden` if it is for this machine alone and a proxy passes it on, or it does not name this
+/// machine; if another site's page sends it, by a name that leads here or across sites; and if it
+/// runs a model that must not be run.
 pub fn read(rules: ConsoleRules, message: &Message) -> Result<Option<ConsoleRequest>, Error> {
     let Some(request) = find(message) else { return Ok(None) };
     let audience = rules.audience;
@@ -107,7 +108,8 @@ fn find(message: &Message) -> Option<ConsoleRequest> {
     }
 }
 
-/// Whether a page sends it whose address is not the one that it is sent to. Browsers say so of what is not only read.
+/// Returns true if the request comes from a page of another address than its own. Browsers send
+/// that for requests that do more than read.
 fn is_of_another_page(fields: &Fields) -> bool {
     let own = fields.get("host").unwrap_or_default();
     fields.get("origin").is_some_and(|origin| {
@@ -116,8 +118,9 @@ fn is_of_another_page(fields: &Fields) -> bool {
     })
 }
 
-/// Whether the client named this machine, as `localhost` or by an address that no other has. A browser sends the name of the
-/// site whose page it shows, which may lead to any address; a proxy on this machine the address that it was asked by.
+/// Returns true if the client named this machine, as `localhost` or by an address that no other
+/// has. A browser sends the name of the site whose page it shows, which may lead to any address; a
+/// proxy on this machine sends the address that it was asked by.
 fn is_of_this_machine(fields: &Fields) -> bool {
     let Some(host) = fields.get("host").and_then(|host| str::from_utf8(host).ok()) else { return false };
     let name = match host.strip_prefix('[') {
@@ -141,7 +144,8 @@ pub fn file_reply(content_type: &'static str, bytes: &'static [u8]) -> Reply {
     reply
 }
 
-/// Where HTTP is served, and whether models can be asked: `{"http_port":8000,"http_tls":false,"asks_models":true}`.
+/// The port of HTTP, and the flag that models may be run:
+/// `{"http_port":8000,"http_tls":false,"asks_models":true}`.
 pub fn server_reply(rules: ConsoleRules) -> Reply {
     let port = rules.http_port.map_or("null".to_owned(), |port| port.to_string());
     let text =

@@ -10,7 +10,7 @@ use crate::model::repository::index::IndexEntry;
 use crate::protocol::repository::RepositoryOrder;
 use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 
-/// Answers one request, with the repository index where that was asked for, else with nothing.
+/// Answers one request, with the repository index if it asked for that, else with nothing.
 pub type ControlReply = OneShotSender<Vec<IndexEntry>, ControlLease>;
 
 /// Counts the requests that wait for the control thread, over all shards, and bounds their number and bytes.
@@ -32,7 +32,7 @@ pub struct ControlLease {
     origin: Option<Arc<OrderOrigin>>,
 }
 
-/// The models that wait for an order which one of them gave. Lives until the order is answered.
+/// The models that wait for an order given by one of them. Lives until the order is answered.
 #[derive(Debug)]
 pub struct OrderOrigin {
     /// Their names: the one that gave the order, and those that wait for it in turn.
@@ -40,7 +40,7 @@ pub struct OrderOrigin {
 }
 
 impl ControlLease {
-    /// Where the order comes from; none for a client's.
+    /// The origin of the order; `None` for a client's.
     pub const fn origin(&self) -> Option<&Arc<OrderOrigin>> {
         self.origin.as_ref()
     }
@@ -51,7 +51,7 @@ impl ControlRequests {
     /// through, and the end that is awaited.
     ///
     /// # Errors
-    /// Unavailable, where as many wait as may, or hold as many bytes as they may.
+    /// Unavailable if too many wait already, or hold too many bytes.
     pub fn admit(
         &self,
         order: &RepositoryOrder,

@@ -1,24 +1,26 @@
-//! Finds out whether a client takes what the kernel holds for it. The kernel's buffers swallow whole answers, so that a
-//! write that succeeded does not show that anybody reads. Called by a connection with the time and with what the kernel
-//! says; bounded by the write timeout. Two fields are written for a send, and the kernel is asked once in the timeout.
+//! Detects a client that does not take the bytes that the kernel holds for it. The kernel's buffers
+//! swallow whole answers, so that a successful write does not show that the client reads. Called by
+//! a connection with the time and the kernel's counts; bounded by the write timeout. Two fields are
+//! written for a send, and the kernel is asked once in the timeout.
 
 use std::time::Duration;
 
 use crate::limits::BODY_STEP_SIZE;
 use crate::time::Instant;
 
-/// How far a client must have come, and until when.
+/// The bytes that a client must take, and the deadline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeliveryWatch {
-    /// When the next look is due; none while the client has everything.
+    /// The instant of the next check; `None` while the client has everything.
     due: Option<Instant>,
-    /// Bytes that it had to take when the time began or soon after.
+    /// Bytes that it had to take when the period began or soon after.
     old: usize,
     /// Bytes that were sent later.
     new: usize,
 }
 
-/// The part of the timeout, as a divisor, in which what is sent counts as old: an answer is sent in pieces.
+/// The part of the timeout, as a divisor, in which sent bytes count as old: an answer is sent in
+/// pieces.
 const SOON_PART: u32 = 8;
 
 impl DeliveryWatch {
@@ -30,13 +32,14 @@ impl DeliveryWatch {
         *sum = sum.saturating_add(count);
     }
 
-    /// When the kernel is to be asked, even if nothing happens.
+    /// The instant at which the kernel is to be asked, even if nothing happens.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Looks where that is due: `unacknowledged` asks the kernel how many bytes the client's machine has not taken yet.
-    /// Whether the client has stalled: it took neither all that was old nor [`BODY_STEP_SIZE`] bytes in the timeout.
+    /// Checks the client if that is due: `unacknowledged` asks the kernel for the bytes that the
+    /// client's machine has not taken yet. Returns true if the client has stalled: it took neither
+    /// all old bytes nor [`BODY_STEP_SIZE`] bytes in the timeout.
     pub fn is_stalled(&mut self, now: Instant, timeout: Duration, unacknowledged: impl FnOnce() -> usize) -> bool {
         if self.due.is_none_or(|due| due > now) {
             return false;
@@ -80,7 +83,7 @@ mod tests {
         check(4_000_000, &[4_000_000 - BODY_STEP_SIZE + 1], Some(0));
         check(4_000_000, &[4_000_000 - BODY_STEP_SIZE, 3_000_000, 2_999_999], Some(2));
         check(4_000_000, &[3_000_000, 0], None);
-        // What is sent later has its own time, and does not cover for what is old.
+        // Bytes sent later have their own time, and do not make up for old ones.
         let later = |left: usize| {
             let mut delivery = DeliveryWatch::default();
             delivery.handle_sent(100, at(0), timeout);

@@ -1,7 +1,8 @@
-//! Runs a request of an ensemble. A step is submitted to the same model queues as a client's request, as soon as its
-//! inputs are there; `scheduler::ensemble` decides which can run. Tensors pass by reference count. The first step that
-//! fails fails the request, and the steps still running are cancelled; all are when the client leaves or the deadline
-//! passes. Between requests an ensemble keeps nothing but its wiring.
+//! Runs a request of an ensemble. A step is submitted to the same model queues as a client's
+//! request, as soon as its inputs are there; `scheduler::ensemble` chooses those that can run.
+//! Tensors pass by reference count. The first step that fails fails the request, and the steps
+//! still running are cancelled; all are when the client leaves or the deadline passes. Between
+//! requests an ensemble keeps nothing but its wiring.
 //!
 //! There is no deadlock: a step whose queue is full fails instead of waiting, and an answer or a permit that a step
 //! waits for is never held by a task that waits for this request.
@@ -44,13 +45,13 @@ use crate::time::Stamps;
 /// A tensor between two steps.
 #[derive(Clone)]
 struct StepTensor {
-    /// None where an optional input was left out.
+    /// `None` if an optional input was left out.
     tensor: Option<Tensor>,
-    /// Its rows, where it has a batch axis; else 0.
+    /// Its rows, if it has a batch axis; else 0.
     rows: u32,
 }
 
-/// What all steps of a request share.
+/// The state that all steps of a request share.
 struct EnsembleContext {
     shard: Rc<Shard>,
     spec: Arc<ModelSpec>,
@@ -74,8 +75,8 @@ struct RunningEnsemble {
     in_flight: Vec<StepInFlight>,
     window: Rc<AnswerWindow>,
     computed: StepTimes,
-    /// The last response: the only one of an ensemble that is not decoupled, and else the one at which no step runs
-    /// any more.
+    /// The last response: the only one of an ensemble that is not decoupled, else the one after
+    /// which no step is still running.
     outputs: Option<Vec<Tensor>>,
 }
 
@@ -91,7 +92,8 @@ struct StepInFlight {
 
 type StepFuture = Pin<Box<dyn Future<Output = Result<(InferOutcome, AnswerPart), Error>>>>;
 
-/// Backpressure on decoupled steps: how many of their answers are in flight, and whether the client reads.
+/// Backpressure on decoupled steps: the number of their answers in flight, and whether the client
+/// reads.
 struct AnswerWindow {
     frames: Cell<usize>,
     outer: Option<Rc<dyn PartSink>>,
@@ -105,7 +107,7 @@ struct UnreadAnswers {
 
 /// The result of an ensemble request.
 struct EnsembleOutcome {
-    /// None where the last response of a decoupled ensemble was sent when a step still ran.
+    /// `None` if the last response of a decoupled ensemble was sent while a step still ran.
     outputs: Option<Vec<Tensor>>,
     computed: StepTimes,
 }
@@ -214,7 +216,8 @@ impl Shard {
         ensemble.steps.iter().map(find).collect()
     }
 
-    /// Whether a model can serve: all its instances work, and for an ensemble those of all its steps.
+    /// Returns true if a model can serve: all its instances work, and for an ensemble those of all
+    /// its steps.
     pub fn is_model_ready(&self, model: &Rc<LocalModel>) -> bool {
         self.models_within(model).is_ok_and(|models| models.iter().all(|model| model.served().is_ready()))
     }
@@ -228,8 +231,8 @@ impl Shard {
         self.models_within(model).unwrap_or_default().iter().filter_map(model_queue).collect()
     }
 
-    /// The model versions that a request to the model may reach: itself, and those of its steps where it is an ensemble
-    /// whose steps can all run.
+    /// The model versions that a request to the model may reach: itself, and those of its steps if
+    /// it is an ensemble whose steps can all run.
     pub fn reached(&self, model: &Rc<LocalModel>) -> Vec<Rc<LocalModel>> {
         self.models_within(model).unwrap_or_default()
     }
@@ -312,7 +315,8 @@ impl RunningEnsemble {
                 index += 1;
                 continue;
             };
-            // In order: what a step waits for behind others is asked for in the order of the answers before it.
+            // In order: requests of a step that wait behind others are queued in the order of the
+            // answers before it.
             let flight = self.in_flight.remove(index);
             has_moved = true;
             let (InferOutcome { outputs, stamps, .. }, part) =
@@ -540,8 +544,9 @@ fn is_alike(one: &ModelSpec, other: &ModelSpec) -> bool {
     is_decoupled && rows_max && are_alike(&one.inputs, &other.inputs) && are_alike(&one.outputs, &other.outputs)
 }
 
-/// The shape of a tensor as the next model expects it, where only one of the two has a batch axis (Triton's
-/// `ReshapeTensorDims`): a batch axis of one row is added or removed where the other dimensions fit then.
+/// The shape of a tensor as the next model expects it, if only one of the two has a batch axis
+/// (Triton's `ReshapeTensorDims`): a batch axis of one row is added or removed if the other
+/// dimensions fit then.
 fn reshape(dims: &[i64], has_batch_axis: bool, rows: u32, shape: Shape) -> Shape {
     match (has_batch_axis, rows) {
         (true, 0) if fits(dims, &shape) => std::iter::once(1).chain(shape).collect(),

@@ -28,7 +28,8 @@ impl EnsembleSteps {
     /// The wiring between these models: the cached one, unless one of the models was replaced since.
     ///
     /// # Errors
-    /// Where the tensors of the models no longer fit together, or a step has become decoupled and the ensemble is not.
+    /// If the tensors of the models no longer fit together, or a step has become decoupled and the
+    /// ensemble is not.
     pub(super) fn bind<'a>(
         &self,
         spec: &ModelSpec,

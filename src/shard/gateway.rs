@@ -1,6 +1,6 @@
-//! How models call the server: gives each call and each order of a model to the shard with the fewest in flight. It
-//! exists before the models and the shards do, because models are given it when they load; until the shards run it
-//! refuses. Any thread calls it; nothing here waits.
+//! The way in which models call the server: gives each call and each order of a model to the shard
+//! with the fewest in flight. It exists before the models and the shards do, because models get it
+//! when they load; until the shards run it refuses. Any thread calls it; nothing here waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use crate::shard::ServerContext;
 use crate::shard::mailbox::ShardMailbox;
 use crate::shard::nested_queue::{NestedWork, PushOutcome, stopping};
 
-/// The gateway of a server. [`Self::connect`] tells it where the shards are.
+/// The gateway of a server. [`Self::connect`] connects it to the shards.
 #[derive(Default)]
 pub struct ShardGateway {
     server_context: OnceLock<Arc<ServerContext>>,
-    /// Which shard is looked at first: those with equally many take turns.
+    /// The shard that is looked at first: those with equally many take turns.
     turn: AtomicUsize,
 }
 

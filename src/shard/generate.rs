@@ -1,5 +1,6 @@
-//! Generate: one request in plain JSON, answered by one object or by a stream of events, over HTTP/1.1 and HTTP/2. A
-//! stream's responses leave as they come; what waits is bounded as that of `ModelStreamInfer` is.
+//! Generate: one request in plain JSON, answered by one object or by a stream of events, over
+//! HTTP/1.1 and HTTP/2. A stream's responses leave as they come; waiting responses are bounded as
+//! those of `ModelStreamInfer` are.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -38,29 +39,29 @@ use crate::wire::message::Reply;
 pub struct GenerateMessage<'a> {
     /// The model.
     pub path: ModelPath<'a>,
-    /// Whether the body is compressed.
+    /// True if the body is compressed.
     pub is_coded: bool,
     /// The body, and its memory.
     pub body: (Bytes, ReceiveReservation),
-    /// When its last byte was read.
+    /// The instant at which its last byte was read.
     pub received: Instant,
-    /// What the access log shows of it.
+    /// Its entry in the access log.
     pub entry: &'a AccessEntry,
-    /// Its trace, where it may be traced.
+    /// Its trace, if it may be traced.
     pub trace: Option<Rc<FrontTrace>>,
-    /// The header fields that go on to the model.
+    /// The header fields that are forwarded to the model.
     pub forwarded: Option<ForwardedFields>,
-    /// The form in which the head of a stream reports the load, where it does.
+    /// The form in which the head of a stream reports the load, if it does.
     pub load_format: Option<LoadFormat>,
-    /// The sequence that its client tells balancers.
+    /// The sequence that its client tells load balancers.
     pub sequence_field: Option<&'a [u8]>,
 }
 
-/// Runs a request. Its responses go to `stream` as events, and nothing is returned; without a stream, or where nothing
-/// ran, the reply is returned.
+/// Runs a request. Its responses go to `stream` as events, and nothing is returned; without a
+/// stream, or if nothing ran, the reply is returned.
 ///
 /// # Errors
-/// What refused the request, or the model's error where there is no stream.
+/// The refusal of the request, or the model's error if there is no stream.
 pub async fn run(
     shard: &Rc<Shard>,
     message: GenerateMessage<'_>,
@@ -78,12 +79,13 @@ pub async fn run(
     let outcome = infer(shard, message, &mut hooks).await;
     let failed = outcome.as_ref().err().cloned();
     let ended = responses.end(outcome, hooks.counted.has_run);
-    // An error that became an event is one all the same.
+    // An error that became an event still counts as an error.
     request_metrics.settle(&failed.or_else(|| ended.as_ref().err().cloned()).map_or(Ok(()), Err));
     ended
 }
 
-/// Runs a request; returns its last response, none where only the end of a decoupled answer is left.
+/// Runs a request; returns its last response, or `None` if only the end of a decoupled answer is
+/// left.
 async fn infer(
     shard: &Rc<Shard>,
     message: GenerateMessage<'_>,
@@ -140,11 +142,12 @@ fn encode(
     generate::encode(&served.spec, served.version, plan, outputs, parameters)
 }
 
-/// What a request does between the stages.
+/// The hooks of a request between the stages.
 struct GenerateHooks {
     shard: Rc<Shard>,
     responses: Rc<GenerateResponses>,
-    /// Counts the last response of a decoupled model, also where this is dropped because the client left.
+    /// Counts the last response of a decoupled model, also if this is dropped because the client
+    /// left.
     counted: CountedResponse,
 }
 
@@ -163,14 +166,14 @@ impl PipelineHooks for GenerateHooks {
 /// The responses of one request: to its stream, or the first of them, kept.
 struct GenerateResponses {
     stream: Option<ReplyStream>,
-    /// What the head reports the load of, and in which form.
+    /// The shard whose load the head reports, and the form.
     load: Option<(Rc<Shard>, LoadFormat)>,
     entry: AccessEntry,
     /// The status of the stream's head.
     status: Cell<u16>,
     count: Cell<usize>,
     first: RefCell<Option<Result<Vec<u8>, Error>>>,
-    /// How the responses of a decoupled model are encoded, and what counts them.
+    /// The encoding of a decoupled model's responses, and their counter.
     request: RefCell<Option<DecoupledRequest>>,
 }
 
@@ -213,7 +216,7 @@ impl GenerateResponses {
         }
     }
 
-    /// The request has ended. Returns the reply where there is no stream.
+    /// The request has ended. Returns the reply if there is no stream.
     fn end(&self, outcome: Result<Option<Vec<u8>>, Error>, has_run: bool) -> Result<Option<Reply>, Error> {
         match outcome {
             Ok(Some(last)) => self.push(Ok(last)),

@@ -1,5 +1,6 @@
-//! The models that the host of the server loads by their paths: SageMaker's multi-model contract. Which there are is in
-//! the overview that every shard has; loads and unloads are orders to the control thread, as those of any client.
+//! The models that the host of the server loads by their paths: SageMaker's multi-model contract.
+//! They are listed in the overview that every shard has; loads and unloads are orders to the
+//! control thread, as those of any client.
 
 use std::rc::Rc;
 
@@ -11,25 +12,26 @@ use crate::protocol::route::{HostedAction, ModelPath, Route};
 use crate::shard::Shard;
 use crate::wire::message::{Fields, Reply};
 
-/// The name that a model is served by, where a request invokes it by the host's.
+/// The name under which a model is served, if a request invokes it by the host's name.
 pub fn invoked_model(shard: &Shard, route: &Result<Route<'_>, Error>) -> Option<Result<String, Error>> {
     let Ok(Route::Hosted(HostedAction::Invoke(name))) = route else { return None };
     Some(served_name(shard, name))
 }
 
-/// The route of an invocation, which is an inference like any other, where there is the model.
+/// Returns the route of an invocation, which is an inference like any other, if the model exists.
 ///
 /// # Errors
-/// That it is not there.
+/// The error that it does not exist.
 pub fn inference(model: &Result<String, Error>) -> Result<Route<'_>, Error> {
     let model = model.as_deref().map_err(Clone::clone)?;
     Ok(Route::ModelInfer(ModelPath { name: model, version: None }))
 }
 
-/// Answers what is not an invocation.
+/// Answers requests that are not an invocation.
 ///
 /// # Errors
-/// `NotFound` for a model that the host has not loaded, `Conflict` for one that it has, and what refuses or fails a load.
+/// `NotFound` for a model that the host has not loaded, `Conflict` for one that it has, and the
+/// error of a load that is refused or fails.
 pub async fn answer(shard: &Rc<Shard>, action: HostedAction<'_>, fields: &Fields, body: &[u8]) -> Result<Reply, Error> {
     let overview = shard.models.overview();
     match action {
@@ -55,7 +57,7 @@ pub async fn answer(shard: &Rc<Shard>, action: HostedAction<'_>, fields: &Fields
             check_controlled(shard)?;
             let name = served_name(shard, name)?;
             log::info(&format!("Unloading SageMaker TargetModel: {name}"));
-            // With the steps of an ensemble that nothing else uses.
+            // With the steps of an ensemble that no other model uses.
             let order = RepositoryOrder::Unload { name, with_dependents: true };
             shard.send_control_request(order).await.map_err(hosted::load_failure)?;
             Ok(hosted::done_reply())

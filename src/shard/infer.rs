@@ -53,7 +53,8 @@ pub struct RequestMetrics<'a> {
 }
 
 impl<'a> RequestMetrics<'a> {
-    /// A request was received. `departure` holds how its client left, where it leaves before the answer.
+    /// A request was received. `departure` holds the way in which its client left, if it leaves
+    /// before the answer.
     pub fn open(cells: &Arc<ShardCells>, departure: &'a Cell<Departure>) -> Self {
         cells.received.add(1);
         Self { cells: Arc::clone(cells), departure, is_settled: false }
@@ -92,7 +93,8 @@ struct Submission {
 }
 
 impl Submission {
-    /// Its entry in a model queue. A request outside of a sequence gets one of its own where the model's are iterative.
+    /// Its entry in a model queue. A request outside of a sequence gets one of its own if the
+    /// model's are iterative.
     fn into_queued(self, spec: &ModelSpec, model_queue: &ModelQueue, completions: Arc<Completions>) -> QueuedRequest {
         let Self { ticket, inputs, rows, priority, sequence, arrival, output_needs, details, .. } = self;
         let mark = sequence.filter(|_| spec.sequence.is_some());
@@ -110,49 +112,51 @@ impl Submission {
     }
 }
 
-/// What a model answered to a request.
+/// The answer of a model to a request.
 pub struct InferOutcome {
-    /// In the order of the model's outputs.
+    /// The outputs, in the order of the model's.
     pub outputs: Vec<Tensor>,
-    /// The parameters that the model gave its answer; none for most.
+    /// The parameters of the model's answer; `None` for most.
     pub parameters: Option<Box<Parameters>>,
-    /// Which outputs the response sends, and how.
+    /// The outputs that the response sends, and their form.
     pub plan: ResponsePlan,
-    /// When each stage ended.
+    /// The instants at which the stages ended.
     pub stamps: Stamps,
 }
 
-/// When a request arrived, when its client gives up, and who called.
+/// The arrival of a request, its deadline, and its callers.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// When its last byte was read.
+    /// The instant at which its last byte was read.
     pub received: Instant,
     /// The client's deadline: an answer after it is useless.
     pub deadline: Option<Instant>,
-    /// How many nested ensembles it is a step of; 0 for a request of a client.
+    /// The number of nested ensembles around it; 0 for a request of a client.
     pub depth: usize,
     /// The models whose calls led to it; empty for a request of a client.
     pub chain: CallChain,
-    /// Its trace, where it is traced.
+    /// Its trace, if it is traced.
     pub trace: Option<Arc<ActiveTrace>>,
     /// Its tensors that lie on a device.
     pub on_device: Option<Arc<DeviceTensors>>,
 }
 
 impl Arrival {
-    /// Of a request of a client that is not traced.
+    /// The arrival of a client's request that is not traced.
     pub fn of_client(received: Instant, deadline: Option<Instant>) -> Self {
         Self { received, deadline, depth: 0, chain: CallChain::default(), trace: None, on_device: None }
     }
 }
 
 impl Shard {
-    /// Runs a request on a model version. `sink` takes all but the last answer of a decoupled model; the last may be
-    /// its end alone. `has_run` is set where an instance ran the request, successfully or not. The future may be
-    /// dropped: a request that is in no batch yet is withdrawn.
+    /// Runs a request on a model version. `sink` takes all but the last answer of a decoupled
+    /// model; the last may be its end alone. `has_run` is set if an instance ran the request,
+    /// successfully or not. The future may be dropped: a request that is in no batch yet is
+    /// withdrawn.
     ///
     /// # Errors
-    /// The model's error, or why the request was refused: no ticket, a full queue, a timeout, an unloaded version.
+    /// The model's error, or the reason why the request was refused: no ticket, a full queue, a
+    /// timeout, an unloaded version.
     pub async fn infer(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
@@ -234,7 +238,7 @@ impl Shard {
     /// A free ticket.
     ///
     /// # Errors
-    /// Unavailable, where [`IN_FLIGHT_MAX`] are in use.
+    /// Unavailable if [`IN_FLIGHT_MAX`] are in use.
     pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
         self.request_slots.open().ok_or_else(|| {
             Error::unavailable(format!(
@@ -243,7 +247,8 @@ impl Shard {
         })
     }
 
-    /// Looks the request up in the response cache and counts a hit; `None` where the model's answers are not cached.
+    /// Looks the request up in the response cache and counts a hit; `None` if the model's answers
+    /// are not cached.
     fn look_up(&self, model: &Rc<LocalModel>, request: &InferRequest, received: Instant) -> Option<CacheLookup> {
         let served = model.served();
         let cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?;
@@ -379,9 +384,10 @@ impl Shard {
     }
 }
 
-/// Which part of each output the client asked for, so that an instance on a GPU copies only that back, and a Python
-/// model or a hosted backend may ask for their names. Everything, where another model runs on CPUs or the answers are cached: other
-/// requests may need the rest. New states of a sequence are needed whole, whatever the client asked for.
+/// The part of each output that the client asked for, so that an instance on a GPU copies only that
+/// back, and a Python model or a hosted backend may ask for their names. Everything if another
+/// model runs on CPUs or the answers are cached: other requests may need the rest. New states of a
+/// sequence are always needed whole.
 fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     let is_told = spec.is_on_gpu() || spec.is_python() || spec.library.is_some();
     if !is_told || spec.is_cached || plan.outputs.is_empty() {
@@ -397,7 +403,7 @@ fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     OutputNeeds((0..spec.outputs.len()).map(output_need).collect())
 }
 
-/// The answer, or `DeadlineExceeded` where the deadline passes first.
+/// The answer, or `DeadlineExceeded` if the deadline passes first.
 pub(super) async fn unless_late<T>(
     answer: impl Future<Output = Result<T, Error>>,
     deadline: Option<Instant>,
@@ -421,9 +427,10 @@ struct SequenceGuard {
 }
 
 impl SequenceGuard {
-    /// The answer. When the request's timeout in the queue passes, this task itself makes the queue refuse what has
-    /// expired, since all instances may be busy. Where another thread has the queue's lock it tries again shortly
-    /// after: that thread may have checked just before the timeout passed.
+    /// The answer. When the request's timeout in the queue passes, this task itself makes the queue
+    /// refuse expired requests, since all instances may be busy. If another thread has the queue's
+    /// lock, it tries again shortly after: that thread may have checked just before the timeout
+    /// passed.
     async fn answer(mut self, mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
         let mut poll_at = timeout_at;
         let answer = loop {
@@ -447,8 +454,8 @@ impl Drop for SequenceGuard {
     }
 }
 
-/// The answer, or a refusal where the request is still queued when its queue timeout passes. A request that is in a
-/// batch by then runs to its answer.
+/// The answer, or a refusal if the request is still queued when its queue timeout passes. A request
+/// that is in a batch by then runs to its answer.
 async fn answer_unless_expired(mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
     let Some(timeout_at) = timeout_at else { return Ok(pending.await) };
     match answer_until(&mut pending, timeout_at).await {
@@ -471,7 +478,8 @@ async fn sleep_until(at: Instant) {
     executor::sleep_until(at).await;
 }
 
-/// Counts one request of a model version, however it ends. Dropped before it is settled, it counts as cancelled.
+/// Counts one request of a model version, in every way that it may end. Dropped before it is
+/// settled, it counts as cancelled.
 pub(super) struct ModelMetrics {
     model: Rc<LocalModel>,
     shard: usize,
@@ -494,7 +502,7 @@ impl ModelMetrics {
         if is_answered {
             cells.count_ensemble(now.since(self.received), computed, self.rows, clock::epoch_millis(now));
         } else {
-            // As in Triton, which step failed, and why, is in the metrics of that step's model.
+            // As in Triton, the failed step and the reason are in the metrics of that step's model.
             cells.count_failure(FailureReason::Other, now.since(self.received));
         }
     }
@@ -535,7 +543,7 @@ impl Drop for ModelMetrics {
     }
 }
 
-/// Whether the instance refused the request unrun, because its time was over.
+/// Returns true if the instance refused the request unrun, because its time was over.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
 }
@@ -557,8 +565,9 @@ fn refusal_text(refusal: QueueRefusal) -> String {
     }
 }
 
-/// What two requests of a model must have in common to share a batch: which optional inputs are given, the sizes of
-/// variable dimensions (without the batch axis and ragged inputs), and the values of shape tensors.
+/// The properties that two requests of a model must share to be in one batch: the optional inputs
+/// given, the sizes of variable dimensions (without the batch axis and ragged inputs), and the
+/// values of shape tensors.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
     let pairs = spec.inputs.iter().zip(inputs);
@@ -594,7 +603,7 @@ mod tests {
         let uint8 = crate::tensor::Datatype::Uint8;
         let mut model =
             spec(8, &[("a", uint8, &[2]), ("b", uint8, &[-1]), ("c", uint8, &[-1]), ("d", uint8, &[1])], &[]);
-        // Sizes of `b` and `c` but for the rows, `-` where the input is left out, and whether `d` is given.
+        // Sizes of `b` and `c` but for the rows, `-` if the input is left out, and if `d` is given.
         let key = |model: &ModelSpec, rows: i64, b: &str, c: &str, has_d: bool| {
             let input = |size: &str| match size.parse::<i64>() {
                 Ok(size) => tensor(&[rows, size], &vec![0_u8; (rows * size) as usize]),

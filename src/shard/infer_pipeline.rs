@@ -1,7 +1,7 @@
-//! The stages of an inference request between its bytes and its outputs, the same for REST, unary gRPC and gRPC
-//! streams: decode, read shared memory, release the receive memory, run the model, write shared memory. What differs
-//! between the protocols is the decoding, which is a closure, and what a stream does between the stages
-//! ([`PipelineHooks`]). Encoding stays with the protocol.
+//! The stages of an inference request between its bytes and its outputs, the same for REST, unary
+//! gRPC and gRPC streams: decode, read shared memory, release the receive memory, run the model,
+//! write shared memory. The protocols differ in the decoding, which is a closure, and in the work
+//! of a stream between the stages ([`PipelineHooks`]). Encoding stays with the protocol.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,44 +22,46 @@ use crate::shard::tracing::FrontTrace;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
-/// What the pipeline needs beside the message itself.
+/// The inputs of the pipeline beside the message itself.
 pub struct PipelineInput {
     /// The receive memory of the message. The pipeline releases it when the request is queued.
     pub memory: ReceiveReservation,
-    /// When the request came, and its deadline.
+    /// The arrival of the request, and its deadline.
     pub arrival: Arrival,
-    /// Whether the response says where its time went.
+    /// True if the response reports the durations of its stages.
     pub is_timed: bool,
-    /// The request as tracing sees it; none while no request is traced.
+    /// The request's trace; `None` while no request is traced.
     pub trace: Option<Rc<FrontTrace>>,
 }
 
-/// What the protocol encodes into its response.
+/// The result that the protocol encodes into its response.
 pub struct PipelineOutput {
     /// The model version that answered.
     pub model: Rc<LocalModel>,
-    /// In the order of the model's outputs; empty contents where they went to shared memory.
+    /// In the order of the model's outputs; contents in shared memory are empty here.
     pub outputs: Vec<Tensor>,
-    /// The parameters that the model gave its answer; none for most.
+    /// The parameters of the model's answer; `None` for most.
     pub parameters: Option<Box<Parameters>>,
-    /// Which outputs the response sends, and how.
+    /// The outputs that the response sends, and their form.
     pub plan: ResponsePlan,
-    /// Which part of the answer this is: for a decoupled model perhaps only its end.
+    /// The part of the answer: for a decoupled model perhaps only its end.
     pub part: AnswerPart,
-    /// When each stage in the queue and in the backend ended.
+    /// The instants at which the stages in the queue and in the backend ended.
     pub stamps: Stamps,
-    /// When decoding ended; none unless [`PipelineInput::is_timed`].
+    /// The instant at which decoding ended; `None` unless [`PipelineInput::is_timed`].
     pub decoded_at: Option<Instant>,
 }
 
-/// What a protocol does between the stages. The defaults do nothing, for protocols with one response per request.
+/// The work of a protocol between the stages. The defaults do nothing, for protocols with one
+/// response per request.
 pub trait PipelineHooks {
     /// The request is complete and is queued next. Returns the sink for all but the last response of a decoupled model.
     fn handle_ready(&mut self, _model: &Rc<LocalModel>, _request: &InferRequest) -> Option<Rc<dyn PartSink>> {
         None
     }
 
-    /// The model gave its last response, or failed. `has_run` is false where no instance ran the request.
+    /// The model gave its last response, or failed. `has_run` is false if no instance ran the
+    /// request.
     fn handle_outcome(&mut self, _outcome: &Result<(InferOutcome, AnswerPart), Error>, _has_run: bool) {}
 }
 
@@ -68,11 +70,11 @@ pub struct NoHooks;
 
 impl PipelineHooks for NoHooks {}
 
-/// Runs one request through all stages. `decode` finds the model and decodes the message; it owns the message, so that
-/// bytes that were converted are freed before the request waits.
+/// Runs one request through all stages. `decode` finds the model and decodes the message; it owns
+/// the message, so that converted bytes are freed before the request waits.
 ///
 /// # Errors
-/// What refused the request: decoding, shared memory, or the model.
+/// The refusal of the request by decoding, shared memory, or the model.
 pub async fn run<D>(
     shard: &Rc<Shard>,
     input: PipelineInput,

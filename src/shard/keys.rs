@@ -1,5 +1,6 @@
-//! The one point at which a shard lets requests in: asks the policy, counts what it says, and takes what the client's key
-//! is bounded by. A request of a client without bounds touches nothing that other shards write.
+//! The one point at which a shard admits requests: asks the policy, counts the result, and takes
+//! the request's share of its key's bounds. A request of a client without bounds touches nothing
+//! that other shards write.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,58 +14,59 @@ use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::connections::ConnectionRights;
 
-/// The clients with keys, as one shard has them now; none where nobody needs a key.
+/// The clients with keys, as one shard has them now; `None` if no key is required.
 #[derive(Default)]
 pub struct ShardKeys(RefCell<Option<Arc<KeyTable>>>);
 
 impl ShardKeys {
-    /// With the clients of the start.
+    /// A table with the clients of the start.
     pub fn new(table: Option<&Arc<KeyTable>>) -> Self {
         Self(RefCell::new(table.map(Arc::clone)))
     }
 
-    /// The clients from now on. Requests that were let in go on.
+    /// Sets the clients from now on. Admitted requests go on.
     pub fn set(&self, table: &Arc<KeyTable>) {
         *self.0.borrow_mut() = Some(Arc::clone(table));
     }
 
-    /// Whether clients need keys.
+    /// Returns true if clients need keys.
     pub fn is_on(&self) -> bool {
         self.0.borrow().is_some()
     }
 
-    /// The clients, where they need keys.
+    /// The clients, if they need keys.
     pub fn table(&self) -> Option<Arc<KeyTable>> {
         self.0.borrow().clone()
     }
 }
 
-/// A request that was let in, for as long as it lasts.
+/// A request that was admitted, until it ends.
 #[derive(Default)]
 pub struct AdmittedRequest {
-    /// Held for what its end gives back.
+    /// Held so that its drop gives back its place.
     _grant: KeyGrant,
-    /// Whose it is, where the access log wants to know.
+    /// Its client, if the access log shows it.
     client: Option<Arc<KeyClient>>,
 }
 
 impl AdmittedRequest {
-    /// The name of the client, where the access log wants to know.
+    /// The name of the client, if the access log shows it.
     pub fn client_name(&self) -> Option<&str> {
         self.client.as_ref().map(|client| client.name())
     }
 }
 
-/// Whose a stream of requests is: each of them is let in by itself. None where nobody needs a key.
+/// The client of a stream of requests: each of them is admitted by itself. `None` if no key is
+/// required.
 #[derive(Default)]
 pub struct StreamClient(Option<(Arc<KeyClient>, Option<KeyDigest>)>);
 
 impl Shard {
-    /// Lets a request in.
+    /// Admits a request.
     ///
     /// # Errors
-    /// Those of [`policy::admit`], `Unavailable` for inference in a reserved slot, and `RateLimited` where the client may have
-    /// no more now.
+    /// Those of [`policy::admit`], `Unavailable` for inference in a reserved slot, and
+    /// `RateLimited` if the client has reached a bound.
     pub fn admit<'a>(
         &self,
         protocol: PolicyProtocol,
@@ -82,7 +84,7 @@ impl Shard {
         }
     }
 
-    /// Lets a stream of requests begin, without counting it as one.
+    /// Admits a stream of requests, without counting it as one.
     ///
     /// # Errors
     /// As [`Self::admit`], without `RateLimited`.
@@ -101,11 +103,11 @@ impl Shard {
         Ok(StreamClient(admitted.map(|admitted| (Arc::clone(admitted.client), admitted.digest))))
     }
 
-    /// Lets the next inference of a stream in. The keys may have changed since the stream began.
+    /// Admits the next inference of a stream. The keys may have changed since the stream began.
     ///
     /// # Errors
-    /// `RateLimited` where the client may have no more now; `Unauthenticated` or `Forbidden` where its key is gone, or is not
-    /// good for inference any more.
+    /// `RateLimited` if the client has reached a bound; `Unauthenticated` or `Forbidden` if its key
+    /// is gone, or no longer gives access to inference.
     pub fn admit_next(&self, stream: &StreamClient) -> Result<AdmittedRequest, Error> {
         let StreamClient(Some((client, digest))) = stream else { return Ok(AdmittedRequest::default()) };
         let table = self.keys.0.borrow();
@@ -157,7 +159,7 @@ impl Shard {
         }
     }
 
-    /// Counts a refusal, and says what the client is told.
+    /// Counts a refusal, and returns the client's error.
     fn count_refusal(&self, refusal: AccessRefusal) -> Error {
         let AccessRefusal { reason, client, error } = refusal;
         self.cells.access_refused.count(reason);

@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use atomic_waker::AtomicWaker;
 
-/// Whether the server starts, serves, leaves or drains, with one waker per shard for the drain.
+/// The state of the server (starting, serving, leaving, draining), with one waker per shard for the
+/// drain.
 ///
 /// ```text
 /// starting ─► serving ─► leaving ─► draining
@@ -18,7 +19,8 @@ pub struct Lifecycle {
     is_draining: AtomicBool,
     is_handed_over: AtomicBool,
     wakers: Box<[AtomicWaker]>,
-    /// How often each shard has swept its connections: a count that stands still is a shard that does.
+    /// The number of times that each shard has swept its connections: a count that stands still is
+    /// a shard that hangs.
     beats: Box<[AtomicU64]>,
 }
 
@@ -40,17 +42,18 @@ impl Lifecycle {
         self.is_started.store(true, Ordering::SeqCst);
     }
 
-    /// Whether all shards listen and the server neither leaves nor drains.
+    /// Returns true if all shards listen and the server neither leaves nor drains.
     pub fn is_serving(&self) -> bool {
         self.is_started.load(Ordering::SeqCst) && !self.is_leaving.load(Ordering::SeqCst) && !self.is_draining()
     }
 
-    /// Says that the server is not ready, and changes nothing else: who looks goes elsewhere before the drain begins.
+    /// Says that the server is not ready, and changes nothing else: clients that look go elsewhere
+    /// before the drain begins.
     pub fn leave(&self) {
         self.is_leaving.store(true, Ordering::SeqCst);
     }
 
-    /// Makes every shard finish what it has and accept no more.
+    /// Makes every shard finish its work and accept nothing further.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::SeqCst);
         for waker in &self.wakers {
@@ -58,18 +61,18 @@ impl Lifecycle {
         }
     }
 
-    /// Drains; another process has the listening sockets and accepts whoever connects from now on.
+    /// Drains; another process has the listening sockets and accepts new connections from now on.
     pub fn hand_over(&self) {
         self.is_handed_over.store(true, Ordering::SeqCst);
         self.drain();
     }
 
-    /// Whether the server drains.
+    /// Returns true if the server drains.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::SeqCst)
     }
 
-    /// Whether it drains because another process has its listening sockets.
+    /// Returns true if it drains because another process has its listening sockets.
     pub fn is_handed_over(&self) -> bool {
         self.is_handed_over.load(Ordering::SeqCst)
     }

@@ -1,6 +1,7 @@
-//! Closes a connection whose peer may still be sending. Closing a socket with unread input sends a reset, and what the
-//! peer's kernel has not taken by then of the last reply is lost. So the input is read and discarded first, up to a timeout
-//! and a number of bytes; behind that number it stays unread, until the peer has taken the reply.
+//! Closes a connection whose peer may still be sending. Closing a socket with unread input sends a
+//! reset, and the part of the last reply that the peer's kernel has not taken by then is lost. So
+//! the input is read and discarded first, up to a timeout and a number of bytes; after that number
+//! it stays unread, until the peer has taken the reply.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,10 +13,10 @@ use crate::runtime::clock;
 use crate::runtime::socket::ByteStream;
 use crate::shard::connections::{ConnectionWatch, WakeReason};
 
-/// Bytes that are read and discarded at most.
+/// The maximum number of bytes that are read and discarded.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
-/// How often it is looked whether the peer has taken the reply.
+/// The pause between checks that the peer has taken the reply.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Shuts down the sending side and reads until the peer has closed too or the timeout has passed; once the limit of bytes is
@@ -32,7 +33,7 @@ pub async fn linger<S: ByteStream>(socket: &mut S, watch: &ConnectionWatch, time
         let count = poll_fn(|context| {
             watch.register(context);
             match watch.take_wake_reason() {
-                // What it still reads is held by nobody.
+                // Bytes still read here are not held.
                 None | Some(WakeReason::Weighed) => {}
                 Some(WakeReason::Drain | WakeReason::Evicted | WakeReason::Timeout) => return Poll::Ready(Ok(0)),
             }

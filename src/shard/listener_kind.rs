@@ -1,11 +1,11 @@
-//! What a listener of a shard serves, and with that each connection that it accepts.
+//! The kinds of listeners of a shard, and of the connections that they accept.
 
 use crate::connection::tls::TlsConfig;
 use crate::protocol::front_end::FrontEnd;
 use crate::shard::connections::SlotKind;
 use crate::shard::tls_configs::TlsConfigs;
 
-/// What a listener serves.
+/// The kind of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerKind {
     /// The Unix socket of `--admin-socket`.
@@ -16,12 +16,12 @@ pub enum ListenerKind {
     Grpc,
     /// Metrics alone.
     Metrics,
-    /// A hosting service's own paths, over HTTP/1.1 alone: nothing else may be reached by its port.
+    /// A hosting service's own paths, over HTTP/1.1 alone: its port serves nothing else.
     Hosting(FrontEnd),
 }
 
 impl ListenerKind {
-    /// Which slots its connections take.
+    /// The slots that its connections take.
     pub const fn slot(self) -> SlotKind {
         match self {
             Self::Admin => SlotKind::Admin,
@@ -30,7 +30,8 @@ impl ListenerKind {
         }
     }
 
-    /// The TLS of its port; hosting services speak without it, to what is in front of them, and a Unix socket needs none.
+    /// The TLS of its port. Hosting services connect without it, from a proxy in front, and a Unix
+    /// socket needs none.
     pub const fn tls(self, configs: &TlsConfigs) -> &Option<TlsConfig> {
         match self {
             Self::Http => &configs.http,

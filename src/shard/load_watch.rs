@@ -1,5 +1,5 @@
-//! The task of the first shard that looks at the load for balancers, every `--metrics-interval-ms` while somebody asks:
-//! no request computes what it reports.
+//! The task of the first shard that measures the load for balancers, every `--metrics-interval-ms`
+//! while clients ask for it: no request computes the load that it reports.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,18 +15,20 @@ use crate::shard::Shard;
 use crate::time::Instant;
 use crate::wire::message::Reply;
 
-/// What was counted at a look: the load is what came since.
+/// The counts of one measurement: the load is the difference since.
 struct LoadLook {
     at: Instant,
     received: u64,
-    /// By the address of the model version, which is compared only, and its instance group.
+    /// Busy time by the address of the model version, which is compared only, and its instance
+    /// group.
     busy: HashMap<(usize, usize), Duration>,
 }
 
-/// Looks without a question before it stops to look: who asks now and then is still told what is new.
+/// Measurements without a question before it stops: a client that asks now and then still gets a
+/// recent load.
 const LOOKS_AFTER: u32 = 10;
 
-/// Looks until it is dropped.
+/// Measures until it is dropped.
 pub async fn run(shard: Rc<Shard>) {
     let mut before: Option<LoadLook> = None;
     let mut unasked = LOOKS_AFTER;
@@ -37,7 +39,7 @@ pub async fn run(shard: Rc<Shard>) {
         unasked = if is_asked { 0 } else { (unasked + 1).min(LOOKS_AFTER) };
         if unasked == LOOKS_AFTER {
             before = None;
-            // What was seen long ago is nothing to report.
+            // An old measurement is not reported.
             board.clear();
             continue;
         }
@@ -46,7 +48,7 @@ pub async fn run(shard: Rc<Shard>) {
 }
 
 impl Shard {
-    /// Counts, and writes down the load since the look before.
+    /// Counts, and stores the load since the last measurement.
     fn look_at_load(&self, before: Option<&LoadLook>) -> LoadLook {
         let (served, sources, now) = (self.models.served(), &self.server_context.metrics, clock::now());
         let received = sources.shard_cells.iter().map(|cells| cells.received.get()).sum();
@@ -75,7 +77,7 @@ impl Shard {
         look
     }
 
-    /// Adds the load to a reply, where it is asked for and known.
+    /// Adds the load to a reply, if it is asked for and known.
     pub fn report_load(&self, reply: &mut Reply, format: Option<LoadFormat>) {
         if let Some(format) = format
             && let Some(report) = self.load_report()
@@ -84,7 +86,7 @@ impl Shard {
         }
     }
 
-    /// The load as it was last looked at; `None` before two looks. Keeps the looks going.
+    /// The last measured load; `None` before two measurements. Keeps the measurements going.
     pub fn load_report(&self) -> Option<EndpointLoad> {
         let sources = &self.server_context.metrics;
         sources.load.ask();

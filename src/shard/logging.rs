@@ -1,13 +1,13 @@
-//! The log settings extension: what is logged, as clients read and change it.
+//! The log settings extension: the settings of the log, as clients read and change them.
 
 use crate::error::Error;
 use crate::log::{self, LogFormat};
 use crate::protocol::logging::{LogState, LogUpdate};
 
-/// Changes what is logged as a client asks, and says what is logged then.
+/// Changes the settings of the log as a client asks, and returns those in effect.
 ///
 /// # Errors
-/// `Unsupported` for a change where clients may not change anything.
+/// `Unsupported` for a change if clients may not change anything.
 pub fn settings(update: &LogUpdate, is_allowed: bool) -> Result<LogState, Error> {
     if *update != LogUpdate::default() {
         if !is_allowed {

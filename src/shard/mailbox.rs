@@ -40,21 +40,21 @@ pub struct ModelChange {
 pub struct ModelHandle {
     /// The model version.
     pub served: Arc<ServedModel>,
-    /// How the shard reaches an instance.
+    /// The shard's route to an instance.
     pub route: HandleRoute,
 }
 
-/// How a shard reaches an instance.
+/// The route of a shard to an instance.
 pub enum HandleRoute {
     /// An instance of its own, made on the thread that loaded the model. Runs inside the shard.
     Instance(Box<dyn Instance>),
-    /// None: an ensemble's steps run on other models.
+    /// No instance: an ensemble's steps run on other models.
     Ensemble,
     /// The workers' instances, through a producer of the model queue.
     Queue(QueueProducer),
 }
 
-/// What a shard sends to the control thread.
+/// An event that a shard sends to the control thread.
 pub enum ControlEvent {
     /// A client's control request: load, unload or index.
     Ordered(RepositoryOrder, ControlReply),
@@ -95,13 +95,13 @@ impl ShardMailbox {
         self.waker.wake();
     }
 
-    /// Pushes the shared memory regions that are valid from now on, and wakes the shard.
+    /// Pushes the set of shared memory regions that is valid from now on, and wakes the shard.
     pub fn push_regions(&self, published: Arc<PublishedRegions>) {
         self.regions.push(published);
         self.waker.wake();
     }
 
-    /// Pushes the trace settings that hold from now on, and wakes the shard.
+    /// Pushes the trace settings that are valid from now on, and wakes the shard.
     pub fn push_traces(&self, published: Arc<PublishedTraces>) {
         self.traces.push(published);
         self.waker.wake();
@@ -129,7 +129,7 @@ impl ShardMailbox {
     /// Pushes a connection that another shard has accepted, and wakes the shard.
     ///
     /// # Errors
-    /// A connection, perhaps another one, where the shard takes none any more.
+    /// A connection, perhaps another one, if the shard no longer takes any.
     pub fn push_connection(&self, arrival: HandedConnection) -> Result<(), HandedConnection> {
         self.connections.push(arrival)?;
         self.waker.wake();
@@ -171,8 +171,8 @@ impl ShardMailbox {
         self.changes.pop()
     }
 
-    /// Registers the task to wake when something is pushed. The caller must poll once more afterwards: what was pushed
-    /// before the waker was registered has woken no task.
+    /// Registers the task to wake when something is pushed. The caller must poll once more
+    /// afterwards: a push before the waker was registered has woken no task.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }

@@ -1,5 +1,6 @@
-//! What a shard gives up as the memory of the process fills: the steps are `pressure`'s, who gives what up is here. A
-//! message costs a look at one number; all else is done by the task that sweeps.
+//! The things that a shard gives up as the memory of the process fills: `pressure` has the steps,
+//! and this module the shard's part of each. A message costs a look at one number; the sweeping
+//! task does the rest.
 
 use crate::error::{Code, Error};
 use crate::metrics::MemoryLoss;
@@ -10,12 +11,12 @@ use crate::shard::connections::ReservedFor;
 use crate::time::Instant;
 
 impl Shard {
-    /// Whether this is given up now.
+    /// Returns true if this is given up now.
     pub fn gives_up(&self, step: MemoryStep) -> bool {
         self.server_context.memory.board.gives_up(step)
     }
 
-    /// Refuses what a reserved slot is not for, and what there is no memory for.
+    /// Refuses requests that a reserved slot is not for, or that there is no memory for.
     pub fn check_capacity(
         &self,
         reserved_for: Option<ReservedFor>,
@@ -46,7 +47,7 @@ impl Shard {
         Error::new(Code::Exhausted, self.server_context.memory.board.refusal())
     }
 
-    /// Gives up what the step asks for of what the shard has by itself. Called now and then.
+    /// Gives up the shard's own memory as the step asks. Called now and then.
     pub(super) fn give_up(&self, now: Instant) {
         if !self.gives_up(MemoryStep::KeepAlive) {
             return;
@@ -70,8 +71,8 @@ impl Shard {
         }
     }
 
-    /// Closes what holds the most, one after the other, as long as there is an excess and no other shard has anything
-    /// heavier.
+    /// Closes the connection that holds the most, one after the other, as long as there is an
+    /// excess and no other shard has a heavier one.
     fn close_heaviest(&self) {
         let board = &self.server_context.memory.board;
         loop {
@@ -83,7 +84,7 @@ impl Shard {
                 None => break,
             }
         }
-        // What streams hold is known by the next time.
+        // The bytes that streams hold are known by the next time.
         self.connections.weigh();
     }
 }

@@ -1,5 +1,5 @@
-//! The metrics endpoint: `/metrics` is the sum over all shards, `/` the console for those it is shown to. Any other path is an
-//! empty 200, as in tritonserver.
+//! The metrics endpoint: `/metrics` is the sum over all shards, `/` the console for clients that
+//! may see it. Any other path is an empty 200, as in tritonserver.
 
 use std::rc::Rc;
 

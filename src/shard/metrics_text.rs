@@ -1,4 +1,5 @@
-//! The metrics as text: the sum over all shards, for the metrics endpoint and for whoever is led to them by another.
+//! The metrics as text: the sum over all shards, for the metrics endpoint and for requests
+//! redirected to it.
 
 use bytes::Bytes;
 
@@ -13,7 +14,7 @@ use crate::runtime::executor;
 use crate::shard::Shard;
 use crate::wire::message::Reply;
 
-/// The metrics of the server. Any shard can tell them: all counters are shared.
+/// The metrics of the server. Any shard can report them: all counters are shared.
 pub async fn reply(shard: &Shard) -> Reply {
     Reply::new(200, CONTENT_TYPE, Bytes::from(text(shard).await))
 }
@@ -22,7 +23,8 @@ pub async fn reply(shard: &Shard) -> Reply {
 pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
 async fn text(shard: &Shard) -> String {
-    // Before anything else is read: another thread may have the lock, and a shard waits for none.
+    // Before anything else is read: another thread may have the lock, and a shard never blocks on
+    // one.
     let custom = loop {
         match shard.server_context.metrics.custom.try_view() {
             Some(custom) => break custom,
@@ -36,7 +38,7 @@ async fn text(shard: &Shard) -> String {
     let models: Vec<_> = models.collect();
     let shards: Vec<_> = sources.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();
-    // As in Triton, the series of a model go with it.
+    // As in Triton, the series of a model are removed with it.
     let loads: Vec<_> = overview.models.iter().filter(|model| !model.is_unloaded()).map(load_figures).collect();
     let gpus = sources.gpus.get().map_or(&[][..], Vec::as_slice);
     let mut text = metrics::encode(&models, &shards, &loads, gpus);

@@ -1,6 +1,6 @@
-//! The shards: threads that each own a core, its connections and its requests. A shard moves bytes between sockets, the
-//! protocol code and the models; what a byte means and which request runs next is decided by `protocol`, `connection`
-//! and `scheduler`, which have no sockets and no clock.
+//! The shards: threads that each own a core, its connections and its requests. A shard moves bytes
+//! between sockets, the protocol code and the models; `protocol`, `connection` and `scheduler`,
+//! which have no sockets and no clock, decide the meaning of bytes and the order of requests.
 
 pub mod access;
 pub mod body_buffer;
@@ -105,18 +105,19 @@ use crate::shard::shared_cache::SharedCache;
 use crate::shard::tls::ShardTls;
 use crate::shard::trace_settings::ShardTraces;
 
-/// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
+/// The interval at which the deadlines of connections are checked: at most a tenth of the shortest
+/// of them.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
-/// The same while memory is short: as often as it is looked at.
+/// The same while memory is short: the interval at which memory is measured.
 const SWEEP_INTERVAL_SHORT: Duration = MEMORY_LOOK_INTERVAL_NEAR;
-/// How often a draining shard checks whether its last connection has closed.
+/// The interval at which a draining shard checks for open connections.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// The pause after a failed accept: the usual reason is that all file descriptors are in use, and retrying at once
 /// would only take CPU time from the connections that will free some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections accepted one after another before the requests of others come.
+/// Connections accepted one after another before other requests get their turn.
 const ACCEPTS_IN_TURN: usize = 32;
-/// How long an answer from a worker may wait while connections keep the shard busy.
+/// The time that an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
 /// The sockets that a shard listens on.
@@ -136,12 +137,12 @@ pub struct ListeningSockets {
     pub vertex_ai: Vec<ListeningSocket>,
 }
 
-/// One of them.
+/// A listening socket.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// It listens.
+    /// The socket, which listens.
     pub descriptor: OwnedFd,
-    /// Whether another process keeps it: it is left as it is when the shard ends.
+    /// True if another process keeps it: it is left as it is when the shard ends.
     pub is_lent: bool,
     /// The sockets of all shards on its address.
     pub group: Arc<[OwnedFd]>,
@@ -151,7 +152,7 @@ pub struct ListeningSocket {
 pub struct Shard {
     /// Its place among the shards.
     pub index: usize,
-    /// What all threads share.
+    /// The context that all threads share.
     pub server_context: Arc<ServerContext>,
     /// Its counters.
     pub cells: Arc<ShardCells>,
@@ -161,29 +162,29 @@ pub struct Shard {
     pub request_slots: Rc<RequestSlots>,
     /// Its connections.
     pub connections: Rc<Connections>,
-    /// The engine's threads for what runs inline.
+    /// The engine's threads for inline runs.
     pub threads: Threads,
     /// Queues whose instances are woken at the end of this turn.
     pub deferred_wakes: DeferredWakes,
-    /// Its part of the response cache, where the server has one.
+    /// Its part of the response cache, if the server has one.
     pub cache: Option<RefCell<ResponseCache>>,
-    /// The response cache that it shares with other servers, where there is one.
+    /// The response cache that it shares with other servers, if there is one.
     pub shared_cache: Option<SharedCache>,
-    /// The registered shared memory regions; none where shared memory is disabled.
+    /// The registered shared memory regions; `None` if shared memory is disabled.
     pub regions: RefCell<Option<Arc<Regions>>>,
     /// Memory for requests while they are received.
     pub receive_budget: Rc<ShardReceiveBudget>,
-    /// What its compression takes of its time.
+    /// The share of its time that compression takes.
     pub compression: CompressionShare,
     /// Free buffers for replies.
     pub buffers: RefCell<Vec<Vec<u8>>>,
     /// Chooses the requests that the access log shows.
     pub access: AccessSampler,
-    /// Which requests are traced.
+    /// The settings of its traces.
     pub traces: ShardTraces,
     /// The limits of its connections of HTTP/2.
     pub http2_settings: Rc<Http2Settings>,
-    /// TLS of connections that begin.
+    /// The TLS of new connections.
     pub tls: Rc<ShardTls>,
     /// The clients with keys.
     pub keys: ShardKeys,
@@ -216,7 +217,7 @@ impl Shard {
         let give_up_at = clock::now() + self.server_context.runtime.exit_timeout;
         executor::without_hurry(|| self.connections.drain());
         self.inbox().inspect(|inbox| inbox.close());
-        // What another shard pushed just before.
+        // Connections that another shard pushed just before.
         self.admit_arrivals();
         self.accept_last(listeners, accepting).await;
         while (!self.connections.is_empty() || self.nested_in_flight() > 0) && clock::now() < give_up_at {
@@ -224,7 +225,7 @@ impl Shard {
             self.connections.sweep(clock::now());
         }
         self.set_reachable(false);
-        // What another thread pushed just before.
+        // Calls that another thread pushed just before.
         self.begin_nested();
         while self.nested_in_flight() > 0 && clock::now() < give_up_at {
             executor::sleep(DRAIN_INTERVAL).await;
@@ -240,7 +241,7 @@ impl Shard {
 }
 
 impl Shard {
-    /// Whether the server is ready, as its readiness endpoints report it.
+    /// Returns true if the server is ready, as its readiness endpoints report it.
     pub fn is_ready(&self) -> bool {
         let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
         self.server_context.lifecycle.is_serving()
@@ -252,13 +253,14 @@ impl Shard {
         Rc::clone(&self.receive_budget) as Rc<dyn ReceiveBudget>
     }
 
-    /// Counts a request that was refused because decoding it needed more receive memory than there was.
+    /// Counts a request that was refused because decoding it needed more receive memory than was
+    /// left.
     fn count_shortage(&self, memory: &ReceiveReservation) {
         self.cells.receive_memory_refused.add(u64::from(memory.is_short()));
     }
 
-    /// Applies what the control thread left in the mailbox: model changes, new shared memory regions and trace
-    /// settings.
+    /// Applies the messages of the control thread in the mailbox: model changes, new shared memory
+    /// regions and trace settings.
     fn apply_changes(&self) {
         let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
         while let Some(change) = mailbox.poll_change() {
@@ -280,7 +282,7 @@ impl Shard {
         }
     }
 
-    /// Sets whether models may call other models on this shard.
+    /// Allows or forbids calls of models to other models on this shard.
     fn set_reachable(&self, is_reachable: bool) {
         match self.server_context.control_link.mailboxes.get(self.index).map(ShardMailbox::nested) {
             Some(nested) if is_reachable => nested.open(),
@@ -294,7 +296,7 @@ impl Shard {
         self.server_context.control_link.mailboxes.get(self.index).map_or(0, |mailbox| mailbox.nested().in_flight())
     }
 
-    /// Where other shards leave the connections that they hand over to this one.
+    /// The inbox in which other shards leave the connections that they hand over to this one.
     fn inbox(&self) -> Option<&ConnectionInbox> {
         self.server_context.control_link.mailboxes.get(self.index).map(ShardMailbox::connections)
     }
@@ -356,11 +358,12 @@ impl Shard {
         }
     }
 
-    /// Closes the listeners in three steps. First it goes on accepting for a while, so that load balancers see the
-    /// server as not ready instead of refusing connections. Then the kernel refuses new handshakes at once, and those
-    /// that have begun are accepted: closing at once would reset them together with the requests that they carry. A
-    /// pending accept is never cancelled, for the ring may already have accepted a connection for it. A socket that
-    /// others keep, or that another server has taken over, is left to them as it is.
+    /// Closes the listeners in three steps. First it goes on accepting for a while, so that load
+    /// balancers see the server as not ready instead of refusing connections. Then the kernel
+    /// refuses new handshakes at once, and those that have begun are accepted: closing at once
+    /// would reset them together with the requests that they carry. A pending accept is never
+    /// cancelled, for the ring may already have accepted a connection for it. A socket that another
+    /// process keeps, or that another server has taken over, is left as it is.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, ListenerKind)>, accepting: Vec<Task<()>>) {
         let is_handed_over = self.server_context.lifecycle.is_handed_over();
         if !is_handed_over {
@@ -406,8 +409,8 @@ async fn complete(shard: Rc<Shard>) {
     .await;
 }
 
-/// Applies changes to the models, starts what models ask for and serves the connections that other shards hand over, for
-/// as long as the shard lives.
+/// Applies changes to the models, starts the calls and orders of models and serves the connections
+/// that other shards hand over, for as long as the shard lives.
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         shard.apply_changes();
@@ -460,7 +463,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
             Ok(socket) => {
                 count += 1;
                 if count.is_multiple_of(ACCEPTS_IN_TURN) {
-                    // Requests of others come between those that connect.
+                    // Other requests get a turn between new connections.
                     futures_lite::future::yield_now().await;
                 }
                 if let Some((socket, kind, place)) = shard.spread(socket, kind) {
@@ -534,7 +537,8 @@ async fn serve_tls(
     }
 }
 
-/// A slot for a new connection; none where it is refused. Counts and says what was done for it.
+/// A slot for a new connection; `None` if it is refused. Counts and logs the way in which it was
+/// found.
 fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<ConnectionGuard> {
     let (now, cells, limits) = (clock::now(), &shard.cells, &shard.server_context.connection_limits);
     let (most, index) = (limits.connections_max, shard.index);
@@ -559,7 +563,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             Some(connection_guard)
         }
         Ok((connection_guard, SlotGrant::Reserved(ReservedFor::Memory))) => {
-            // The thread that looks at the memory has told why.
+            // The thread that measures the memory has logged the reason.
             cells.count_memory_loss(MemoryLoss::NewConnection);
             Some(connection_guard)
         }

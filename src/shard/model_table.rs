@@ -22,7 +22,7 @@ use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChang
 pub struct LocalModel {
     served: Arc<ServedModel>,
     route: InstanceRoute,
-    /// Whether the shard's own instance failed and could not be recreated.
+    /// True if the shard's own instance failed and could not be recreated.
     is_dead: Cell<bool>,
     control: ControlSender,
 }
@@ -30,15 +30,15 @@ pub struct LocalModel {
 /// A model queue, held by a count of references that is this shard's own: that of the `Arc` is written by all.
 pub type LocalQueue = Rc<Arc<ModelQueue>>;
 
-/// How a shard reaches an instance.
+/// The route of a shard to an instance.
 pub enum InstanceRoute {
     /// An instance of its own, run inside the shard.
     Inline(RefCell<Box<dyn Instance>>),
     /// The workers' instances, through a producer of the model queue, and that queue.
     Queue(RefCell<QueueProducer>, LocalQueue),
-    /// None: an ensemble's steps run on other models.
+    /// No instance: an ensemble's steps run on other models.
     Ensemble(EnsembleSteps),
-    /// None any more: its parts were sent back. Seen only inside `drop`.
+    /// Its parts were sent back. Seen only inside `drop`.
     Released,
 }
 
@@ -62,7 +62,7 @@ impl LocalModel {
     /// A handle at the start of the server, when the shard itself makes the instance that runs inside it.
     ///
     /// # Errors
-    /// Whatever the backend fails with when it makes the instance.
+    /// The error of the backend that makes the instance.
     pub fn begin(
         served: Arc<ServedModel>,
         producer: Option<QueueProducer>,
@@ -91,12 +91,13 @@ impl LocalModel {
         }
     }
 
-    /// Whether its queue was stopped because the version was unloaded or replaced: requests queued now are not served.
+    /// Returns true if its queue was stopped because the version was unloaded or replaced: requests
+    /// queued now are not served.
     pub fn is_stopped(&self) -> bool {
         matches!(&self.route, InstanceRoute::Queue(_, model_queue) if model_queue.is_stopped())
     }
 
-    /// How to reach an instance.
+    /// The route to an instance.
     pub const fn route(&self) -> &InstanceRoute {
         &self.route
     }
@@ -124,7 +125,7 @@ pub struct ModelTable {
 }
 
 impl ModelTable {
-    /// A table of these models; `overview` describes all, also those that do not serve.
+    /// A table of these models; `overview` describes all, those that do not serve included.
     pub fn new(
         models: impl IntoIterator<Item = LocalModel>,
         overview: Arc<RepositoryOverview>,
@@ -161,7 +162,7 @@ impl ModelTable {
         versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
     }
 
-    /// Whether any version of a model serves.
+    /// Returns true if any version of a model serves.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.borrow().contains_key(name)
     }
@@ -173,11 +174,12 @@ impl ModelTable {
         versions.iter().rev().map(|model| model.served.version).collect()
     }
 
-    /// A version of a model. Without a version: the highest that is ready, or the highest of all where none is ready.
+    /// A version of a model. Without a version: the highest ready one, or the highest of all if no
+    /// version is ready.
     ///
     /// # Errors
-    /// Where no such version serves: not found, or unavailable with the state that it is in. Invalid where several
-    /// namespaces have the name.
+    /// If no such version serves: not found, or unavailable with the state that it is in. Invalid
+    /// if several namespaces have the name.
     pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
         self.check_unambiguous(name)?;
         self.find_where(name, version, |_| true)
@@ -198,7 +200,7 @@ impl ModelTable {
     /// The same in one namespace: the model of an ensemble's step.
     ///
     /// # Errors
-    /// Where no such version serves.
+    /// If no such version serves.
     pub fn find_in(&self, namespace: &str, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
         self.find_where(name, version, |model| model.served.spec.namespace == namespace)
     }
@@ -218,7 +220,7 @@ impl ModelTable {
         found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
 
-    /// How many of the models are loaded, and of how many, until the server has started.
+    /// The number of loaded models and the number of all, until the server has started.
     pub fn start_counts(&self) -> Option<(usize, usize)> {
         self.overview.borrow().start.as_ref().map(|start| start.counts())
     }
@@ -228,7 +230,7 @@ impl ModelTable {
         Arc::clone(&self.overview.borrow())
     }
 
-    /// Whether all serving versions have working instances.
+    /// Returns true if all serving versions have working instances.
     pub fn are_alive(&self) -> bool {
         self.by_name.borrow().values().flatten().all(|model| model.served.is_ready())
     }
@@ -302,7 +304,7 @@ mod tests {
         }
     }
 
-    /// An empty table, and the versions that it sends back.
+    /// An empty table, and the queue of the versions that it sends back.
     fn models() -> (ModelTable, Arc<SegQueue<u64>>) {
         let released = Arc::new(SegQueue::new());
         let sent = Arc::clone(&released);
@@ -394,7 +396,7 @@ mod tests {
             assert!(Arc::ptr_eq(&models.find_in(namespace, "m", Some(1)).unwrap().served, served));
         }
         assert!(models.find_in("/c", "m", None).is_err() && models.find_in("", "m", None).is_err());
-        // One that does not serve may be meant too; one that goes is not.
+        // A name may also mean a model that does not serve, but not one that is being removed.
         let failed = [("/a", VersionState::Ready), ("/b", VersionState::Unavailable)];
         models.handle_change(ModelChange { overview: overview(&failed), ..change(&[&two], &[]) });
         assert_eq!(found(&models, None), Err(text.to_owned()));

@@ -1,6 +1,7 @@
-//! Runs what models ask of the server: a call of a model (BLS) as a client's request or a step of an ensemble is run,
-//! in a task of its own, and an order as a client's. A call counts in the statistics of the model that it reaches, not
-//! among the requests of clients. It ends early when its caller cancels it or its deadline passes.
+//! Runs the calls and orders that models give the server: a call of a model (BLS) as a client's
+//! request or a step of an ensemble is run, in a task of its own, and an order as a client's. A
+//! call counts in the statistics of the model that it reaches, not among the requests of clients.
+//! It ends early when its caller cancels it or its deadline passes.
 //!
 //! A call at the end of a chain that is too long is refused here, one that could only wait for itself by
 //! [`Shard::infer`](crate::shard::Shard::infer).
@@ -67,12 +68,12 @@ async fn run_call(shard: &Rc<Shard>, mut pending: PendingCall) {
     pending.end(outcome);
 }
 
-/// What the work comes to, or an error as soon as the caller cancels it. The work is dropped then, as when a client
-/// leaves.
+/// The result of the work, or an error as soon as the caller cancels it. The work is dropped then,
+/// as when a client leaves.
 async fn unless_cancelled<T>(state: &CallState, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let mut work = pin!(work);
     poll_fn(|context| {
-        // First: what happens after the looks below wakes this task.
+        // First: anything that happens after the checks below wakes this task.
         state.register(context.waker());
         if state.is_cancelled() {
             return Poll::Ready(Err(Error::new(Code::Cancelled, "the call was cancelled by the model that made it")));
@@ -86,7 +87,7 @@ async fn unless_cancelled<T>(state: &CallState, work: impl Future<Output = Resul
 async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, Error> {
     let received = clock::now();
     let deadline = call.details.deadline;
-    // Why it does not come is told as of any model that is not ready.
+    // A failure to load it is reported as for any model that is not ready.
     let _ = shard.want(&call.model, deadline).await;
     let (model, request) = prepare(shard, call)
         .map_err(|error| error.with_prefix(&format!("Model {} - Error when running inference: ", call.model)))?;
@@ -109,7 +110,7 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
     Ok(NestedReply { outputs, parameters: parameters.map(|own| *own).unwrap_or_default(), is_final: true })
 }
 
-/// Finds the model of a call and checks the call against it. The texts are Triton's where it has them
+/// Finds the model of a call and checks the call against it. The texts are Triton's if it has them
 /// (`request_executor.cc` of its Python backend, and the core).
 fn prepare(shard: &Shard, call: &mut NestedCall) -> Result<(Rc<LocalModel>, InferRequest), Error> {
     let name = &call.model;
@@ -174,7 +175,8 @@ fn request(
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
 
-/// The outputs that were asked for, by name, in the model's order. One that the model left out is left out.
+/// The requested outputs, by name, in the model's order. Those that the model left out are left
+/// out.
 fn named_outputs(spec: &ModelSpec, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Vec<(String, Tensor)>, Error> {
     let mut outputs: SmallVec<[Option<Tensor>; 4]> = outputs.into_iter().map(Some).collect();
     let mut named = Vec::with_capacity(plan.outputs.len());
@@ -201,7 +203,7 @@ struct NestedParts {
 }
 
 impl PartSink for NestedParts {
-    /// The task is registered with the state, which wakes it when there is room again.
+    /// The task is registered with the state, which wakes it when there is room.
     fn has_room(&self) -> bool {
         self.state.has_room()
     }
@@ -217,7 +219,7 @@ impl PartSink for NestedParts {
 }
 
 async fn run_order(shard: &Rc<Shard>, mut pending: PendingOrder) {
-    // Taken only when there is an outcome: an order that is dropped before answers itself.
+    // Taken only when there is an outcome: an order that is dropped earlier answers itself.
     let Some(order) = pending.order() else { return };
     let outcome = match &order.kind {
         OrderKind::Decoupled(version) => {

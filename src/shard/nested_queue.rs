@@ -17,11 +17,11 @@ pub struct NestedQueue {
     waiting: SharedQueue<NestedWork>,
     /// Those that wait and those that run.
     in_flight: Arc<AtomicUsize>,
-    /// Whether the shard runs and polls.
+    /// True if the shard runs and polls.
     is_open: AtomicBool,
 }
 
-/// What a model asks of the server.
+/// The work that a model gives the server.
 pub enum NestedWork {
     /// Inference on another model.
     Call(PendingCall),
@@ -31,7 +31,7 @@ pub enum NestedWork {
 
 /// A call that has not had its final reply.
 pub struct PendingCall {
-    /// The call. Whoever runs it takes its parts.
+    /// The call. The task that runs it takes its parts.
     pub call: NestedCall,
     is_answered: bool,
     lease: Option<NestedLease>,
@@ -43,9 +43,10 @@ pub struct PendingOrder {
     lease: Option<NestedLease>,
 }
 
-/// What became of work that was given to a shard.
+/// The result of giving work to a shard.
 pub enum PushOutcome {
-    /// The shard does not run, or has closed meanwhile: this needs another one. Perhaps the work of another thread.
+    /// The shard does not run, or has closed meanwhile: this needs another one. It may be the work
+    /// of another thread.
     Back(NestedWork),
     /// [`NESTED_CALLS_MAX`] are in flight.
     Full(NestedWork),
@@ -71,16 +72,17 @@ impl NestedQueue {
     /// The shard is about to end. It polls once more afterwards.
     pub fn close(&self) {
         self.is_open.store(false, Ordering::SeqCst);
-        // Dekker's handshake with `push`: the last poll sees what was pushed, or `push` sees that the shard has closed.
+        // Dekker's handshake with `push`: the last poll sees the pushed work, or `push` sees that
+        // the shard has closed.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the shard runs and polls.
+    /// Returns true if the shard runs and polls.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::SeqCst)
     }
 
-    /// How many wait or run.
+    /// The number of calls and orders that wait or run.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::SeqCst)
     }
@@ -147,7 +149,7 @@ impl NestedWork {
 }
 
 impl PendingCall {
-    /// Sends the final reply: outputs and parameters, or why there are none.
+    /// Sends the final reply: outputs and parameters, or the error.
     pub fn end(mut self, reply: Result<NestedReply, Error>) {
         self.answer(reply);
     }
@@ -180,7 +182,7 @@ impl PendingOrder {
         self.order.as_ref()
     }
 
-    /// The order, for whoever answers it.
+    /// The order, for the code that answers it.
     pub const fn take(&mut self) -> Option<NestedOrder> {
         self.order.take()
     }
@@ -194,7 +196,7 @@ impl Drop for PendingOrder {
     }
 }
 
-/// The error of work that no shard runs any more.
+/// The error of work that no shard will run.
 pub fn stopping() -> Error {
     Error::unavailable("Server is stopping, it runs no more calls of models")
 }

@@ -22,7 +22,7 @@ impl Shard {
     /// Awaits work that one of the pool's threads does.
     ///
     /// # Errors
-    /// Those of the work; `Internal` where it panics; `Unavailable` where the server ends.
+    /// Those of the work; `Internal` if it panics; `Unavailable` if the server ends.
     pub async fn offload<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -30,7 +30,7 @@ impl Shard {
         self.server_context.jobs.run(work).await
     }
 
-    /// The same of work that reserves memory for its request, which then holds it.
+    /// The same for work that reserves memory for its request, which then holds it.
     ///
     /// # Errors
     /// Likewise.
@@ -46,15 +46,15 @@ impl Shard {
     }
 }
 
-/// A request that was decoded before its stages run, with the model that it was decoded for; none where the shard decodes
-/// it by itself.
+/// A request that was decoded before its stages run, with the model that it was decoded for; `None`
+/// if the shard decodes it itself.
 pub type DecodedAhead = Option<Box<(Rc<LocalModel>, InferRequest)>>;
 
-/// Has a large message decoded by one of the pool's threads; once more where another version of the model takes its
-/// place meanwhile.
+/// Has a large message decoded by one of the pool's threads; once more if another version of the
+/// model takes its place meanwhile.
 ///
 /// # Errors
-/// Those of `decode`, and where the model is not served.
+/// Those of `decode`, and the error if the model is not served.
 pub async fn decode_ahead<D>(
     shard: &Shard,
     path: ModelPath<'_>,
@@ -76,11 +76,12 @@ where
     }
 }
 
-/// How a message of gRPC is decoded: as a call's only one, or as one of a stream.
+/// The decoder of a gRPC message: as a call's only one, or as one of a stream.
 pub type DecodeMessage =
     fn(&ModelSpec, &InferMessage<'_>, Option<&Regions>, &mut ReceiveReservation) -> Result<InferRequest, Error>;
 
-/// What a message is for, where its typed contents are so large that the shard does not read them by itself.
+/// The outline of a message whose typed contents are so large that the shard does not read them
+/// itself.
 pub fn large_typed(message: &Bytes) -> Option<InferOutline<'_>> {
     let outline = (message.len() > TYPED_INLINE_MAX).then(|| InferOutline::read(message))?.ok()?;
     (outline.inputs_size > TYPED_INLINE_MAX).then_some(outline)

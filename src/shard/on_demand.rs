@@ -1,5 +1,6 @@
-//! Requests for models that are loaded when they are first asked for (`--model-cache-bytes-max`): they wait here until the
-//! control thread has the model loaded and this shard knows it, or says why not.
+//! Requests for models that are loaded when they are first asked for (`--model-cache-bytes-max`):
+//! they wait here until the control thread has the model loaded and this shard has it, or the load
+//! fails.
 
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ use crate::shard::mailbox::ControlEvent;
 use crate::time::Instant;
 
 impl Shard {
-    /// Whether a request for a model has to wait until it is loaded.
+    /// Returns true if a request for a model has to wait until it is loaded.
     pub fn is_wanted(&self, name: &str) -> bool {
         self.server_context.control_link.model_wait.is_some() && !self.models.has(name)
     }
@@ -26,11 +27,11 @@ impl Shard {
             && InferOutline::read(message).is_ok_and(|outline| self.is_wanted(outline.model_name))
     }
 
-    /// Waits for a model that is not loaded, where models are loaded on demand. Where they are not, and for a name that
-    /// cannot be one, whoever looks for the model says so.
+    /// Waits for a model that is not loaded, if models are loaded on demand. If they are not, and
+    /// for a name that cannot be one, the lookup of the model reports the error.
     ///
     /// # Errors
-    /// Why it is not loaded, or not in time.
+    /// The reason why it is not loaded, or not in time.
     pub async fn want(&self, name: &str, deadline: Option<Instant>) -> Result<(), Error> {
         if !self.is_wanted(name) {
             return Ok(());
@@ -39,7 +40,8 @@ impl Shard {
         Box::pin(self.wait_for(name, deadline)).await
     }
 
-    /// As [`Self::want`], for the model that a message of gRPC names. What cannot be read is told by whoever reads it.
+    /// As [`Self::want`], for the model that a message of gRPC names. The decoder reports messages
+    /// that cannot be read.
     ///
     /// # Errors
     /// Likewise.

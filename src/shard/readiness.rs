@@ -1,5 +1,5 @@
-//! Whether a model is ready, by the state of its instances and by what its own code says. Only a model that has such
-//! code is waited for, up to [`MODEL_READY_TIMEOUT`].
+//! The readiness of a model, by the state of its instances and by its own code. Only a model that
+//! has such code is waited for, up to [`MODEL_READY_TIMEOUT`].
 
 use std::rc::Rc;
 
@@ -18,8 +18,8 @@ use crate::time::Instant;
 type OpenQuestions = SmallVec<[OneShotReceiver<bool>; 1]>;
 
 impl Shard {
-    /// Whether a model version is ready; without a version, the one that a request would get. A model that is unknown
-    /// or does not serve is not.
+    /// Returns true if a model version is ready; without a version, the one that a request would
+    /// get. A model that is unknown or does not serve is not.
     pub async fn is_told_ready(&self, name: &str, version: Option<u64>) -> bool {
         if self.want(name, None).await.is_err() {
             return false;
@@ -30,8 +30,8 @@ impl Shard {
         }
     }
 
-    /// Whether a model can serve now, with an instance that is not just being recreated, and its own code, if it has any,
-    /// says that it is ready; for an ensemble, all of its models.
+    /// Returns true if a model can serve now, with an instance that is not just being recreated,
+    /// and its own code, if it has any, says that it is ready; for an ensemble, all of its models.
     pub async fn is_ready_by_its_code(&self, model: &Rc<LocalModel>) -> bool {
         if !self.is_model_ready(model) || !self.reached(model).iter().all(|it| it.served().has_instance()) {
             return false;
@@ -53,7 +53,7 @@ impl Shard {
     }
 }
 
-/// Whether all answers are yes and come in time.
+/// Returns true if all answers are yes and come in time.
 async fn are_all_ready(questions: OpenQuestions, deadline: Instant) -> bool {
     let all = async {
         for question in questions {
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// Asks so many models, lets them answer, and waits for the answers.
+    /// Asks `count` models, lets them answer, and waits for the answers.
     fn outcome(count: usize, answer: impl FnOnce(&mut Vec<OneShotSender<bool, Free>>)) -> bool {
         let (mut senders, questions): (Vec<_>, OpenQuestions) = (0..count).map(|_| one_shot(Free)).unzip();
         answer(&mut senders);

@@ -1,8 +1,10 @@
-//! The memory for requests while they are received (`--receive-memory-bytes-max`): one budget for the process, from
-//! which each shard leases what it needs. A shard has no smaller limit of its own: a client's few connections may all
-//! be on one shard, and an equal share of many shards could be less than one body. Requests are counted in the shard's
-//! own memory; the shared counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`].
-//! What idle shards keep of their leases is missing to the others, so a small budget is leased byte by byte.
+//! The memory for requests while they are received (`--receive-memory-bytes-max`): one budget for
+//! the process, from which each shard leases bytes as it needs them. A shard has no smaller limit
+//! of its own: a client's few connections may all be on one shard, and an equal share of many
+//! shards could be less than one body. Requests are counted in the shard's own memory; the shared
+//! counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`]. The
+//! other shards lack the bytes that idle shards keep leased, so a small budget is leased byte by
+//! byte.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,15 +25,17 @@ pub struct ProcessReceiveBudget {
     lease_size: usize,
     /// Only a count: it publishes no other memory, so relaxed ordering is enough.
     leased: AtomicUsize,
-    /// Bytes that may be leased until the memory of the process is looked at next, and all that it may have.
+    /// Bytes that may be leased until the memory of the process is next measured, and the process's
+    /// limit.
     room: AtomicUsize,
     limit: usize,
 }
 
 impl ProcessReceiveBudget {
-    /// A budget of this many bytes for so many shards.
+    /// A budget of this many bytes for `shards` shards.
     pub const fn new(size_max: usize, shards: usize) -> Self {
-        // An idle shard keeps up to two steps: a request that needs most of the budget must not be refused for them.
+        // An idle shard keeps up to two steps: a request that needs most of the budget must not be
+        // refused because of them.
         let kept_max = shards.saturating_mul(2 * RECEIVE_LEASE_SIZE);
         let lease_size = if kept_max <= size_max / KEPT_PART { RECEIVE_LEASE_SIZE } else { 0 };
         Self::with_lease_size(size_max, lease_size)
@@ -42,18 +46,19 @@ impl ProcessReceiveBudget {
         Self { size_max, lease_size, leased: AtomicUsize::new(0), room, limit: usize::MAX }
     }
 
-    /// The same in a process that may have so many bytes, for whatever.
+    /// The same in a process with a memory limit of `limit` bytes for all purposes.
     #[must_use]
     pub fn within(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
 
-    /// So many bytes are left of what the process may have: no more is leased until this is called again.
+    /// Sets the bytes left of the process's limit: nothing further is leased until this is called
+    /// again.
     pub fn set_room(&self, size: usize) {
         self.room.store(size, Ordering::Relaxed);
     }
 
-    /// Leases `usual` bytes, or what is left where that is less; `None` where less than `least` is left.
+    /// Leases `usual` bytes, or the rest if that is less; `None` if less than `least` is left.
     fn lease(&self, least: usize, usual: usize) -> Option<usize> {
         let grant =
             |leased: usize| Some(self.size_max - leased).filter(|left| *left >= least).map(|left| left.min(usual));
@@ -89,7 +94,7 @@ impl ProcessReceiveBudget {
 /// Idle shards may keep one part in this many of the budget; of a smaller budget they keep nothing.
 const KEPT_PART: usize = 32;
 
-/// One shard's lease of the budget, and what its requests have reserved of it.
+/// One shard's lease of the budget, and the part that its requests have reserved.
 #[derive(Debug)]
 pub struct ShardReceiveBudget {
     process: Arc<ProcessReceiveBudget>,
@@ -99,7 +104,7 @@ pub struct ShardReceiveBudget {
 }
 
 impl ShardReceiveBudget {
-    /// An empty lease; `cells` shows what is reserved.
+    /// An empty lease; `cells` shows the reserved bytes.
     pub const fn new(process: Arc<ProcessReceiveBudget>, cells: Arc<ShardCells>) -> Self {
         Self { process, leased: Cell::new(0), reserved: Cell::new(0), cells }
     }
@@ -151,8 +156,8 @@ impl ReceiveBudget for ShardReceiveBudget {
     }
 }
 
-/// What a job of another thread takes of the process's budget for a request that a shard has begun to reserve for. Given
-/// back when this is dropped, unless the shard adopts it.
+/// The bytes that a job of another thread takes of the process's budget for a request that a shard
+/// has begun to reserve for. Given back when this is dropped, unless the shard adopts it.
 #[derive(Debug)]
 pub struct JobReservation {
     process: Arc<ProcessReceiveBudget>,
@@ -160,7 +165,8 @@ pub struct JobReservation {
     is_short: bool,
 }
 
-/// The budget of a job while it runs. What the job gives back meanwhile goes back with the rest.
+/// The budget of a job while it runs. Bytes that the job gives back meanwhile go back with the
+/// rest.
 struct JobBudget {
     process: Arc<ProcessReceiveBudget>,
     leased: Cell<usize>,
@@ -276,10 +282,10 @@ mod tests {
         assert_eq!((outcome, size, process.leased.load(Ordering::Relaxed)), (Ok(()), 70, 70));
         reservation.hand_over(&mut memory);
         assert_eq!((memory.size(), shard.cells.receive_memory.get(), memory.is_short()), (70, 70, false));
-        // What nobody awaits any more is given back.
+        // The result of a job that is no longer awaited is given back.
         drop(take(20));
         assert_eq!(process.leased.load(Ordering::Relaxed), 70);
-        // Of what can never fit the job says so, and the shard counts that it was short.
+        // A job that can never fit reports that, and the shard counts the shortage.
         for (size, is_passing) in [(31, true), (61, false)] {
             let ((outcome, _), reservation) = take(size);
             assert_eq!(outcome.unwrap_err().is_passing(), is_passing, "{size}");

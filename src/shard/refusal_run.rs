@@ -1,5 +1,6 @@
-//! Consecutive messages of one stream that are alike and refused alike. A client can send hundreds of thousands of
-//! empty messages a second: each is counted and answered, but looked up, encoded and framed once for many.
+//! Consecutive messages of one stream that are alike and refused alike. A client can send hundreds
+//! of thousands of empty messages a second: each is counted and answered, but the lookup, encoding
+//! and framing are done once for many.
 
 use bytes::Bytes;
 
@@ -26,13 +27,13 @@ impl RefusalRun {
         Self { message, code, answer: answer.concat().into(), copies: None, unsent: 0 }
     }
 
-    /// Whether a message is refused for the same reason, being the same.
+    /// Returns true if a message is refused for the same reason, being the same.
     pub(super) fn covers(&self, message: &Bytes) -> bool {
         // Most are empty, and a call of `memcmp` for nothing was a third of what one cost.
         self.message.len() == message.len() && (message.is_empty() || self.message == *message)
     }
 
-    /// Why the messages are refused.
+    /// The code of the refusals.
     pub(super) const fn code(&self) -> Code {
         self.code
     }
@@ -47,7 +48,7 @@ impl RefusalRun {
         self.answer.clone()
     }
 
-    /// One more message is refused. Returns the answers to send now, once a frame is full of them.
+    /// Refuses one more message. Returns the answers to send now, once a frame is full of them.
     pub(super) fn push(&mut self) -> Option<Bytes> {
         self.unsent += 1;
         if self.unsent >= self.count_max() { self.take() } else { None }

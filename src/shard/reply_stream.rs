@@ -1,5 +1,6 @@
-//! Replies in parts, which leave as they come, over HTTP/1.1 and HTTP/2. The task that answers writes them here; the
-//! connection sends them. Bounded: who writes asks for room first, and there is none while a part waits.
+//! Replies in parts, which leave as they come, over HTTP/1.1 and HTTP/2. The task that answers
+//! writes them here; the connection sends them. Bounded: a task asks for room before it writes, and
+//! there is no room while a part waits.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use crate::shard::http2_link::Http2Link;
 use crate::wire::http2::StreamId;
 use crate::wire::message::Reply;
 
-/// Where the parts of a reply go. Lives on its shard.
+/// The destination of a reply's parts. Lives on its shard.
 #[derive(Clone)]
 pub enum ReplyStream {
     /// To an HTTP/1.1 connection.
@@ -45,7 +46,7 @@ impl ReplyStream {
         }
     }
 
-    /// Whether all that was sent has left. If not, the task is woken when it has.
+    /// Returns true if all that was sent has left. If not, the task is woken when it has.
     pub fn has_room(&self) -> bool {
         match self {
             Self::Http1(parts) => !parts.has_output(),
@@ -54,8 +55,8 @@ impl ReplyStream {
     }
 }
 
-/// What waits to be sent on an HTTP/1.1 connection. The connection's task also answers, and looks here after each turn of
-/// the answer, so that nothing need be woken.
+/// The output that waits to be sent on an HTTP/1.1 connection. The connection's task also answers,
+/// and looks here after each turn of the answer, so that no wake-up is needed.
 #[derive(Default)]
 pub struct Http1Parts {
     head: Cell<Option<Reply>>,
@@ -64,12 +65,12 @@ pub struct Http1Parts {
 }
 
 impl Http1Parts {
-    /// Whether something was written that has not left yet.
+    /// Returns true if there is output that has not left yet.
     pub const fn has_output(&self) -> bool {
         self.has_output.get()
     }
 
-    /// Takes what was written.
+    /// Takes the output.
     pub fn take(&self) -> (Option<Reply>, Vec<Bytes>) {
         (self.head.take(), self.waiting.take())
     }

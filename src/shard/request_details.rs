@@ -14,8 +14,9 @@ use crate::protocol::infer::{InferRequest, SequenceParameters};
 use crate::time::Instant;
 use crate::trace::ActiveTrace;
 
-/// The details of a request, whose parameters are taken; `None` where it says nothing beside its tensors. `deadline` is
-/// the client's, `is_step` says that an ensemble asks, `chain` has the models whose calls led to the request.
+/// The details of a request, whose parameters are taken; `None` if it has nothing beside its
+/// tensors. `deadline` is the client's, `is_step` is true for a step of an ensemble, `chain` has
+/// the models whose calls led to the request.
 pub(super) fn take_details(
     request: &mut InferRequest,
     (deadline, is_step): (Option<Instant>, bool),
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(details(&mut request_said, (deadline, false), &chain).as_deref(), Some(&want));
         assert!(request_said.parameters.is_empty(), "they are taken");
 
-        // Each of them is reason enough.
+        // Each of them alone requires details.
         let none = CallChain::default();
         let check = |change: fn(&mut InferRequest, &InferRequest), want: RequestDetails| {
             let mut request = request();

@@ -50,14 +50,14 @@ struct PartQueue {
     answers: VecDeque<Answer>,
     /// Bytes of their tensors and parameters.
     size: usize,
-    /// Whether the limit was exceeded: further answers are discarded.
+    /// True if the limit was exceeded: further answers are discarded.
     is_over: bool,
     waker: Option<Waker>,
 }
 
 /// A sink for the answers of a decoupled model, all but the last.
 pub trait PartSink {
-    /// Whether it takes another answer now. If not, it wakes the task when it does.
+    /// Returns true if it takes another answer now. If not, it wakes the task when it does.
     fn has_room(&self) -> bool;
 
     /// Takes an answer that is not the last.
@@ -101,7 +101,7 @@ impl RequestSlots {
         Self { completions, table: RefCell::default() }
     }
 
-    /// How many have a request.
+    /// The number of slots with a request.
     #[cfg(test)]
     pub fn in_use(&self) -> usize {
         let table = self.table.borrow();
@@ -138,7 +138,7 @@ impl RequestSlots {
         PendingAnswer { request_slots: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
     }
 
-    /// Delivers the answers that have arrived; returns how many.
+    /// Delivers the answers that have arrived; returns their number.
     pub fn drain(&self) -> usize {
         let mut count = 0;
         while let Some((ticket, answer)) = self.completions.poll_answer() {
@@ -148,7 +148,7 @@ impl RequestSlots {
         count
     }
 
-    /// Drains, and registers the waker for later answers; returns whether any had arrived.
+    /// Drains, and registers the waker for later answers; returns true if any had arrived.
     pub fn drain_and_register(&self, waker: &Waker) -> bool {
         let had_answers = self.drain() > 0;
         loop {
@@ -165,7 +165,7 @@ impl RequestSlots {
         self.withdraw(ticket);
     }
 
-    /// Withdraws a request; false where a batch has it, and its answer will come.
+    /// Withdraws a request; false if a batch has it, and its answer will come.
     fn withdraw(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.completions.withdraw(ticket);
         if is_withdrawn {
@@ -223,7 +223,8 @@ impl RequestSlots {
             if answer.part == AnswerPart::More {
                 self.completions.handle_read(ticket);
             } else {
-                // Where the limit cut the answers off, this tells the backend that the client has left.
+                // If the limit cut the answers off, this tells the backend that the client has
+                // left.
                 self.completions.leave(ticket);
                 table.free(ticket);
             }
@@ -237,7 +238,7 @@ impl RequestSlots {
         Poll::Pending
     }
 
-    /// The waiting task was dropped. True where the request was withdrawn before a batch had it.
+    /// The waiting task was dropped. True if the request was withdrawn before a batch had it.
     fn abandon(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.completions.withdraw(ticket);
         let mut table = self.table.borrow_mut();

@@ -2,10 +2,10 @@
 //! `response_cache { enable: true }`. Each shard has an equal share of the bytes and its own entries, so that a lookup
 //! takes no lock and touches no other thread's memory. The least recently used entry is evicted first.
 //!
-//! A key is the loaded model version and 128 bits of keyed hash over the inputs. A reloaded version has other keys, so
-//! that it never returns answers of the one before. All outputs are cached: which of them a response sends, and how, is
-//! decided after the lookup. An ensemble computes requested outputs only, and with models that may change while it does
-//! not: its key has both.
+//! A key is the loaded model version and 128 bits of keyed hash over the inputs. A reloaded version
+//! has other keys, so that it never returns answers of the one before. All outputs are cached:
+//! those that a response sends, and their form, are chosen after the lookup. An ensemble computes
+//! requested outputs only, and with models that may change while it does not: its key has both.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -19,7 +19,7 @@ use crate::model::ModelSpec;
 use crate::model::parameters::{ParameterValue, Parameters};
 use crate::tensor::Tensor;
 
-/// Bytes that an entry takes besides its tensors, about.
+/// The approximate bytes that an entry takes besides its tensors.
 const ENTRY_SIZE: usize = 512;
 
 /// The key of a cached answer.
@@ -44,7 +44,7 @@ struct CachedAnswer {
     _steps: Vec<Arc<ModelSpec>>,
 }
 
-/// What the answer of an ensemble depends on besides its inputs; nothing for other models.
+/// The values beside its inputs that the answer of an ensemble depends on; empty for other models.
 #[derive(Clone, Debug, Default)]
 pub struct EnsembleParts {
     /// The model versions that its steps reach.
@@ -59,8 +59,9 @@ impl ResponseCache {
         Self { hashers: [RandomState::new(), RandomState::new()], cache: LruCache::new(size_max) }
     }
 
-    /// The key of the answer to these inputs, and to the client's own parameters where the model looks at them. The
-    /// hash keys are random per process, so that no client can construct two requests with the same key.
+    /// The key of the answer to these inputs, and to the client's own parameters if the model looks
+    /// at them. The hash keys are random per process, so that no client can construct two requests
+    /// with the same key.
     pub fn key(
         &self,
         spec: &Arc<ModelSpec>,
@@ -107,7 +108,7 @@ impl ResponseCache {
         self.cache.clear();
     }
 
-    /// Writes down how full it is.
+    /// Publishes its fill level.
     pub fn show(&self, cells: &CacheCells) {
         cells.size.set(self.cache.size as u64);
         cells.entries.set(self.cache.entries.len() as u64);
@@ -194,7 +195,7 @@ impl<V> LruCache<V> {
         self.link_newest(index);
     }
 
-    /// Evicts all, and gives back what it needed to find them.
+    /// Evicts all, and frees the index.
     fn clear(&mut self) {
         let evictions = self.evictions + self.entries.len() as u64;
         *self = Self { evictions, ..Self::new(self.size_max) };
@@ -247,7 +248,8 @@ mod tests {
         cache.key(spec, inputs, &Parameters::default(), &EnsembleParts::default())
     }
 
-    /// `+a3` puts in, `?a` asks, `-` evicts all; what is there afterwards from the newest to the oldest, and the bytes.
+    /// Runs steps: `+a3` inserts, `?a` looks up, `-` evicts all. Returns the entries afterwards
+    /// from the newest to the oldest, and the bytes.
     fn script(size_max: usize, text: &str) -> String {
         let mut cache = LruCache::new(size_max);
         for word in text.split_whitespace() {

@@ -18,12 +18,12 @@ pub struct ResponseCounter {
     model: Rc<LocalModel>,
     shard: usize,
     count: Cell<usize>,
-    /// When the last of them was ready.
+    /// The instant at which the last of them was ready.
     last: Cell<Option<Instant>>,
 }
 
 impl ResponseCounter {
-    /// None yet, of a request of this shard.
+    /// A counter without responses, for a request of this shard.
     pub fn new(model: &Rc<LocalModel>, shard: usize) -> Rc<Self> {
         Rc::new(Self { model: Rc::clone(model), shard, count: Cell::new(0), last: Cell::new(None) })
     }
@@ -34,7 +34,7 @@ impl ResponseCounter {
         self.count(ResponseOutcome::Succeeded, stamps.infer_end, stamps.output_end, stamps.input_end);
     }
 
-    /// Counts how long the client waited, where a response with outputs is the first.
+    /// Counts the client's waiting time, if a response with outputs is the first.
     fn count_first(&self, stamps: &Stamps) {
         if self.count.get() == 0
             && let Some(cells) = self.model.served().cells.get(self.shard)
@@ -55,7 +55,7 @@ impl ResponseCounter {
     }
 }
 
-/// The model of a request, how its responses are encoded, and what counts them.
+/// The model of a request, the plan of its responses, and their counter.
 pub type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
 
 /// Counts the last response of a request to a decoupled model, however it ends. Dropped before it is settled, it counts
@@ -63,7 +63,7 @@ pub type DecoupledRequest = (Rc<LocalModel>, ResponsePlan, Rc<ResponseCounter>);
 #[derive(Default)]
 pub struct CountedResponse {
     counter: Option<Rc<ResponseCounter>>,
-    /// Whether an instance ran the request, once that is known.
+    /// True if an instance ran the request, once that is known.
     pub has_run: bool,
 }
 
@@ -83,7 +83,7 @@ impl CountedResponse {
         Some((Rc::clone(model), plan.clone(), counter))
     }
 
-    /// The request has ended; `has_run` is false where no instance ran it.
+    /// The request has ended; `has_run` is false if no instance ran it.
     pub fn settle(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
         self.has_run = has_run;
         let Some(counter) = self.counter.take() else { return };

@@ -1,5 +1,6 @@
-//! What all threads of a server share, grouped by what it is for. Made once by the control thread's plan; nothing here
-//! is locked, and what changes later is atomic or a lock-free queue.
+//! The state that all threads of a server share, grouped by purpose. Made once by the control
+//! thread's plan; nothing here is locked, and parts that change later are atomic or a lock-free
+//! queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +26,17 @@ use crate::shard::tls_configs::TlsConfigs;
 use crate::shard::trace_settings::TraceLink;
 use crate::wire::compression::deflate::DeflateLevel;
 
-/// What all threads of a server share.
+/// The state that all threads of a server share.
 pub struct ServerContext {
-    /// What clients see of the server as a whole.
+    /// The options of the server as a whole that clients see.
     pub service: ServiceOptions,
-    /// What the operator lets clients do.
+    /// The operator's limits on clients' requests.
     pub policy: RequestPolicy,
-    /// What the ports of hosting services serve.
+    /// The paths on the ports of hosting services.
     pub front_ends: FrontEnds,
     /// Limits of connections and of the messages on them.
     pub connection_limits: ConnectionLimits,
-    /// How each shard runs.
+    /// The options of each shard's runtime.
     pub runtime: RuntimeOptions,
     /// Memory that all shards divide among themselves.
     pub memory: Arc<MemoryBudgets>,
@@ -47,9 +48,9 @@ pub struct ServerContext {
     pub lifecycle: Lifecycle,
     /// The queues between the shards and the control thread.
     pub control_link: ControlLink,
-    /// The thread that owns the shared memory regions; none where the server has shared memory disabled.
+    /// The thread that owns the shared memory regions; `None` if shared memory is disabled.
     pub shared_memory: Option<SharedMemoryClient>,
-    /// The way to the Redis that is the response cache; none without one.
+    /// The link to the Redis that is the response cache; `None` without one.
     pub redis: Option<Arc<CacheLink>>,
     /// The figures of the stores that models come from.
     pub stores: Vec<Arc<StoreCells>>,
@@ -63,39 +64,40 @@ pub struct ServerContext {
     pub warn: fn(&str),
 }
 
-/// What clients see of the server as a whole.
+/// The options of the server as a whole that clients see.
 pub struct ServiceOptions {
     /// The server's name in its metadata.
     pub id: String,
-    /// Whether clients may load and unload models (`--model-control-mode=explicit`).
+    /// True if clients may load and unload models (`--model-control-mode=explicit`).
     pub is_controlled: bool,
-    /// Whether one model that is not ready makes the server not ready.
+    /// True if one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
-    /// Whether every response says where its time went, also where the client did not ask.
+    /// True if every response reports its timing, even if the client did not ask.
     pub tells_timing: bool,
-    /// Whether every response reports the load, also where the client did not ask.
+    /// True if every response reports the load, even if the client did not ask.
     pub tells_load: bool,
-    /// Whether answers are tritonserver's where the protocol has others (`--compat=triton`): health by the status alone,
-    /// and 500 for mistakes in JSON.
+    /// True if answers are tritonserver's where the protocol has others (`--compat=triton`): health
+    /// by the status alone, and 500 for mistakes in JSON.
     pub follows_triton: bool,
-    /// What the console shows, and to whom.
+    /// The rules of the console: its contents and its audience.
     pub console: ConsoleRules,
-    /// Whether clients may change what is logged.
+    /// True if clients may change the log settings.
     pub allows_log_settings: bool,
-    /// How long tests hold gRPC's requests and answers back.
+    /// The times for which tests delay gRPC's requests and answers.
     #[cfg(feature = "test-hooks")]
     pub grpc_delays: GrpcDelays,
     /// Requests of a million that the access log shows.
     pub access_log_per_million: u32,
-    /// How much time goes into compressing gRPC's inference responses; none where they are not compressed.
+    /// The level at which gRPC's inference responses are compressed; `None` if they are not
+    /// compressed.
     pub grpc_compression: Option<DeflateLevel>,
 }
 
-/// How long gRPC's requests and answers are held back, for tests of clients that do not wait so long.
+/// The delays of gRPC's requests and answers, for tests of clients with short timeouts.
 #[cfg(feature = "test-hooks")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcDelays {
-    /// The answer to an RPC that is no inference.
+    /// The answer to an RPC that is not an inference.
     pub answer: Duration,
     /// A `ModelInfer`, before anything is done.
     pub infer: Duration,
@@ -103,14 +105,15 @@ pub struct GrpcDelays {
     pub infer_answer: Duration,
 }
 
-/// What the operator lets clients do, by protocol; the port that a request comes by makes no difference.
+/// The operator's limits on clients' requests, by protocol; the port that a request comes by makes
+/// no difference.
 #[derive(Default)]
 pub struct RequestPolicy {
     /// REST.
     pub http: ClientPolicy,
     /// gRPC.
     pub grpc: ClientPolicy,
-    /// Whether what changes the server is served on the Unix socket of `--admin-socket` alone.
+    /// True if changes of the server are served only on the Unix socket of `--admin-socket`.
     pub is_admin_closed: bool,
 }
 
@@ -118,9 +121,9 @@ pub struct RequestPolicy {
 pub struct ConnectionLimits {
     /// Open connections per shard.
     pub connections_max: usize,
-    /// Open connections per shard and client address; 0 for any number.
+    /// Open connections per shard and client address; 0 for no limit.
     pub address_connections_max: usize,
-    /// How long connections wait for their clients.
+    /// The timeouts of connections that wait for their clients.
     pub timeouts: ConnectionTimeouts,
     /// Bytes of one HTTP body.
     pub http_input_size_max: usize,
@@ -141,28 +144,28 @@ pub struct ConnectionLimits {
 pub struct TlsOptions {
     /// The configurations at start; later ones come by the mailboxes.
     pub initial: Arc<TlsConfigs>,
-    /// How long a handshake may take.
+    /// The timeout of a handshake.
     pub handshake_timeout: Duration,
     /// Handshakes in progress per shard.
     pub handshakes_max: usize,
-    /// What the metrics show of the certificates.
+    /// The figures of the certificates for the metrics.
     pub board: Arc<TlsBoard>,
 }
 
 /// The clients with API keys.
 #[derive(Default)]
 pub struct KeyOptions {
-    /// Those at start, where clients need keys; later ones come by the mailboxes.
+    /// The clients at start, if they need keys; later ones come by the mailboxes.
     pub initial: Option<Arc<KeyTable>>,
     /// Changes of their file.
     pub reloads: Arc<ReloadCells>,
 }
 
-/// How each shard runs.
+/// The options of each shard's runtime.
 pub struct RuntimeOptions {
-    /// Which kernel interface the sockets use.
+    /// The kernel interface that the sockets use.
     pub io: IoPath,
-    /// How long a drain waits for open connections.
+    /// The time that a drain waits for open connections.
     pub exit_timeout: Duration,
 }
 
@@ -172,7 +175,7 @@ pub struct MemoryBudgets {
     pub receive: Arc<ProcessReceiveBudget>,
     /// Bytes of the response cache over all shards; 0 for no cache.
     pub cache_size: usize,
-    /// What is to be given up as the memory of the process fills.
+    /// The memory to be given up as that of the process fills.
     pub board: MemoryBoard,
 }
 
@@ -184,17 +187,17 @@ pub struct MetricsSources {
     pub host: Arc<HostCells>,
     /// The load, for balancers.
     pub load: LoadBoard,
-    /// How often the load is looked at.
+    /// The interval at which the load is measured.
     pub interval: Duration,
-    /// Which latencies are shown.
+    /// The latencies that are shown.
     pub latencies: LatencyOptions,
     /// The models that are loaded on demand.
     pub model_cache: ModelCacheCells,
     /// Figures of the GPUs.
     pub gpus: Arc<GpuBoard>,
-    /// What models count by themselves.
+    /// The metrics that models define.
     pub custom: Arc<CustomMetrics>,
-    /// What runs of the embedded engine may take, and how many were refused.
+    /// The memory that runs of the embedded engine may take, and the number of refused runs.
     pub run_memory: Arc<RunMemory>,
 }
 
@@ -204,9 +207,10 @@ pub struct ControlLink {
     pub control: ControlSender,
     /// Bounds the control requests of clients.
     pub requests: ControlRequests,
-    /// How long a request waits for a model that is loaded on demand; none where none are.
+    /// The time that a request waits for a model that is loaded on demand; `None` if models are not
+    /// loaded on demand.
     pub model_wait: Option<Duration>,
-    /// Bounds the requests that do.
+    /// Bounds the requests that wait so.
     pub waits: ControlRequests,
     /// From the control thread: one mailbox per shard.
     pub mailboxes: Box<[ShardMailbox]>,

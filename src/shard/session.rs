@@ -31,7 +31,8 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, mut socket: S, connection_gua
         return Box::pin(http2::run(shard, socket, first, connection_guard)).await;
     }
     if socket.has_negotiated_h2() {
-        // RFC 9113 §3.4: such a client does not speak HTTP/2, so it is told nothing, and no other protocol is guessed.
+        // RFC 9113 §3.4: such a client does not speak HTTP/2, so it gets no answer, and no other
+        // protocol is guessed.
         shard.cells.framing_errors.add(1);
         let _ = linger(&mut socket, connection_guard.watch(), LINGER_TIMEOUT).await;
         return;
@@ -49,7 +50,8 @@ pub async fn run_hosting<S: ByteStream>(
     run_http1(shard, socket, Vec::new(), (connection_guard, front_end)).await;
 }
 
-/// Serves HTTP/1.1. A connection that rests between two requests takes as little as one before its first.
+/// Serves HTTP/1.1. A connection that is idle between two requests takes as little memory as one
+/// before its first.
 async fn run_http1<S: ByteStream>(
     shard: &Rc<Shard>,
     mut socket: S,
@@ -64,7 +66,7 @@ async fn run_http1<S: ByteStream>(
     }
 }
 
-/// What a client of TLS is told at a port without it.
+/// The text for a client of TLS at a port without it.
 const PLAIN_PORT: &str =
     "this port has no TLS: connect with http://, or start the server with --http-use-ssl or --grpc-use-ssl";
 
@@ -73,13 +75,14 @@ pub async fn refuse<S: ByteStream>(mut socket: S, connection_guard: &ConnectionG
     let (mut out, reply) = (Vec::new(), HttpRefusal::new(400, text.to_owned()).into_reply());
     reply::encode_head(&reply, ConnectionOption::Close, BodyFraming::Length, &mut out);
     reply.body.iter().for_each(|part| out.extend_from_slice(part));
-    // As many bytes as this the kernel takes at once from a connection that has sent none before.
+    // The kernel takes at least this many bytes at once from a connection that has sent none
+    // before.
     if socket.try_write_vectored(&[IoSlice::new(&out)]).is_ok() {
         let _ = linger(&mut socket, connection_guard.watch(), LINGER_TIMEOUT).await;
     }
 }
 
-/// What the next bytes of a connection are.
+/// The meaning of the next bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     /// The first ones, which tell the protocol.
@@ -88,8 +91,8 @@ enum Awaited {
     Request,
 }
 
-/// Reads what comes next, of a new connection until the bytes are a preface or cannot become one; `None` when the peer
-/// left or the timeout passed before.
+/// Reads the next bytes, of a new connection until they are a preface or cannot become one; `None`
+/// if the peer left or the timeout passed before.
 async fn read_first<S: ByteStream>(
     shard: &Shard,
     socket: &mut S,
@@ -106,7 +109,7 @@ async fn read_first<S: ByteStream>(
     loop {
         let count = poll_fn(|context| {
             watch.register(context);
-            // On the stack: a connection that is silent has no buffer.
+            // On the stack: a silent connection has no buffer.
             let mut space = [0; INPUT_SIZE_MIN];
             if let Poll::Ready(count) = socket.poll_read(context, &mut space) {
                 let read = space.get(..count.unwrap_or(0)).unwrap_or_default();

@@ -1,5 +1,6 @@
-//! The response cache that servers share, on the side of a shard: it hands a lookup to a thread with a connection and
-//! awaits the reply, with a limit on the time, and hands over answers to store. Whatever goes wrong, the lookup is a miss.
+//! The response cache that servers share, on the side of a shard: it hands a lookup to a thread
+//! with a connection and awaits the reply, with a limit on the time, and hands over answers to
+//! store. After any failure the lookup is a miss.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,15 +20,15 @@ use crate::shard::response_cache::CacheKey;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
-/// What a shard has of a shared cache.
+/// A shard's part of a shared cache.
 pub struct SharedCache {
     link: Arc<CacheLink>,
-    /// The lane that the next job goes to, so that all have as much to do.
+    /// The lane of the next job, so that all lanes have as much to do.
     next_lane: Cell<usize>,
 }
 
 impl SharedCache {
-    /// The way to the cache; the shards begin at different lanes.
+    /// The link to the cache; the shards begin at different lanes.
     pub const fn new(link: Arc<CacheLink>, shard: usize) -> Self {
         Self { link, next_lane: Cell::new(shard) }
     }
@@ -39,7 +40,7 @@ impl SharedCache {
     }
 }
 
-/// What an answer is stored with: its key, and the model versions that it was looked up for.
+/// The key under which an answer is stored, and the model versions that it was looked up for.
 pub struct SharedMiss {
     key: AnswerKey,
     models: Vec<Rc<LocalModel>>,
@@ -49,15 +50,15 @@ pub struct SharedMiss {
 pub enum CacheLookup {
     /// The cached outputs.
     Hit(Vec<Tensor>, Stamps),
-    /// Nothing is cached; the lookup took so long.
+    /// Nothing is cached; the lookup took this time.
     Miss(MissedKey, Duration),
 }
 
-/// Where the answer to a request that missed is cached.
+/// The place where the answer to a request that missed is cached.
 pub enum MissedKey {
     /// In the shard's own cache, with these steps.
     Own(CacheKey, Vec<Arc<ModelSpec>>),
-    /// In the cache that servers share; `None` where it could not be asked.
+    /// In the cache that servers share; `None` if it could not be asked.
     Shared(Option<SharedMiss>),
 }
 
@@ -84,7 +85,7 @@ impl Shard {
         CacheLookup::Miss(MissedKey::Shared(miss), self.count_miss(began))
     }
 
-    /// Counts a miss of a lookup that began at an instant; how long it took.
+    /// Counts a miss of a lookup that began at an instant; returns its duration.
     pub(super) fn count_miss(&self, began: Instant) -> Duration {
         let took = clock::now().since(began);
         self.cells.cache.misses.add(1);
@@ -92,8 +93,8 @@ impl Shard {
         took
     }
 
-    /// Looks a request up in the shared cache; `None` where the model's answers are not cached there. Waits for
-    /// `lookup_timeout` at most, and not beyond the client's deadline.
+    /// Looks a request up in the shared cache; `None` if the model's answers are not cached there.
+    /// Waits for `lookup_timeout` at most, and not beyond the client's deadline.
     pub(super) async fn look_up_shared(
         &self,
         model: &Rc<LocalModel>,
@@ -115,7 +116,7 @@ impl Shard {
             Err(LaneRefusal::Closed) => CacheFinding::Unknown,
             Err(LaneRefusal::Full) => {
                 cells.shared.lookups_full.add(1);
-                // Counted here, and not as without a connection.
+                // Counted here, not as a lookup without a connection.
                 return Some(self.missed(None, began));
             }
             Ok(()) => {
@@ -142,8 +143,8 @@ impl Shard {
         }
     }
 
-    /// The model versions that answer, and the outputs that an ensemble is asked for; `None` where they have no
-    /// identity, or a step may have a state.
+    /// The model versions that answer, and the requested outputs of an ensemble; `None` if they
+    /// have no identity, or a step may have a state.
     fn answering(&self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<(Vec<Rc<LocalModel>>, Vec<usize>)> {
         let (mut models, mut outputs) = (vec![Rc::clone(model)], Vec::new());
         if model.served().spec.ensemble.is_some() {
@@ -157,8 +158,8 @@ impl Shard {
         (!models.is_empty() && models.iter().all(has_identity)).then_some((models, outputs))
     }
 
-    /// Hands an answer over to be stored. Not where a step of an ensemble was replaced since the lookup: the answer may
-    /// be that of either.
+    /// Hands an answer over to be stored. Not if a step of an ensemble was replaced since the
+    /// lookup: the answer may be that of either.
     pub(super) fn store_shared(&self, model: &Rc<LocalModel>, miss: SharedMiss, outputs: &[Tensor]) {
         let Some(shared) = &self.shared_cache else { return };
         if model.served().spec.ensemble.is_some() {

@@ -29,9 +29,9 @@ pub type OrderedRegions = (RegionOrder, RegionReply<Vec<RegionDescription>>);
 
 /// Work for the thread that copies from and to GPUs.
 pub enum CopyRequest {
-    /// Memory of this size in the models' context of a device, where there is room.
+    /// Memory of this size in the models' context of a device, if there is room.
     Lease(Arc<Gpu>, usize, RegionReply<Option<TensorLease>>),
-    /// Copy out of a region, to the models' context of a device where one is given.
+    /// Copy out of a region, to the models' context of a device if one is given.
     Read(RegionSlice, Option<Arc<Gpu>>, RegionReply<FetchedInput>),
     /// Copy into a region.
     Write(RegionSlice, Bytes, RegionReply<()>),
@@ -43,7 +43,7 @@ pub enum CopyRequest {
 
 /// An input that was copied out of a region.
 pub enum FetchedInput {
-    /// Where models on its device take it.
+    /// In memory where models on its device take it.
     Device(TensorLease),
     /// On the host.
     Host(Bytes),
@@ -59,10 +59,11 @@ pub struct SharedMemoryClient {
     request_size_max: usize,
 }
 
-/// A request's tensors on a device, as its task holds them. They end on the thread that copies: where all models have
-/// left their context meanwhile, that ends too, which waits for the device.
+/// A request's tensors on a device, as its task holds them. They are dropped on the thread that
+/// copies: if all models have left their context meanwhile, the context ends too, which waits for
+/// the device.
 pub struct HeldTensors {
-    /// Some until `drop` takes them.
+    /// `Some` until `drop` takes them.
     tensors: Option<Arc<DeviceTensors>>,
     copies: Sender<CopyRequest>,
 }
@@ -96,7 +97,7 @@ impl SharedMemoryClient {
 
     async fn request(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         let (reply, awaited) = self.reply()?;
-        // Where the thread has ended, the dropped reply answers with `SharedMemoryLease::closed`.
+        // If the thread has ended, the dropped reply answers with `SharedMemoryLease::closed`.
         let _ = self.requests.send((order, reply));
         awaited.await
     }
@@ -104,7 +105,7 @@ impl SharedMemoryClient {
     /// Copies out of GPU memory.
     ///
     /// # Errors
-    /// Unavailable, where too many requests wait or the thread has ended; the error of the copy.
+    /// Unavailable if too many requests wait or the thread has ended; the error of the copy.
     pub async fn read(&self, slice: RegionSlice) -> Result<Bytes, Error> {
         let (reply, awaited) = self.reply()?;
         let _ = self.copies.send(CopyRequest::Read(slice, None, reply));
@@ -114,7 +115,8 @@ impl SharedMemoryClient {
         }
     }
 
-    /// Copies out of GPU memory to where models take it on that GPU, or to the host where there is no room.
+    /// Copies out of GPU memory to where models take it on that GPU, or to the host if there is no
+    /// room.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -124,7 +126,7 @@ impl SharedMemoryClient {
         awaited.await
     }
 
-    /// Memory on a GPU for an output; none where there is no room.
+    /// Memory on a GPU for an output; `None` if there is no room.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -134,7 +136,7 @@ impl SharedMemoryClient {
         awaited.await
     }
 
-    /// Copies an output from where a model left it on the device into GPU memory.
+    /// Copies an output into GPU memory from the place where a model left it on the device.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -147,7 +149,7 @@ impl SharedMemoryClient {
     /// Copies into GPU memory.
     ///
     /// # Errors
-    /// Unavailable, where too many requests wait or the thread has ended; the error of the copy.
+    /// Unavailable if too many requests wait or the thread has ended; the error of the copy.
     pub async fn write(&self, slice: RegionSlice, bytes: Bytes) -> Result<(), Error> {
         let (reply, awaited) = self.reply()?;
         let _ = self.copies.send(CopyRequest::Write(slice, bytes, reply));
@@ -166,7 +168,7 @@ impl SharedMemoryClient {
 }
 
 impl HeldTensors {
-    /// None yet.
+    /// Holds no tensors yet.
     fn new(copies: Sender<CopyRequest>) -> Self {
         Self { tensors: Some(Arc::default()), copies }
     }
@@ -176,7 +178,7 @@ impl HeldTensors {
         self.tensors.as_ref()
     }
 
-    /// The same, before they are anybody else's.
+    /// The same for changes, before others share them.
     fn tensors_mut(&mut self) -> Option<&mut DeviceTensors> {
         Arc::get_mut(self.tensors.as_mut()?)
     }
@@ -219,7 +221,8 @@ impl Shard {
     /// Registers, lists or unregisters regions, and waits until every shard has applied the change.
     ///
     /// # Errors
-    /// Where shared memory is disabled, the server drains or too many requests wait; why the region was refused.
+    /// If shared memory is disabled, the server drains or too many requests wait; the reason why
+    /// the region was refused.
     pub async fn send_region_request(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         if self.server_context.lifecycle.is_draining() {
             return Err(SharedMemoryLease::closed());
@@ -227,14 +230,15 @@ impl Shard {
         self.shared_memory_client()?.request(order).await
     }
 
-    /// Copies the inputs of a request out of shared memory and checks its string tensors, which decoding could not see.
-    /// It copies before it checks: what the client writes to the region later cannot change what was checked.
+    /// Copies the inputs of a request out of shared memory and checks its string tensors, which
+    /// decoding could not see. It copies before it checks: later writes of the client to the region
+    /// cannot change the checked bytes.
     ///
-    /// What is in memory of `gpu`, which all instances of the model are on, stays there: returns these inputs, and memory
-    /// for the outputs that go there.
+    /// Inputs in memory of `gpu`, which all instances of the model are on, stay there: returns
+    /// these inputs, and memory for the outputs that go there.
     ///
     /// # Errors
-    /// Where a region cannot be read, or the copy contains malformed strings.
+    /// If a region cannot be read, or the copy contains malformed strings.
     pub async fn fetch(
         &self,
         spec: &ModelSpec,
@@ -283,7 +287,8 @@ impl Shard {
     /// Moves outputs into shared memory on a GPU, once [`deliver_system`] has checked the room.
     ///
     /// # Errors
-    /// Unavailable where too many copies wait, or the copying thread has ended; what the copy itself failed with.
+    /// Unavailable if too many copies wait, or the copying thread has ended; the error of the copy
+    /// itself.
     pub async fn deliver_gpu(
         &self,
         plan: &ResponsePlan,
@@ -293,7 +298,7 @@ impl Shard {
         let Some(shared) = &plan.shared else { return Ok(()) };
         for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             let Some(output) = outputs.get_mut(*index) else { continue };
-            // Where the batch had requests that need the output on the host, it is there too.
+            // If the batch had requests that need the output on the host, it is there too.
             let is_there = |tensors: &&Arc<DeviceTensors>| {
                 tensors.output(*index).is_some_and(|lease| lease.is_written() || output.contents.is_empty())
             };
@@ -312,12 +317,12 @@ impl Shard {
     }
 }
 
-/// Whether a slice has bytes, in memory of a GPU.
+/// Returns true if a slice has bytes, in memory of a GPU.
 fn is_there(slice: &RegionSlice, gpu: &Gpu) -> bool {
     slice.size() > 0 && slice.device() == Some(u64::from(gpu.properties().index))
 }
 
-/// Bytes of an output of so many rows, where the model says its size.
+/// Bytes of an output of `rows` rows, if the model has its size.
 fn output_size(spec: &ModelSpec, index: usize, rows: u32) -> Option<usize> {
     let output = spec.outputs.get(index)?;
     let mut shape = output.model_shape.clone();
@@ -327,11 +332,12 @@ fn output_size(spec: &ModelSpec, index: usize, rows: u32) -> Option<usize> {
     byte_size(output.datatype, &shape).ok().flatten()
 }
 
-/// Moves outputs into shared memory in system memory and leaves their contents empty; never waits. Checks the room for
-/// those that go to a GPU too, so that nothing is written where one output does not fit.
+/// Moves outputs into shared memory in system memory and leaves their contents empty; never waits.
+/// Checks the room for those that go to a GPU too, so that nothing is written if one output does
+/// not fit.
 ///
 /// # Errors
-/// Internal, where an output is larger than its slice of a region.
+/// Internal if an output is larger than its slice of a region.
 pub fn deliver_system(spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
     let Some(shared) = &plan.shared else { return Ok(()) };
     shared.check_room(outputs, |index| spec.outputs.get(index).map(|output| output.name.as_str()))?;

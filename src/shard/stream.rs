@@ -1,7 +1,7 @@
-//! `ModelStreamInfer`: many requests on one stream, and their responses. Up to [`STREAM_REQUESTS_MAX`] requests are in
-//! flight; no more is read while responses wait to be sent. Responses keep the order of their requests, except those
-//! of decoupled models, which are sent as they arrive. A request that is refused is answered in band, and the stream
-//! goes on.
+//! `ModelStreamInfer`: many requests on one stream, and their responses. Up to
+//! [`STREAM_REQUESTS_MAX`] requests are in flight; nothing is read while responses wait to be sent.
+//! Responses keep the order of their requests, except those of decoupled models, which are sent as
+//! they arrive. A request that is refused is answered in band, and the stream goes on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -48,7 +48,8 @@ use crate::wire::http2::StreamId;
 /// Answers the requests of a stream until its client ends it and all are answered.
 ///
 /// # Errors
-/// Why the stream itself failed; a refused request is answered in band and is no error here.
+/// The failure of the stream itself; a refused request is answered in band and is not an error
+/// here.
 pub async fn run(
     shard: Rc<Shard>,
     link: &Rc<Http2Link>,
@@ -77,14 +78,14 @@ pub async fn run(
     poll_fn(|context| streaming.poll(context)).await
 }
 
-/// Triton's words to streams and their requests while it drains.
+/// Triton's text for streams and their requests during a drain.
 const SHUTTING_DOWN: &str = "GRPC server is shutting down and has stopped accepting new requests.";
 
-/// Why a stream fails.
+/// The reason why a stream fails.
 pub enum StreamFault {
     /// The gRPC framing is wrong, or the call was too late or too large.
     Call(CallFault),
-    /// A message that is no request, or an error that ends the stream as in Triton.
+    /// A message that is not a request, or an error that ends the stream as in Triton.
     Request(Error),
 }
 
@@ -93,18 +94,18 @@ struct StreamInfer {
     link: Rc<Http2Link>,
     stream: StreamId,
     deadline: Option<Instant>,
-    /// The header fields of the stream that go on to the model of each request.
+    /// The header fields of the stream that are forwarded to the model of each request.
     forwarded: Option<Rc<ForwardedFields>>,
-    /// Whose its requests are.
+    /// The client of its requests.
     client: StreamClient,
     departure: Rc<Cell<Departure>>,
     begun: Rc<BegunSequences>,
-    /// How its responses are compressed; none where they are not.
+    /// The compression of its responses; `None` if they are not compressed.
     compression: Option<AnswerCompression>,
-    /// Whether its end reports the load: then each request keeps the looks at it going.
+    /// True if its end reports the load: then each request keeps the measurements going.
     reports_load: bool,
-    /// The latest message, where it is compressed, or too large for the shard to read. Until it is prepared no other is
-    /// taken, so that requests keep their order.
+    /// The latest message, if it is compressed, or too large for the shard to read. Until it is
+    /// prepared no other message is taken, so that requests keep their order.
     preparing: Option<Pin<Box<dyn Future<Output = Prepared>>>>,
     /// Requests in flight, in the order they arrived.
     requests: VecDeque<StreamRequest>,
@@ -113,25 +114,26 @@ struct StreamInfer {
 
 /// One request in flight.
 struct StreamRequest {
-    /// The request's future, polled by the stream's own task; none where the request was refused at once.
+    /// The request's future, polled by the stream's own task; `None` if the request was refused at
+    /// once.
     work: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
     done: Option<Outcome>,
-    /// Whether its response waits for those of earlier requests. False for decoupled models.
+    /// True if its response waits for those of earlier requests. False for decoupled models.
     is_ordered: bool,
 }
 
-/// What becomes of a message that is prepared: an error ends the stream.
+/// The result of preparing a message: an error ends the stream.
 type Prepared = Result<PreparedMessage, Error>;
 
 /// A message as its request begins.
 struct PreparedMessage {
     message: Bytes,
     memory: ReceiveReservation,
-    /// Its request where it was decoded ahead, or why there is none.
+    /// Its request if it was decoded ahead, or the error.
     ahead: Result<DecodedAhead, Error>,
 }
 
-/// A request's last response, none where it was sent already; or the error that ends the stream.
+/// A request's last response, `None` if it was sent already; or the error that ends the stream.
 type Outcome = Result<Option<FramedParts>, Error>;
 
 impl StreamInfer {
@@ -170,7 +172,8 @@ impl StreamInfer {
             if self.is_half_closed {
                 return if self.requests.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
-            // Sequences that have begun go on, until `--exit-timeout-secs`: nobody else has their state.
+            // Sequences that have begun go on, until `--exit-timeout-secs`: their state is only
+            // here.
             if self.shard.connections.is_draining() && self.begun.is_empty() {
                 let fault = StreamFault::Request(Error::unavailable(SHUTTING_DOWN));
                 return if self.requests.is_empty() { Poll::Ready(Err(fault)) } else { Poll::Pending };
@@ -282,8 +285,8 @@ impl StreamInfer {
         Ok(())
     }
 
-    /// Lets a request of the stream's client in. One beyond its bounds is refused like any other; a client whose key is
-    /// gone loses the stream.
+    /// Admits a request of the stream's client. One beyond its bounds is refused like any other; a
+    /// client whose key is gone loses the stream.
     fn admit(
         &mut self,
         message: &Bytes,
@@ -299,7 +302,7 @@ impl StreamInfer {
                 self.send_refusals(refused.map(|run| &mut *run));
                 let id = InferOutline::read(message).unwrap_or_default().id;
                 let answer = encode::encode_failure(id, error.text()).unwrap_or_default();
-                // Alone: the next one that is alike may pass.
+                // Alone: the next equal message may pass.
                 let mut run = RefusalRun::new(message.clone(), error.code(), &answer);
                 self.refuse(&mut run, entry);
                 self.send_refusals(Some(&mut run));
@@ -368,13 +371,13 @@ impl StreamInfer {
         self.requests.push_back(StreamRequest { work: Some(Box::pin(work)), done: None, is_ordered });
     }
 
-    /// What the access log shows of the request in a message.
+    /// The entry in the access log of the request in a message.
     fn access_entry(&self, message: &Bytes) -> AccessEntry {
         let path = || self.link.with(|connection| connection.path(self.stream).to_vec());
         AccessEntry::of_grpc(&self.shard, path, message.len(), clock::turn(), self.link.peer)
     }
 
-    /// Answers a refused request, in order behind those in flight.
+    /// Answers a refused request, in order after those in flight.
     fn refuse(&mut self, run: &mut RefusalRun, entry: &AccessEntry) {
         entry.note_sent(run.size());
         entry.settle(run.code().on_wire().1.into());
@@ -388,7 +391,7 @@ impl StreamInfer {
         }
     }
 
-    /// Sends the refusals that wait for more of their kind. Called before anything else is queued or sent.
+    /// Sends the refusals that wait for equal ones. Called before anything else is queued or sent.
     fn send_refusals(&self, run: Option<&mut RefusalRun>) {
         if let Some(answers) = run.and_then(RefusalRun::take) {
             self.link.with(|connection| connection.send_message(self.stream, [answers], clock::turn()));
@@ -411,8 +414,9 @@ async fn prepare(
     Ok(PreparedMessage { message, memory, ahead })
 }
 
-/// What is sent of an outcome. As in Triton: an error of the model ends the stream, where the client wants its status, and
-/// a request that was refused before does not; all others are sent as messages.
+/// The response to send for an outcome. As in Triton: an error of the model ends the stream if the
+/// client wants its status, and a request that was refused before does not; all others are sent as
+/// messages.
 fn in_band(
     outcome: Result<Option<FramedParts>, Error>,
     (model, id): (&LocalModel, &str),
@@ -429,7 +433,8 @@ fn in_band(
     }
 }
 
-/// Notes what a message asks for, where the access log shows it; one that cannot be parsed ends the stream.
+/// Notes the request of a message, if the access log shows it; one that cannot be parsed ends the
+/// stream.
 fn note_message(entry: &AccessEntry, message: &Bytes) {
     if entry.is_open() {
         match InferMessage::read(message) {
@@ -439,8 +444,8 @@ fn note_message(entry: &AccessEntry, message: &Bytes) {
     }
 }
 
-/// Runs one request; returns its last response, none where only the end of a decoupled answer is left and the client
-/// did not ask to see it.
+/// Runs one request; returns its last response, or `None` if only the end of a decoupled answer is
+/// left and the client did not ask to see it.
 async fn answer(
     shard: &Rc<Shard>,
     model: &Rc<LocalModel>,
@@ -485,14 +490,15 @@ async fn answer(
     }
 }
 
-/// What a stream does between the stages of one of its requests.
+/// The hooks of a stream between the stages of one of its requests.
 struct StreamHooks {
     shard: Rc<Shard>,
     responses: Rc<StreamResponses>,
     begun: Rc<BegunSequences>,
     /// The request's sequence, and the queues that it reaches.
     sequence: Option<(Vec<Arc<ModelQueue>>, SequenceMark)>,
-    /// Counts the last response of a decoupled model, also where this is dropped because the client left.
+    /// Counts the last response of a decoupled model, also if this is dropped because the client
+    /// left.
     counted: CountedResponse,
 }
 
@@ -548,7 +554,7 @@ impl PartSink for StreamResponses {
             parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, own, false));
         let parts = parts.or_else(|error| encode::encode_run_failure(&served.spec.name, &plan.id, error.text(), false));
         if let Ok(parts) = parts {
-            // Nobody can wait here, and what follows may not overtake it.
+            // The task cannot wait here, and later responses may not overtake this one.
             let parts = compression::deflate_message_now(&self.shard, self.compression, parts);
             self.entry.note_sent(parts.iter().map(Bytes::len).sum());
             self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));

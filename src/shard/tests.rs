@@ -1,5 +1,5 @@
-//! Requests through a whole shard, over models that are written here: what their instances are told beside the tensors,
-//! and what of their answers the clients see.
+//! Requests through a whole shard, over models that are written here: the details that their
+//! instances get beside the tensors, and the parts of their answers that clients see.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 
-/// What an instance was told of each request, in order.
+/// The details that an instance got with each request, in order.
 type Told = Arc<SegQueue<(Option<Arc<RequestDetails>>, Vec<OutputNeed>)>>;
 
 /// A model with the outputs `y` and `z`, of which it makes `y` only, with a parameter: the number of its answers so
@@ -185,7 +185,7 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
 
 const INPUTS: &str = r#""inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]"#;
 
-/// A request that says all there is to say.
+/// A request with all optional members.
 fn full() -> String {
     format!(
         r#"{{"id":"i","parameters":{{"sequence_id":9,"sequence_end":true,"timeout":5000000,"priority":2,"a":1,"b":"t"}},
@@ -193,7 +193,7 @@ fn full() -> String {
     )
 }
 
-/// What an instance is told of it.
+/// The details that an instance gets of it.
 fn full_details() -> RequestDetails {
     let parameters = [("a", ParameterValue::Int64(1)), ("b", ParameterValue::Text("t".to_owned()))];
     RequestDetails {
@@ -352,7 +352,7 @@ fn inference_is_refused_from_the_third_step_on_and_in_slots_for_all_but_it() {
     let told = Told::default();
     let got = on_shard(vec![inline(teller_spec("identity", ""), &told)], |shard| async move {
         let board = &shard.server_context.memory.board;
-        // 84, 88, 92 and 96 percent of all are the lines.
+        // 84, 88, 92 and 96 percent of the limit are the thresholds.
         let limit = 1 << 30;
         let mut out = Vec::new();
         for percent in [80, 85, 89, 93, 97] {
@@ -384,7 +384,7 @@ fn so_many_requests_wait_for_models_and_the_next_is_refused_and_counted() {
         assert_eq!(held.len(), MODEL_WAITS_MAX);
         let text = shard.want("absent", None).await.unwrap_err().text().to_owned();
         drop(held);
-        // There is room again, and nobody who loads: the reply is dropped.
+        // There is room now, but no thread that loads: the reply is dropped.
         let ended = shard.want("absent", None).await.is_err();
         (text, shard.cells.model_waits.refused.get(), ended)
     });

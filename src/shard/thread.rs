@@ -27,21 +27,21 @@ use crate::shard::tls::ShardTls;
 use crate::shard::trace_settings::ShardTraces;
 use crate::shard::{ListeningSockets, ServerContext, Shard, http2};
 
-/// What a shard is built from.
+/// The parts that a shard is built from.
 pub struct ShardParts {
     /// Its place among the shards.
     pub index: usize,
     /// The core it is pinned to.
     pub core: Option<usize>,
-    /// How long it looks for work before it sleeps.
+    /// The time for which it looks for work before it sleeps.
     pub spin: Spin,
-    /// What all threads share.
+    /// The context that all threads share.
     pub server_context: Arc<ServerContext>,
     /// The models that serve from the start, with the shard's producer of each one that runs on workers.
     pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
     /// The state of all models.
     pub overview: Arc<RepositoryOverview>,
-    /// What it listens on.
+    /// The sockets that it listens on.
     pub sockets: ListeningSockets,
 }
 
@@ -49,8 +49,8 @@ pub struct ShardParts {
 /// when the shard listens, or with the reason why it does not.
 ///
 /// # Errors
-/// Unavailable, where the runtime fails before the server has drained. A shard that did not start reports to `started`
-/// only.
+/// Unavailable if the runtime fails before the server has drained. A shard that did not start
+/// reports to `started` only.
 pub fn run(
     mut parts: ShardParts,
     threads: &Threads,
@@ -94,8 +94,8 @@ pub fn run(
     outcome.map_err(|error| Error::unavailable(format!("its sockets take nothing any more: {error}")))
 }
 
-/// Closes a shard's inbox when its thread ends, also where it fails: other shards then keep their connections, and those
-/// on their way to this one are closed.
+/// Closes a shard's inbox when its thread ends, also if it fails: other shards then keep their
+/// connections, and those on their way to this one are closed.
 struct InboxGuard {
     server_context: Arc<ServerContext>,
     index: usize,

@@ -11,10 +11,10 @@ use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 use crate::queue::trace_queue::TraceQueue;
 use crate::trace::TraceTable;
 
-/// What all shards share for tracing.
+/// The state that all shards share for tracing.
 #[derive(Default)]
 pub struct TraceLink {
-    /// Where records go; none where no setting can turn tracing on.
+    /// The queue of records; `None` if no setting can turn tracing on.
     pub queue: Option<Arc<TraceQueue>>,
     /// The settings that the command line makes.
     pub initial: Arc<TraceTable>,
@@ -44,10 +44,10 @@ pub struct ShardTraces {
 }
 
 impl TraceLink {
-    /// A place among the clients that wait: the end that is answered through, and the end that is awaited.
+    /// A place among the clients that wait: the sender of the answer, and the receiver to await.
     ///
     /// # Errors
-    /// Unavailable, where [`TRACE_ORDERS_MAX`] wait.
+    /// Unavailable if [`TRACE_ORDERS_MAX`] wait.
     pub fn admit(&self) -> Result<(TraceReply, OneShotReceiver<()>), Error> {
         let within = |waiting: usize| (waiting < TRACE_ORDERS_MAX).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
@@ -98,7 +98,7 @@ impl ShardTraces {
         *self.table.borrow_mut() = Arc::clone(table);
     }
 
-    /// Whether any request may be traced.
+    /// Returns true if any request may be traced.
     pub const fn is_on(&self) -> bool {
         self.is_on.get()
     }

@@ -1,6 +1,6 @@
-//! Tracing on the side of a shard: which requests are traced, and their records, which go to a bounded queue
-//! ([`crate::queue::trace_queue`]). A request that is not traced pays a look at a flag. The settings are in
-//! [`crate::shard::trace_settings`].
+//! Tracing on the side of a shard: the choice of the requests that are traced, and their records,
+//! which go to a bounded queue ([`crate::queue::trace_queue`]). A request that is not traced pays a
+//! look at a flag. The settings are in [`crate::shard::trace_settings`].
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -29,7 +29,7 @@ use crate::trace::{ActiveTrace, FrontSpan, ModelSpan, TraceEvent, TraceRecord, T
 use crate::wire::http2::StreamId;
 use crate::wire::trace_context::TraceContext;
 
-/// What a request came by: the names of its events.
+/// The protocol of a request, which names its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFront {
     /// gRPC.
@@ -51,10 +51,10 @@ pub struct FrontTrace {
     sending: Cell<Option<Instant>>,
 }
 
-/// What an HTTP/1.1 connection and the request on it tell each other for a trace.
+/// The state that an HTTP/1.1 connection and the request on it share for a trace.
 #[derive(Default)]
 pub struct HttpTrace {
-    /// When the first bytes of the request came.
+    /// The instant at which the first bytes of the request came.
     pub began: Cell<Instant>,
     /// The request, from the end of its work until its answer is sent.
     pub front: Cell<Option<Rc<FrontTrace>>>,
@@ -71,8 +71,8 @@ impl HttpTrace {
 }
 
 impl Shard {
-    /// Prepares for a request that may be traced; `None` while no setting traces any. `context` reads what the client
-    /// sent of its own trace.
+    /// Prepares for a request that may be traced; `None` while no setting traces any. `context`
+    /// reads the client's own trace context.
     pub fn open_trace(
         &self,
         front: TraceFront,
@@ -105,7 +105,7 @@ impl Shard {
         self.open_trace(TraceFront::Grpc, (now, now), context)
     }
 
-    /// Whether the request is traced, now that its model is known.
+    /// Samples the request, now that its model is known: `None` if it is not traced.
     pub(super) fn sample_trace(&self, front: &FrontTrace, model: &LocalModel) -> Option<Arc<ActiveTrace>> {
         let table = self.traces.table();
         let setting = table.setting(&model.served().spec.name);
@@ -140,7 +140,7 @@ impl Shard {
     /// Checks that a model, whose trace setting is asked for, is served; an empty name is the global setting.
     ///
     /// # Errors
-    /// `InvalidArgument`, as in Triton, where it is not.
+    /// `InvalidArgument`, as in Triton, if it is not.
     pub(super) fn check_traced(&self, name: &str) -> Result<(), Error> {
         let is_known = name.is_empty() || self.models.find(name, None).is_ok();
         if is_known { Ok(()) } else { Err(untraced_model(name)) }
@@ -149,7 +149,8 @@ impl Shard {
     /// Changes trace settings, and waits until every shard has the new ones.
     ///
     /// # Errors
-    /// Unavailable, where the server drains or too many clients wait; why the settings were refused.
+    /// Unavailable if the server drains or too many clients wait; the reason why the settings were
+    /// refused.
     pub async fn send_trace_order(&self, order: TraceOrder) -> Result<(), Error> {
         if self.server_context.lifecycle.is_draining() {
             return Err(TraceLease::closed());
@@ -199,10 +200,11 @@ impl Drop for FrontTrace {
     }
 }
 
-/// A request of a model that is traced and not recorded yet: it is when this is dropped, also where the client left.
+/// A request of a model that is traced and not recorded yet: it is recorded when this is dropped,
+/// also if the client left.
 struct OpenModelSpan<'a> {
     queue: &'a TraceQueue,
-    /// Some until `drop` takes it.
+    /// `Some` until `drop` takes it.
     record: Option<(Arc<ActiveTrace>, Box<ModelSpan>)>,
 }
 

@@ -1,5 +1,5 @@
-//! The context of a server in tests: generous, without a log, a control thread or anything that costs. A test changes what
-//! it is about.
+//! The context of a server in tests: generous, without a log, a control thread or anything that
+//! costs. A test changes the parts that it tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::shard::trace_settings::TraceLink;
 /// Bytes of the receive memory, and of each message.
 const SIZE_MAX: usize = 1 << 20;
 
-/// The context of a server with so many shards.
+/// The context of a server with `shards` shards.
 pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
     ServerContext {
         service: ServiceOptions {

@@ -85,7 +85,7 @@ fn a_call_is_checked_and_run_as_a_request_and_counts_for_the_model_that_it_reach
 #[test]
 fn a_model_calls_one_that_calls_another_and_none_of_them_waits_on_a_shard() {
     let gateway = Arc::new(ShardGateway::default());
-    // Each adds one to what the next one gives, and blocks its thread meanwhile, as Python does.
+    // Each adds one to the result of the next one, and blocks its thread meanwhile, as Python does.
     let caller = |name: &'static str, next: &'static str| {
         let gateway = Arc::clone(&gateway);
         model(name, 1, move |_, batch| {
@@ -114,7 +114,7 @@ fn a_model_calls_one_that_calls_another_and_none_of_them_waits_on_a_shard() {
     server.stop();
 }
 
-/// Sends so many parts, then the end; counts the parts, and stops when the caller has no room.
+/// Sends `parts` parts, then the end; counts the parts, and stops when the caller has no room.
 fn repeat(parts: usize, sent: &Arc<AtomicUsize>) -> impl Fn(usize, Batch) + Send + Sync + use<> {
     let sent = Arc::clone(sent);
     move |_, batch: Batch| {
@@ -178,7 +178,8 @@ fn a_decoupled_model_needs_a_caller_who_takes_many_and_waits_until_that_reads() 
     server.stop();
 }
 
-/// A model that keeps its batch until it is told to go on, and notes whether its clients have left by then.
+/// A model that keeps its batch until it is told to go on, and notes if its clients have left by
+/// then.
 fn held(
     go_on: &Arc<AtomicBool>,
     has_begun: &Arc<AtomicUsize>,
@@ -293,7 +294,7 @@ fn models_that_call_each_other_without_end_are_stopped_when_no_instance_is_free(
                 request.responder.send(got.map(|_| Vec::new()));
             }
         });
-        // Others are not told who called them.
+        // Other backends do not see the callers.
         model.spec = model.spec.run_by("python");
         model
     };

@@ -31,13 +31,13 @@ const SHARDS: usize = 2;
 /// Longer than any test takes: reached only when one hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A model whose instances run a closure, which is told the instance's number.
+/// A model whose instances run a closure, which gets the instance's number.
 pub struct TrialModel {
     pub spec: ModelSpec,
-    /// Where its instances run; none for an ensemble.
+    /// The place of its instances; `None` for an ensemble.
     pub site: TrialSite,
     pub run: Arc<dyn Fn(usize, Batch) + Send + Sync>,
-    /// What its own code says of its readiness.
+    /// The answer of its own readiness check.
     pub is_ready: Option<bool>,
 }
 
@@ -59,7 +59,7 @@ struct TrialInstance {
     index: usize,
 }
 
-/// A model on so many workers, with the input `x` and the outputs `y` and `z`, all vectors.
+/// A model on `workers` workers, with the input `x` and the outputs `y` and `z`, all vectors.
 pub fn model(name: &str, workers: usize, run: impl Fn(usize, Batch) + Send + Sync + 'static) -> TrialModel {
     let vector = |name| (name, Datatype::Fp32, &[-1_i64][..]);
     let spec = ModelSpec { name: name.to_owned(), ..spec(0, &[vector("x")], &[vector("y"), vector("z")]) };
@@ -223,7 +223,7 @@ fn context(control: &ControlSender, is_controlled: bool) -> ServerContext {
     context
 }
 
-/// A call that was made, and its replies.
+/// A call in progress, and its replies.
 pub struct TrialCall {
     pub state: Arc<CallState>,
     replies: Receiver<NestedReply>,
@@ -238,7 +238,7 @@ impl ReplySink for TrialReplies {
     }
 }
 
-/// Calls a model with the input `x`; `change` makes the call another.
+/// Calls a model with the input `x`; `change` may modify the call.
 pub fn call(gateway: &ShardGateway, model: &str, x: &[f32], change: impl FnOnce(&mut NestedCall)) -> TrialCall {
     let (sender, replies) = channel();
     let state = Arc::new(CallState::default());
@@ -275,7 +275,7 @@ impl TrialCall {
         self.answer().unwrap_err()
     }
 
-    /// Whether a reply has come.
+    /// Returns the next reply if it has come.
     pub fn poll(&self) -> Option<NestedReply> {
         self.replies.try_recv().ok()
     }
@@ -294,7 +294,7 @@ pub fn order(
     outcome
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn until(condition: impl Fn() -> bool) {
     let began = crate::runtime::clock::now();
     while !condition() {

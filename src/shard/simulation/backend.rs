@@ -1,4 +1,4 @@
-//! The models of a simulation. A request says itself what becomes of it, so that instances have no state.
+//! The models of a simulation. A request names its own fate, so that instances have no state.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -20,7 +20,7 @@ const FENCE: Duration = Duration::from_secs(3);
 /// Batches in flight on one instance.
 const FLIGHTS_MAX: usize = 2;
 
-/// The model of this name: vectors of numbers, of which the first is a nonce and the second the deed.
+/// The model of this name: vectors of numbers; the first is a nonce and the second the deed.
 pub fn echo_spec(name: &str) -> Arc<ModelSpec> {
     let vector = |name| (name, Datatype::Int32, &[-1_i64][..]);
     Arc::new(ModelSpec { name: name.to_owned(), ..spec(4, &[vector("x")], &[vector("y")]) })
@@ -28,7 +28,7 @@ pub fn echo_spec(name: &str) -> Arc<ModelSpec> {
 
 /// A loaded model.
 pub struct SimulatedModel {
-    /// Whether its batches are in flight beside the worker, and the longest time of one.
+    /// The longest time of a batch, if batches are in flight beside the worker.
     pub flight: Option<Duration>,
     /// New instances of a hundred that cannot be made.
     pub failures: AtomicU64,
@@ -70,7 +70,7 @@ struct FlightInstance {
 
 struct Flight {
     began: Instant,
-    /// None where it hangs.
+    /// `None` if it hangs.
     done_at: Option<Instant>,
     batch: Batch,
 }
@@ -90,7 +90,7 @@ impl Instance for FlightInstance {
             self.flights.clear();
             return InFlightState { is_lost: true, ..InFlightState::default() };
         }
-        // A stream: what follows one that hangs waits too.
+        // A stream: batches after one that hangs wait too.
         while let Some(flight) = self.flights.pop_front_if(|flight| flight.done_at.is_some_and(|at| at <= now)) {
             ended_batch = Some((flight.batch.rows, now.since(flight.began)));
             flight.batch.requests.into_iter().for_each(|request| answer(request, clock));
@@ -117,7 +117,7 @@ fn deed(request: &Request) -> Deed {
     Deed::from_number(numbers(request).get(1).copied().unwrap_or(0))
 }
 
-/// What a request asks for becomes of it.
+/// Does what a request asks for.
 fn answer(mut request: Request, clock: Clock) {
     if is_planted(SimulatedFault::AnswerForgotten) && request.responder.has_left() {
         return std::mem::forget(request.responder);
@@ -129,7 +129,7 @@ fn answer(mut request: Request, clock: Clock) {
         Deed::Echo | Deed::Hang => request.responder.send(Ok(request.inputs)),
         Deed::Fail => request.responder.send(Err(Error::internal("on purpose"))),
         Deed::Drop => drop(request.responder),
-        // Without a word on the terminal.
+        // Without output on the terminal.
         Deed::Panic => resume_unwind(Box::new("on purpose")),
         Deed::WrongShape => request.responder.send(Ok(vec![wrong()])),
     }

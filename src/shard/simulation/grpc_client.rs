@@ -25,7 +25,7 @@ use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::proto::inference::model_infer_request::InferInputTensor;
 use crate::wire::proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
-/// How much later than its deadline an answer may come, beside the time on the way.
+/// The time after its deadline at which an answer may still come, beside the time on the way.
 const SLACK: Duration = Duration::from_millis(50);
 /// Statuses from here on are error codes of RST_STREAM.
 const RESET: u16 = 100;
@@ -34,12 +34,12 @@ const RESET: u16 = 100;
 struct Call {
     /// Its requests without an answer.
     asks: Vec<ScriptedRequest>,
-    /// Where in the connection its last byte is.
+    /// The position of its last byte in the connection.
     ends_at: u64,
     deadline: Option<Duration>,
     content: Vec<u8>,
     is_stream: bool,
-    /// When its answer began to come.
+    /// The instant at which its answer began to come.
     began_at: Option<Instant>,
 }
 
@@ -55,9 +55,9 @@ struct GrpcClient {
     calls: BTreeMap<u32, Call>,
     /// Streams that this side has cancelled: the server may not know yet.
     cancelled: HashSet<u32>,
-    /// The last stream that the server takes, once it has said so.
+    /// The last stream that the server takes, once it has announced it.
     last: Option<u32>,
-    /// Whether it has done something for which the server may drop it or make it wait.
+    /// True if it has done something for which the server may drop it or make it wait.
     is_at_fault: bool,
 }
 
@@ -137,7 +137,7 @@ impl GrpcClient {
         }
     }
 
-    /// Sends a group of requests, the last in part only where that is its way.
+    /// Sends a group of requests; the last in part only if `is_partial`.
     async fn ask(&mut self, group: &[ScriptedRequest], is_partial: bool) {
         self.is_at_fault |= is_partial;
         if self.plan.protocol == ClientProtocol::Stream {
@@ -194,7 +194,7 @@ impl GrpcClient {
         block
     }
 
-    /// Cancels what still waits.
+    /// Cancels the calls that still wait.
     async fn cancel(&mut self) {
         let mut out = Vec::new();
         for (stream, call) in std::mem::take(&mut self.calls) {
@@ -205,7 +205,7 @@ impl GrpcClient {
         self.write(&out).await;
     }
 
-    /// Reads until everything is answered or the connection is over; whether it goes on.
+    /// Reads until everything is answered or the connection is over; returns true if it goes on.
     async fn read_all(&mut self) -> bool {
         while !self.calls.is_empty() {
             let read = self.end.read(clock::now() + PATIENCE).await;
@@ -216,7 +216,7 @@ impl GrpcClient {
         true
     }
 
-    /// Reads until an instant; whether the connection goes on.
+    /// Reads until an instant; returns true if the connection goes on.
     async fn read_until(&mut self, until: Instant) -> bool {
         loop {
             match self.end.read(until).await {
@@ -247,7 +247,7 @@ impl GrpcClient {
         false
     }
 
-    /// The connection is over for what still waits.
+    /// The connection is over for the calls that still wait.
     fn lose(&mut self, why: &str, has_left: bool) {
         let taken = self.end.taken();
         for (stream, call) in std::mem::take(&mut self.calls) {
@@ -431,7 +431,7 @@ fn take_message(content: &mut Vec<u8>) -> Option<Bytes> {
     Some(Bytes::from(std::mem::replace(content, rest)).slice(5..))
 }
 
-/// The nonce in the id and the data of a response, where both are the same.
+/// The nonce in the id and the data of a response, if both are the same.
 fn echo(response: &ModelInferResponse) -> Option<i32> {
     let contents = response.raw_output_contents.first()?;
     let nonce = i32::from_le_bytes(*contents.first_chunk::<4>()?);

@@ -1,5 +1,5 @@
-//! A client of HTTP/1.1, from its script: it sends groups of requests, reads their answers in order, and knows what may
-//! become of a request whose connection ends.
+//! A client of HTTP/1.1, from its script: it sends groups of requests, reads their answers in
+//! order, and knows the allowed outcomes of a request whose connection ends.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,21 +11,22 @@ use crate::shard::simulation::ledger::{Ledger, RequestOutcome};
 use crate::shard::simulation::plan::{ClientPlan, Manner, ScriptedRequest, Target};
 use crate::time::Instant;
 
-/// Longer than any timer of the server: whoever waits so long was forgotten.
+/// Longer than any timer of the server: a client that waits so long was forgotten.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client, and what it waits for.
+/// A client, and the requests that it waits for.
 struct Http1Client {
     plan: ClientPlan,
     ledger: Rc<Ledger>,
     end: ClientEnd,
-    /// Its requests without an answer, in order, and where in the connection each ends.
+    /// Its requests without an answer, in order, and the position in the connection at which each
+    /// ends.
     waiting: VecDeque<(ScriptedRequest, u64)>,
     sent: u64,
     input: Vec<u8>,
-    /// Whether the server has said that it closes.
+    /// True if the server has said that it closes.
     is_closing: bool,
-    /// Whether it has done something for which the server may drop it.
+    /// True if it has done something for which the server may drop it.
     is_at_fault: bool,
 }
 
@@ -73,7 +74,7 @@ pub async fn play(plan: ClientPlan, ledger: Rc<Ledger>, end: ClientEnd) {
 }
 
 impl Http1Client {
-    /// Sends a group, the last request in part only where that is its way. Whether it went.
+    /// Sends a group, the last request in part only if `is_partial`. Returns true if it was sent.
     async fn send(&mut self, group: &[ScriptedRequest], is_partial: bool) -> bool {
         for (index, ask) in group.iter().enumerate() {
             let bytes = request(ask);
@@ -92,7 +93,7 @@ impl Http1Client {
         true
     }
 
-    /// Reads until everything is answered or the connection is over; whether it goes on.
+    /// Reads until everything is answered or the connection is over; returns true if it goes on.
     async fn read_all(&mut self) -> bool {
         while !self.waiting.is_empty() {
             match self.end.read(clock::now() + PATIENCE).await {
@@ -127,8 +128,8 @@ impl Http1Client {
         }
     }
 
-    /// The connection is over for what still waits. The server may leave a request unanswered that it has not read, or
-    /// after it said that it closes.
+    /// The connection is over for the requests that still wait. The server may leave a request
+    /// unanswered that it has not read, or after it said that it closes.
     fn lose(&mut self, why: &str, has_left: bool) {
         let taken = self.end.taken();
         let (number, is_excused) = (self.plan.number, has_left || self.is_closing || self.is_at_fault);
@@ -144,7 +145,8 @@ impl Http1Client {
     fn handle_input(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         while let Some(answer) = self.take_answer() {
-            // Refusals that belong to no complete request are answers to what the client still sends.
+            // Refusals that belong to no complete request are answers to bytes that the client
+            // still sends.
             let Some((ask, _)) = self.waiting.pop_front() else {
                 return self.ledger.broke(format!("c{} has an answer too many: {answer:?}", self.plan.number));
             };
@@ -191,7 +193,7 @@ impl Http1Client {
 struct Http1Answer {
     status: u16,
     closes: bool,
-    /// The nonce in its id and its data, where both are the same.
+    /// The nonce in its id and its data, if both are the same.
     echo: Option<i32>,
 }
 

@@ -1,5 +1,5 @@
-//! What was asked and what came of it: each request has exactly one outcome. Whoever finds that a promise was broken says
-//! so here.
+//! The requests of a run and their outcomes: each request has exactly one. Code that finds a broken
+//! promise reports it here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,22 +10,22 @@ use crate::runtime::simulation::note;
 use crate::shard::simulation::plan::{Deed, ScriptedRequest, Target};
 use crate::time::Instant;
 
-/// How a request ended for its client.
+/// The outcome of a request for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// With what it should.
+    /// With the expected answer.
     Answered,
     /// With an error, by its HTTP or gRPC status.
     Refused(u16),
-    /// Without an answer, as the protocol allows here: the client left, the connection was lost, or the server said that
-    /// it takes no more.
+    /// Without an answer, as the protocol allows here: the client left, the connection was lost, or
+    /// the server announced that it takes no further requests.
     Lost,
 }
 
 struct LedgerEntry {
     client: u16,
     ask: ScriptedRequest,
-    /// When its last byte was on its way.
+    /// The instant at which its last byte was on its way.
     sent_at: Option<Instant>,
     outcome: Option<RequestOutcome>,
 }
@@ -46,7 +46,7 @@ pub struct LedgerCounts {
     pub lost: Cell<u64>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct RunResult {
     /// The promises that were broken.
@@ -79,7 +79,7 @@ impl Ledger {
         }
     }
 
-    /// A request has ended; `echo` is what its answer says that it was.
+    /// A request has ended; `echo` is the nonce in its answer.
     pub fn settle(&self, nonce: i32, outcome: RequestOutcome, echo: Option<i32>) {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&nonce) else {
@@ -117,13 +117,14 @@ impl Ledger {
         counter.set(counter.get() + 1);
     }
 
-    /// How long a request took until its answer began, from its last byte or from when its connection was accepted.
+    /// The time from a request's last byte, or from when its connection was accepted, until its
+    /// answer began.
     pub fn age(&self, nonce: i32, accepted_at: Option<Instant>, began_at: Instant) -> Duration {
         let sent_at = self.entries.borrow().get(&nonce).and_then(|entry| entry.sent_at);
         sent_at.max(accepted_at).map_or(Duration::ZERO, |since| began_at.since(since))
     }
 
-    /// The result, with the promises that were broken without a word.
+    /// The result, with the promises that were broken silently.
     pub fn close(&self) -> RunResult {
         let mut broken = self.broken.take();
         for (nonce, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.outcome.is_none()) {
@@ -134,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// Whether the model answers such a request with its echo.
+/// Returns true if the model may answer such a request with its echo.
 fn may_succeed(ask: &ScriptedRequest) -> bool {
     match ask.deed {
         Deed::Echo => true,

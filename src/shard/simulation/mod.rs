@@ -1,6 +1,7 @@
-//! The whole server from a seed: the loops of shards, sessions, queues and workers as they are, on a runtime that draws
-//! their order, with links that cut, delay and reset, models that fail, and clients that check what they were promised.
-//! `DEUTERON_SIMULATIONS=n` sets the number of runs, `DEUTERON_SIMULATION_SEED=n` replays one.
+//! The whole server from a seed: the loops of shards, sessions, queues and workers as they are, on
+//! a runtime that draws their order, with links that cut, delay and reset, models that fail, and
+//! clients that check the server's promises. `DEUTERON_SIMULATIONS=n` sets the number of runs,
+//! `DEUTERON_SIMULATION_SEED=n` replays one.
 
 mod backend;
 mod grpc_client;
@@ -43,7 +44,8 @@ fn variable(name: &str) -> Option<u64> {
 /// Failures after which a test ends.
 const FAILURES_MAX: usize = 10;
 
-/// What a person needs of the runs that failed: the story of the last one, and all their seeds.
+/// The report on the runs that failed, for a person: the story of the last one, and all their
+/// seeds.
 fn report(failed: &[(u64, Vec<String>)]) -> String {
     let mut text = String::new();
     if let Some((seed, _)) = failed.last() {

@@ -1,4 +1,5 @@
-//! What a seed decides: how the server is set up, what happens to it, and what its clients do.
+//! The choices of a seed: the setup of the server, the events of the run, and the scripts of its
+//! clients.
 
 use std::time::Duration;
 
@@ -24,12 +25,12 @@ pub struct RunPlan {
     pub run_max: Duration,
     /// New instances of a hundred that cannot be made, once the server runs.
     pub renew_failures: u64,
-    /// When the server is told to end; none where that is after all clients.
+    /// The instant at which the server is told to end; `None` if that is after all clients.
     pub drain_at: Option<Duration>,
-    /// When the models on workers are replaced.
+    /// The instant at which the models on workers are replaced.
     pub reload_at: Option<Duration>,
     pub clients: Vec<ClientPlan>,
-    /// Whether nothing goes wrong: then every request is answered with its echo.
+    /// True if nothing goes wrong: then every request is answered with its echo.
     pub is_calm: bool,
 }
 
@@ -42,7 +43,7 @@ pub struct ClientPlan {
     pub start: Duration,
     pub protocol: ClientProtocol,
     pub rules: LinkRules,
-    /// What it asks, in groups that it sends without waiting for answers in between.
+    /// Its requests, in groups that it sends without waiting for answers in between.
     pub groups: Vec<Vec<ScriptedRequest>>,
     /// The longest pause between two groups.
     pub pause_max: Duration,
@@ -58,7 +59,7 @@ pub enum ClientProtocol {
     Stream,
 }
 
-/// What a client does beside asking and reading, with its last group.
+/// The behaviour of a client beside asking and reading, with its last group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Nothing.
@@ -86,14 +87,14 @@ pub struct ScriptedRequest {
     pub deed: Deed,
     /// Numbers of its input beside the nonce and the deed.
     pub padding: usize,
-    /// How long its client waits for the answer (gRPC).
+    /// The time for which its client waits for the answer (gRPC).
     pub deadline: Option<Duration>,
 }
 
-/// What a request is for.
+/// The target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Whether the server lives: answered without a model.
+    /// The server's liveness: answered without a model.
     Live,
     /// A model that is not there.
     Missing,
@@ -105,7 +106,7 @@ pub enum Target {
     Flight,
 }
 
-/// What the model does with a request.
+/// The deed of the model with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Deed {
@@ -174,7 +175,7 @@ impl RunPlan {
 }
 
 impl RunPlan {
-    /// For a person: a line for the server and one for each client.
+    /// A text for a person: a line for the server and one for each client.
     pub fn describe(&self) -> String {
         let clients = self.clients.iter().map(|client| {
             let ClientPlan { number, shard, rules, pause_max, manner, .. } = client;

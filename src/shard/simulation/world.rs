@@ -31,11 +31,11 @@ use crate::shard::simulation::{grpc_client, http1_client};
 use crate::shard::thread::ShardParts;
 use crate::shard::{ListeningSocket, ListeningSockets, ServerContext, Shard, trial};
 
-/// How long a drain may take: longer than what all timers of connections and models take together.
+/// The time that a drain may take: longer than all timers of connections and models together.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a run may take.
+/// The time that a run may take.
 const RUN_MAX: Duration = Duration::from_secs(200);
-/// What a thread takes to wake up.
+/// The time that a thread takes to wake up.
 const WAKE_TIME: Duration = Duration::from_micros(5);
 /// Times that a worker may wake up without work in between: more is a thread that spins.
 const IDLE_TURNS_MAX: usize = 2_000;
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Nothing is left, and all is counted.
+    /// Checks that nothing is left, and all is counted.
     fn check(&self) {
         let ledger = &self.ledger;
         let expect = |what: &str, index: usize, got: u64, want: u64| {
@@ -331,7 +331,7 @@ async fn work(
                     let name = &served.spec.name;
                     return ledger.broke(format!("worker {parking} of '{name}' turns without work; until {until:?}"));
                 }
-                // What a thread takes to wake up.
+                // The time that a thread takes to wake up.
                 simulation::sleep(WAKE_TIME).await;
                 continue;
             }
