@@ -82,7 +82,8 @@ fn speaks_of_itself(message: &str) -> bool {
 
 /// Adds the inputs of the request with their shapes to an error that blames it; other errors stay as they are.
 pub fn with_inputs(error: Error, spec: &ModelSpec, request: &Request) -> Error {
-    if error.code() != Code::InvalidArgument {
+    // An error that names an input already says what is wrong with it.
+    if error.code() != Code::InvalidArgument || error.text().contains("input '") {
         return error;
     }
     let given = spec.inputs.iter().zip(&request.inputs).filter(|(_, tensor)| tensor.is_given());

@@ -6,7 +6,7 @@
 pub mod batch;
 pub mod batch_input;
 pub mod bits;
-mod blame;
+pub mod blame;
 pub mod builtin;
 mod c_library;
 pub mod custom_metrics;

@@ -127,6 +127,8 @@ enum SetOutcome {
     Apart(String),
     /// An answer depends on other rows.
     Differs(String),
+    /// Nothing: the difference is small, and integers cannot be nudged to show that rounding makes as much.
+    Rounded(String),
     /// Nothing, since the model does not take these rows, or answers the same row differently.
     Unclear(String),
 }
@@ -158,7 +160,7 @@ impl AxisRuns<'_> {
                     varies |= has_varied;
                 }
                 SetOutcome::Apart(text) | SetOutcome::Differs(text) => return Err(text),
-                SetOutcome::Unclear(text) => unclear = text,
+                SetOutcome::Rounded(text) | SetOutcome::Unclear(text) => unclear = text,
             }
         }
         match (agreed >= AGREED_MIN, varies) {
@@ -175,7 +177,7 @@ impl AxisRuns<'_> {
         match self.try_set(shape, fills.get(..2)?, &[&[1, 0]]) {
             SetOutcome::Differs(text) => Some(text),
             // The engine sees outputs without rows itself, and runs their requests apart.
-            SetOutcome::Agrees(_) | SetOutcome::Apart(_) | SetOutcome::Unclear(_) => None,
+            SetOutcome::Agrees(_) | SetOutcome::Apart(_) | SetOutcome::Rounded(_) | SetOutcome::Unclear(_) => None,
         }
     }
 
@@ -259,10 +261,15 @@ impl AxisRuns<'_> {
         // Where a change as small as rounding changes the row's own answer as much, or the row's answer is never the
         // same twice, a difference says nothing about other rows.
         let noises: Vec<_> = [self.run(&[row]), self.run(&[&row.nudged()])].into_iter().flatten().collect();
+        let has_integers_alone = self.spec.inputs.iter().all(RowShape::has_integers);
         let mut is_hidden = false;
         for difference in differences {
             let mut noises = noises.iter().map(|noise| difference.beside(alone, noise));
             match noises.find(|noise| *noise != Noise::Less) {
+                // A variance of nearly equal numbers, as few small integers give, makes much of rounding.
+                None if has_integers_alone && difference.is_small() => {
+                    return Some(SetOutcome::Rounded(difference.text(self.spec)));
+                }
                 None => return Some(SetOutcome::Differs(difference.text(self.spec))),
                 Some(Noise::Hides) => is_hidden = true,
                 Some(Noise::Explains | Noise::Less) => {}

@@ -392,19 +392,15 @@ impl ModelLoader {
             findings = trials.run(location.source, location.directory, version)?;
         }
         let completed = self.complete_config(location, (&opened.draft, &opened.labels), version)?;
-        let trust = self.trust(location, version, &completed.spec);
         // Found before the trial, whose process has little time and memory for a compiler.
         let is_native = opened.draft.pytorch_filename().is_some()
             && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));
         let may_be_tried = (opened.draft.onnx_filename().is_some() || is_native) && !completed.spec.is_on_gpu();
-        // One that may not survive an empty input is tried at the start too.
-        let doubted =
-            self.trials.as_ref().filter(|trials| trials.wants_doubtful() && risks::is_doubted(&trust, &completed.spec));
-        if let Some(trials) = trials.or(doubted).filter(|_| may_be_tried) {
-            findings = trials.run(location.source, location.directory, version)?;
-        }
+        let known = match may_be_tried {
+            true => self.known_risks(location, version, &completed.spec, trials)?,
+            false => KnownRisks { trust: self.trust(location, version, &completed.spec), findings },
+        };
         log_unused_accelerators(&completed.spec);
-        let known = KnownRisks { trust, findings };
         let loaded = self.load_or_use_cpu(location, opened, version, completed, (began, &known))?;
         let Some(why) = &loaded.choice.no_batch_axis else { return Ok(loaded) };
         batch_axis::log_refuted(&loaded.spec, why);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backend::batch::fits;
+use crate::backend::blame;
 use crate::backend::text::ShapeText;
 use crate::backend::{Batch, Computation, Instance, LoadedModel, Request, Threads};
 use crate::control::batch_axis;
@@ -369,9 +370,12 @@ fn has_one_shape(spec: &ModelSpec) -> bool {
     spec.batch_inputs.is_empty() && spec.sequence.is_none() && spec.inputs.iter().all(is_fixed)
 }
 
-/// Returns true if an error is not about the values of the inputs.
-const fn is_engines(error: &Error) -> bool {
-    matches!(error.code(), Code::Internal | Code::Unsupported)
+/// Returns true if an error is the engine's own. One that blames a request of zeros would blame any.
+fn is_engines(error: &Error) -> bool {
+    match error.code() {
+        Code::Internal | Code::Unsupported => true,
+        _ => blame::blames_request(error.text()),
+    }
 }
 
 /// A trial request: its rows, the elements of each variable dimension, and the number of its runs.

@@ -140,7 +140,7 @@ fn openvino_models_are_completed_converted_run_and_refused() {
     let shape = "output 'y' of model 'lies' must have shape [1,2] but came with [1,3]";
     check("lies", "FP32", &[1, 2], json!([1, 2]), (500, json!(shape)));
     let kept = "model 'kept' takes batches of 4 rows and not of 1: its parameter SKIP_OV_DYNAMIC_BATCHSIZE keeps it so; \
-                ENABLE_BATCH_PADDING fills smaller ones up";
+                ENABLE_BATCH_PADDING fills smaller ones up; the inputs were 'x' [1,2]";
     check("kept", "FP32", &[1, 2], json!([1, 2]), (400, json!(kept)));
 
     let refused = |model: &str, want: &str| {

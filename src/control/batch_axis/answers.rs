@@ -88,6 +88,11 @@ impl Difference {
         }
     }
 
+    /// Returns true if rounding may make it, in a model that makes much of it.
+    pub fn is_small(&self) -> bool {
+        self.size.is_some_and(|size| size <= self.largest * NOISE_MAX)
+    }
+
     /// What is told of it.
     pub fn text(&self, spec: &ModelSpec) -> String {
         let name = spec.outputs.get(self.output).map_or("", |output| output.name.as_str());

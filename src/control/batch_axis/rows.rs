@@ -21,7 +21,7 @@ pub struct RowShape {
 impl RowShape {
     /// Whether an input has open dimensions beside the first.
     pub fn is_open(input: &TensorSpec) -> bool {
-        input.shape.iter().skip(1).any(|size| *size < 0)
+        input.model_shape.iter().skip(1).any(|size| *size < 0)
     }
 
     /// Whether the values of an input are integers.
@@ -177,11 +177,11 @@ pub fn join(rows: &[&Row]) -> Vec<Tensor> {
 }
 
 fn tensor(input: &TensorSpec, shape: RowShape, fill: Fill, row: usize, mut random: TrialNumbers) -> Option<Tensor> {
-    if input.is_shape_tensor || input.shape.is_empty() {
+    if input.is_shape_tensor || input.model_shape.is_empty() {
         return None;
     }
     let size = |size: &i64| if *size < 0 { shape.open_size } else { *size };
-    let mut dims: Shape = input.shape.iter().map(size).collect();
+    let mut dims: Shape = input.model_shape.iter().map(size).collect();
     if let Some(first) = dims.first_mut() {
         *first = 1;
     }

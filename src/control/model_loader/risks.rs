@@ -4,7 +4,9 @@
 use crate::backend::isolation::EngineKind;
 use crate::control::isolation::{self, EngineProcesses};
 use crate::control::load_probe::{self, ProbeFindings};
+use crate::control::load_trial::LoadTrials;
 use crate::control::model_loader::{ModelLoader, ModelLocation};
+use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
 use crate::log;
 use crate::model::ModelSpec;
@@ -43,6 +45,27 @@ impl ModelLoader {
                             keeps it in the server"
         ));
         Some(processes)
+    }
+
+    /// Has `trials` try a model, and reads its graph. One that may not survive an empty input is tried without them, too.
+    ///
+    /// # Errors
+    /// The error of the load in the trial.
+    pub(super) fn known_risks(
+        &self,
+        location: ModelLocation<'_>,
+        version: u64,
+        spec: &ModelSpec,
+        trials: Option<&LoadTrials>,
+    ) -> Result<KnownRisks, Error> {
+        let run = |trials: &LoadTrials| trials.run(location.source, location.directory, version);
+        let findings = trials.map(run).transpose()?;
+        // After the trial, which may not survive the engine's library that this opens.
+        let trust = self.trust(location, version, spec);
+        let is_doubted = findings.is_none() && is_doubted(&trust, spec);
+        let doubted = self.trials.as_ref().filter(|trials| is_doubted && trials.wants_doubtful());
+        let tried = doubted.map(run).transpose()?;
+        Ok(KnownRisks { trust, findings: findings.or(tried).unwrap_or_default() })
     }
 
     /// What the graph of a model that an engine of foreign code runs trusts.

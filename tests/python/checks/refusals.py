@@ -124,7 +124,7 @@ WRONG = {
         "identity_raw",
         [fp32((0, 4), b"")],
         [],
-        NO_ID + "input byte size mismatch for input 'INPUT0' for model 'identity_raw'. Expected 16, got 0",
+        NO_ID + "inference request batch-size must be >= 1 for 'identity_raw'",
     ),
     "too few bytes": (
         "identity_raw",
