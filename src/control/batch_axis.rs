@@ -15,10 +15,9 @@ use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end}
 use crate::control::batch_axis::answers::{AnswerComparison, Noise, Tolerance, compare, differ};
 use crate::control::batch_axis::rows::{Fill, Row, RowShape, join};
 use crate::control::internal_sink::InternalSink;
-use crate::control::isolation::ENGINE_BACKENDS;
 use crate::error::Error;
 use crate::log;
-use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND};
+use crate::model::platform::{ENGINE_BACKENDS, PYTORCH_BACKEND, TENSORFLOW_BACKEND};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::runtime::clock;
 use crate::tensor::Tensor;

@@ -16,15 +16,12 @@ use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
 use crate::model::onnx::trust::GraphTrust;
-use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND, PYTHON_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND};
+use crate::model::platform::{ENGINE_BACKENDS, PYTHON_BACKEND};
 use crate::runtime::clock;
 use crate::settings::{ENGINE_COMMAND, Isolation, Settings};
 
 /// The parameter of a model that overrides `--model-isolation`.
 pub const ISOLATION: &str = "isolation";
-
-/// The backends whose engines run in processes of their own if asked for.
-pub const ENGINE_BACKENDS: [&str; 4] = [ONNX_BACKEND, OPENVINO_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND];
 
 /// Starts the processes of isolated models. Shared by all load threads.
 #[derive(Default)]

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::control::engine::EngineName;
-use crate::control::isolation;
 use crate::control::placement::{InstanceSite, PlacementChoice};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
+use crate::model::platform::ENGINE_BACKENDS;
 
 /// Says which accelerators are for GPUs, where none of the instances is on one.
 pub fn log_unused_accelerators(spec: &ModelSpec) {
@@ -25,7 +25,7 @@ pub fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
 
 /// Whether log, configuration and metrics tell the engine of a model.
 pub fn has_named_engine(spec: &ModelSpec) -> bool {
-    let is_of_engine = isolation::ENGINE_BACKENDS.contains(&spec.backend.as_str());
+    let is_of_engine = ENGINE_BACKENDS.contains(&spec.backend.as_str());
     is_of_engine && spec.library.is_none() && spec.python.is_none()
 }
 

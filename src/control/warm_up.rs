@@ -1,12 +1,11 @@
 //! `model_warmup`: every new instance of a model runs the samples of its configuration before it serves. A sample that
 //! fails, fails the load. Warm-up runs are in no statistics. Bounded by `WARM_UP_RUNS_MAX` and `WARM_UP_SIZE_MAX`.
 
-#![expect(clippy::disallowed_types, reason = "taken when a model is loaded, never for a batch")]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use crossbeam_utils::atomic::AtomicCell;
 
 use crate::backend::{Batch, Computation, Instance, LoadedModel, Request, Threads, run_to_end};
 use crate::control::internal_sink::InternalSink;
@@ -94,18 +93,18 @@ pub fn try_warm_up<'a>(
     let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
     let make = || model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)));
     let tried = (!spec.warm_ups.is_empty()).then(make).transpose()?;
-    Ok(TriedModel { model, tried: Mutex::new(tried) })
+    Ok(TriedModel { model, tried: AtomicCell::new(tried) })
 }
 
 /// A model with an instance that was warmed up already, which is the first that it makes.
 pub struct TriedModel<'a> {
     model: &'a dyn LoadedModel,
-    tried: Mutex<Option<Box<dyn Instance>>>,
+    tried: AtomicCell<Option<Box<dyn Instance>>>,
 }
 
 impl LoadedModel for TriedModel<'_> {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let tried = self.tried.take();
         tried.map_or_else(|| self.model.new_instance(threads), Ok)
     }
 

@@ -109,6 +109,9 @@ pub fn backend_of_file(name: &str) -> Option<&'static str> {
 /// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 
+/// The backends of engines of foreign code, which run in processes of their own if asked for.
+pub const ENGINE_BACKENDS: [&str; 4] = [ONNX_BACKEND, OPENVINO_BACKEND, PYTORCH_BACKEND, TENSORFLOW_BACKEND];
+
 /// The backend of Python models.
 pub const PYTHON_BACKEND: &str = "python";
 

@@ -324,7 +324,7 @@ fn tensorflow_models_are_completed_run_and_refused() {
     check("other", "FP32", &[1, 2], json!([1, 2]), (200, json!([[2.0, 4.0]])));
     let long = "a string that is longer than those that are kept in place";
     check("strings", "BYTES", &[3, 1], json!(["a", "", long]), (200, json!([["A", "", long.to_uppercase()]])));
-    let liked = "model 'numbers': TensorFlow: 13 is no number that it likes";
+    let liked = "model 'numbers': TensorFlow: 13 is no number that it likes; the inputs were 'x' [1,2]";
     check("numbers", "FP32", &[1, 2], json!([13, 0]), (400, json!(liked)));
     let lies = "output 'y' of model 'lies' must be INT64 but came as INT32";
     check("lies", "INT64", &[1, 2], json!([1, 2]), (500, json!(lies)));

@@ -47,7 +47,8 @@ fn play(server: &Server, engine: &Engine) {
     let check = |turn: usize| {
         let (inputs, want) = good(turn);
         let (status, answer) = infer(server, model, &inputs);
-        let outputs = answer["outputs"].as_array().unwrap_or_else(|| panic!("{model} {turn}: {answer}"));
+        let outputs =
+            answer["outputs"].as_array().unwrap_or_else(|| panic!("{model} {turn}: {answer}\n{}", server.log()));
         let got: Vec<&Value> = outputs.iter().map(|output| &output["data"]).collect();
         assert!(status == 200 && got.into_iter().eq(&want), "{model} {turn}: {answer} for {want:?}");
     };
@@ -224,7 +225,7 @@ fn pytorch() {
     let folder = Folder::new("stale-pytorch");
     let (models, torch) = (folder.path().join("models"), folder.path().join("torch"));
     pytorch::stand_in(&torch);
-    pytorch::add(&models, "positive", "", "stand-in\nargument x Tensor\nfail_if_negative x");
+    pytorch::add(&models, "positive", "", "stand-in\nargument x Tensor\nopen\nfail_if_negative x");
     // Cargo's own folder may be open to a group.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let library = format!("--backend-config=pytorch,library={}", torch.display());
