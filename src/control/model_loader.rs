@@ -2,6 +2,7 @@
 //! model's directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
 
 mod risks;
+mod trial_runs;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::control::config_completion::{ConfigCompletion, LibraryCompletion, rea
 use crate::control::engine::{EngineName, Engines};
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::hosted_backends;
-use crate::control::isolation::{self, EngineProcesses, ISOLATION};
+use crate::control::isolation::{self, EngineProcesses};
 use crate::control::library_isolation::LibraryIsolation;
 use crate::control::load_failure::LoadFailure;
 use crate::control::load_log::{has_named_engine, log_cpu_fallback, log_loaded, log_unused_accelerators, served_with};
@@ -33,7 +34,7 @@ use crate::control::model_loader::risks::KnownRisks;
 use crate::control::model_services::ModelServices;
 use crate::control::model_source::ModelSource;
 use crate::control::pinned_files::PinnedFiles;
-use crate::control::placement::{self, InstanceSite, PlacementChoice};
+use crate::control::placement::{InstanceSite, PlacementChoice};
 use crate::control::process_memory;
 use crate::control::python;
 use crate::control::pytorch_engine::{self, PytorchEngine};
@@ -51,7 +52,6 @@ use crate::model::platform::{ONNX_FILENAME, PYTHON_FILENAME, PYTORCH_BACKEND};
 use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
-use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use crate::model::{ModelIdentity, ModelSpec, VersionPolicy};
 use crate::runtime::clock;
 use crate::settings::{Compat, Settings};
@@ -571,13 +571,8 @@ impl ModelLoader {
             pinned.check(source)?;
             let is_read_again = !pinned.is_opened() || processes.is_some();
             let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
-            let tried = warm_up::try_warm_up(spec, &*model, threads)?;
-            let bound_by = placement::bound_by(spec, &self.settings);
-            let mut choice = placement::choose(spec, &tried, threads, bound_by, pinned.depends_on_values)?;
-            drop(tried);
             let files = (source, &pinned, path.as_path());
-            let no_axis = self.check_axis_apart((spec, &*model, threads), (processes, used), files)?;
-            choice.note_batch_axis(spec, no_axis);
+            let choice = self.try_runs((spec, &*model, threads), (processes, used), files)?;
             Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);
@@ -587,12 +582,8 @@ impl ModelLoader {
         if choice.no_batch_axis.is_none() {
             log_loaded(spec, version, &with, took, &choice);
         }
-        let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
-        if let Some(EngineName { engine, version }) = &engine {
-            decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
-        }
         let is_isolated = processes.is_some() || isolated_library.is_some();
-        decisions.extend(is_isolated.then_some((ISOLATION, "process")));
+        let decisions = trial_runs::decisions(&choice, engine.as_ref(), is_isolated);
         let (configured, mut spec) = (Arc::clone(spec), spec.with_parameters(&decisions)?);
         if choice.runs_apart {
             spec.batching = None;
@@ -657,23 +648,6 @@ impl ModelLoader {
         files: (&ModelSource, &PinnedFiles),
     ) -> Result<Option<IsolatedBackend>, Error> {
         processes.map(|processes| processes.backend(&self.settings, (&self.engines, backend), files)).transpose()
-    }
-
-    /// Checks the batch axis of a model that `placement` does not try. Returns why it is none.
-    fn check_axis_apart(
-        &self,
-        (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
-        (processes, used): (Option<&EngineProcesses>, Option<&dyn Backend>),
-        (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
-    ) -> Result<Option<String>, Error> {
-        let is_apart = !placement::is_tried(spec) && !self.runs_torch_in_python(spec)?;
-        let kind = batch_axis::needed(spec).filter(|_| is_apart);
-        let (Some(kind), Some(backend)) = (kind, used) else { return Ok(None) };
-        let load = |spec: &Arc<ModelSpec>| {
-            let isolated = self.isolated(processes, backend, (source, pinned))?;
-            pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, path)
-        };
-        batch_axis::check_apart((spec, kind), model, threads, pinned.files_size, load)
     }
 
     /// Loads a model with a backend, or with another that may run it where that refuses it. Returns which it was.

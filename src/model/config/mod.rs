@@ -1,7 +1,6 @@
-//! Turns the text of a model configuration into a [`ModelSpec`], in two steps, because only the
-//! configuration names the other files that are needed: a [`ConfigDraft`] names them, the caller
-//! reads them, and [`ConfigDraft::complete`] fills in defaults, checks, and converts. A field that
-//! is not supported is refused by name.
+//! Turns the text of a model configuration into a [`ModelSpec`], in two steps, because only the configuration
+//! names the other files that are needed: a [`ConfigDraft`] names them, the caller reads them, and
+//! [`ConfigDraft::complete`] fills in defaults, checks, and converts. An unsupported field is refused by name.
 
 mod agents;
 mod batch_axis;
@@ -30,15 +29,10 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::error::Error;
-use crate::model::HostedLibrary;
-use crate::model::PythonModel;
 use crate::model::config::batch_axis::KnownAxis;
 use crate::model::config::python::NO_BACKEND_FILES;
 use crate::model::config::tensors::TensorIo;
-use crate::model::datatype;
-use crate::model::ensemble;
 use crate::model::labels::Labels;
-use crate::model::name;
 use crate::model::onnx::OnnxSignature;
 use crate::model::parse::text::{ConfigText, Notation, TextError};
 use crate::model::parse::{json, supported};
@@ -49,6 +43,7 @@ use crate::model::spec::{
     TensorSpec, VersionPolicy,
 };
 use crate::model::trees::TreeModel;
+use crate::model::{HostedLibrary, PythonModel, datatype, ensemble, name};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
