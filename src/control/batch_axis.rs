@@ -2,8 +2,8 @@
 //! answers. Called by `placement`, with the instance that it measures, before the model serves. A derived
 //! `max_batch_size` stands only where the runs demonstrate it; a stated one always, with a warning.
 //!
-//! Bounded by [`TRIES_MAX`] runs that look for inputs which the model takes, by the number of sets, of which two are enough
-//! for a model of [`SLOW_RUN_MIN`] a row, and by the sizes of `batch_axis::rows`.
+//! Bounded by `TRIES_MAX` runs that look for inputs which the model takes, by the number of sets, of which two are enough
+//! for a model of `SLOW_RUN_MIN` a row, and by the sizes of `batch_axis::rows`.
 
 pub mod answers;
 pub mod rows;

@@ -1,5 +1,5 @@
 //! Rows of trial values for `batch_axis`: random ones and regular ones, small and large, the same at each start. Bounded by
-//! [`ROW_SIZE_MAX`].
+//! `ROW_SIZE_MAX`.
 
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count, strings};

@@ -1,5 +1,5 @@
 //! Which operators of a graph trust what a request brings, so that an engine of foreign code may crash or never end: by the
-//! values of integers ([`TRUSTING`]), or by an axis without elements ([`DOUBTFUL`]). Called when a model is loaded; bounded
+//! values of integers (`TRUSTING`), or by an axis without elements (`DOUBTFUL`). Called when a model is loaded; bounded
 //! by the graph. Both tables are what hostile requests found (`.ci/run hostile-requests`).
 
 use std::collections::BTreeSet;
