@@ -520,7 +520,6 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (PlantedFault::Claim, (|| withdraw(eager())) as fn(), "leaves once"),
         (PlantedFault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
         (PlantedFault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
-        (PlantedFault::File, || serve_beside(&[true, false], &[1]), "deadlock"),
         (PlantedFault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
         (PlantedFault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
         (PlantedFault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),
