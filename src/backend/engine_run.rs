@@ -95,12 +95,12 @@ impl<'a> EngineInputs<'a> {
         shape.get(..rank).unwrap_or_default()
     }
 
-    /// The bytes of an input, in the engine's datatype; at a mapped address even if there are none.
+    /// The bytes of an input, in the engine's datatype; at a mapped address even if it is empty.
     pub fn contents(&self, index: usize) -> &'a [u8] {
         mapped(self.gather.contents(index, self.requests))
     }
 
-    /// The shape and the bytes of a batch input; at a mapped address even if there are none.
+    /// The shape and the bytes of a batch input; at a mapped address even if it is empty.
     pub fn batch_input(&self, index: usize) -> (&'a [i64], &'a [u8]) {
         (self.batch_inputs.shape(index), mapped(self.batch_inputs.contents(index)))
     }

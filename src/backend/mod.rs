@@ -117,7 +117,7 @@ pub trait LoadedModel: Send + Sync {
         "it sleeps or waits"
     }
 
-    /// What is known of its runs without one.
+    /// The length of its runs, as far as known without one.
     fn computation(&self) -> Computation {
         Computation::Short
     }

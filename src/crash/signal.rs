@@ -152,7 +152,7 @@ fn write_line(installed: &Installed, signal: c_int, name: &str, how: &str, text:
         }
     }
     let line = line.get(..size).unwrap_or_default();
-    // SAFETY: so many bytes begin there; the path ends with a zero; the descriptor is this function's own.
+    // SAFETY: the line has that many bytes; the path ends with a zero; the descriptor is this function's own.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
         let Some(path) = &installed.file else { return };

@@ -143,7 +143,7 @@ impl EngineProcess {
     }
 
     /// Why it is lost between two batches; `None` while it can run another. A process that lives but has closed its
-    /// socket is of no use, and its socket stays readable: whoever sleeps on it would not sleep.
+    /// socket is of no use, and its socket stays readable: a thread could not sleep on it.
     pub(super) fn poll_lost(&self) -> Option<String> {
         let ended = |reason: ExitReason| format!("its process ended ({reason})");
         if let Some(reason) = self.has_ended() {

@@ -75,7 +75,7 @@ impl EngineFrame {
     }
 }
 
-/// What a socket has to read.
+/// The content of a socket that waits to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SocketState {
     /// Nothing, ever: the other end is gone.

@@ -183,7 +183,7 @@ fn a_process_that_says_what_it_may_not_is_killed() {
 #[test]
 fn a_process_that_lives_without_its_socket_is_lost() {
     let host = host();
-    // What it does once it has loaded the model.
+    // Its acts once it has loaded the model.
     let check = |act: fn(EngineSocket), want: &str| {
         let (process, socket, end) = idle(&host);
         thread::scope(|scope| {
