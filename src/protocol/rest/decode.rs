@@ -124,19 +124,21 @@ fn decode_document(
     memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
     let root = document.root();
-    let id = root.given("id").map_or(Ok(""), |id| string(id, "id"))?;
-    let parameters = root.given("parameters");
-    if !spec.follows_triton {
-        refuse_misspelt(root)?;
+    let members = RequestMembers::of(root);
+    let id = members.id.map_or(Ok(""), |id| string(id, "id"))?;
+    if members.has_others && !spec.follows_triton {
+        misspelt::refuse(root, &RequestMembers::NAMES, &["outputs", "parameters"])?;
     }
-    let parameters =
-        parameters.map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked, memory))?;
+    let parameters = members
+        .parameters
+        .map_or_else(|| Ok(RestParameters::default()), |asked| decode_parameters(spec, asked, memory))?;
     if document.has_full_array() {
         ["inputs", "outputs"].into_iter().try_for_each(|list| check_length(root, list))?;
     }
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
-    for input in array(root, "inputs")? {
+    let listed = members.inputs.map_or_else(|| member(root, "inputs"), Ok)?;
+    for input in elements(listed, "inputs")? {
         json_count = json_count.saturating_add(usize::from(input.given("data").is_some()));
         inputs.push(decode_input(spec, input, &mut binary, regions, memory)?);
     }
@@ -150,7 +152,7 @@ fn decode_document(
     let mut destinations = Vec::new();
     // As the protocol says; in tritonserver each listed output has its own flag.
     let listed_is_binary = parameters.is_binary && !spec.follows_triton;
-    let outputs = decode_outputs(spec, root, listed_is_binary, regions, &mut destinations)?;
+    let outputs = decode_outputs(spec, members.outputs, listed_is_binary, regions, &mut destinations)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
     check_output_formats(spec, &outputs)?;
     let (tensors, rows) = check(spec, id, &mut inputs)?;
@@ -161,6 +163,41 @@ fn decode_document(
     let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, non_finite, ..ResponsePlan::default() };
     let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
+}
+
+/// The members of a request. Of members with the same name the first counts; an optional one that is `null` is absent.
+struct RequestMembers<'d, 'a> {
+    id: Option<JsonValue<'d, 'a>>,
+    inputs: Option<JsonValue<'d, 'a>>,
+    outputs: Option<JsonValue<'d, 'a>>,
+    parameters: Option<JsonValue<'d, 'a>>,
+    /// True if there are members with other names.
+    has_others: bool,
+}
+
+impl<'d, 'a> RequestMembers<'d, 'a> {
+    const NAMES: [&'static str; 4] = ["id", "inputs", "outputs", "parameters"];
+
+    /// Finds them in one pass.
+    fn of(root: JsonValue<'d, 'a>) -> Self {
+        let [mut id, mut inputs, mut outputs, mut parameters] = [None; 4];
+        let mut has_others = false;
+        for (name, value) in root.members() {
+            let member = match name {
+                "id" => &mut id,
+                "inputs" => &mut inputs,
+                "outputs" => &mut outputs,
+                "parameters" => &mut parameters,
+                _ => {
+                    has_others = true;
+                    continue;
+                }
+            };
+            member.get_or_insert(value);
+        }
+        let given = |member: Option<JsonValue<'d, 'a>>| member.filter(|value| *value.kind() != ValueKind::Null);
+        Self { id: given(id), inputs, outputs: given(outputs), parameters: given(parameters), has_others }
+    }
 }
 
 /// Refuses a list of more tensors than a request may have, before the first of them takes memory.
@@ -265,13 +302,6 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
 const OUTPUT_PARAMETERS: &[&str] =
     &["binary_data", "classification", "shared_memory_byte_size", "shared_memory_offset", "shared_memory_region"];
 
-/// Refuses a request in which `outputs` or `parameters` is misspelt.
-fn refuse_misspelt(root: JsonValue<'_, '_>) -> Result<(), Error> {
-    const KNOWN: [&str; 4] = ["id", "inputs", "outputs", "parameters"];
-    let found = KNOWN.iter().filter(|name| root.get(name).is_some()).count();
-    misspelt::refuse(root, found, &KNOWN, &["outputs", "parameters"])
-}
-
 /// Decodes the parameters of the request. Unknown ones are the client's own: their type is checked, and they are
 /// kept only for a model that looks at them. Of members with the same name the first counts, as in Triton, whose reader
 /// finds no other.
@@ -357,20 +387,17 @@ pub(super) fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<Correlation
 /// Decodes the requested outputs; those that go to shared memory are added to `destinations`.
 fn decode_outputs<'d>(
     spec: &ModelSpec,
-    root: JsonValue<'d, '_>,
+    outputs: Option<JsonValue<'d, '_>>,
     default_is_binary: bool,
     regions: Option<&Regions>,
     destinations: &mut Vec<(&'d str, RegionSlice)>,
 ) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
     let mut requested = SmallVec::new();
-    if root.given("outputs").is_none() {
-        return Ok(requested);
-    }
-    for output in array(root, "outputs")? {
+    let Some(outputs) = outputs else { return Ok(requested) };
+    for output in elements(outputs, "outputs")? {
         let parameters = output.given("parameters");
         if !spec.follows_triton {
-            let found = 1_usize.saturating_add(usize::from(parameters.is_some()));
-            misspelt::refuse(output, found, &["name", "parameters"], &["parameters"])?;
+            misspelt::refuse(output, &["name", "parameters"], &["parameters"])?;
             parameters.map_or(Ok(()), |parameters| misspelt::refuse_in(parameters, OUTPUT_PARAMETERS))?;
         }
         let parameter = |name: &str| parameters.and_then(|parameters| parameters.given(name));
@@ -505,7 +532,11 @@ fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 
 }
 
 fn array<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<Item = JsonValue<'d, 'a>>, Error> {
-    let array = member(value, name)?;
+    elements(member(value, name)?, name)
+}
+
+/// The elements of the array that is the member `name`.
+fn elements<'d, 'a>(array: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<Item = JsonValue<'d, 'a>>, Error> {
     match array.kind() {
         ValueKind::Array => Ok(array.elements()),
         _ => Err(unparsable(name, NOT_AN_ARRAY)),

@@ -6,21 +6,16 @@ use crate::error::Error;
 use crate::wire::json::JsonValue;
 
 /// Refuses an object with a member whose name is that of an absent optional member but for one letter, or for its case.
-/// `known` are the names that are read, `found` is the number of them that the object has: only an object with more members
-/// is looked at.
+/// `known` are the names that are read.
 ///
 /// # Errors
 ///
 /// `InvalidArgument`, with the name that was meant.
 pub(in crate::protocol) fn refuse(
     object: JsonValue<'_, '_>,
-    found: usize,
     known: &[&str],
     optional: &[&str],
 ) -> Result<(), Error> {
-    if object.members().count() <= found {
-        return Ok(());
-    }
     for (name, _) in object.members().filter(|(name, _)| !known.contains(name)) {
         if let Some(meant) = meant(object, name, optional) {
             return Err(Error::invalid(format!("unknown member '{name}': did you mean '{meant}'?")));
@@ -35,7 +30,7 @@ pub(in crate::protocol) fn refuse(
 ///
 /// As [`refuse`].
 pub(in crate::protocol) fn refuse_in(object: JsonValue<'_, '_>, known: &[&str]) -> Result<(), Error> {
-    refuse(object, known.iter().filter(|name| object.get(name).is_some()).count(), known, known)
+    refuse(object, known, known)
 }
 
 /// Returns an addition to the text on a missing member: the misspelt name, if there is one.
@@ -94,9 +89,7 @@ mod tests {
         let known = ["id", "inputs", "outputs", "parameters"];
         let check = |json: &str, want: &str| {
             let document = Document::parse(json.as_bytes(), &[]).unwrap();
-            let root = document.root();
-            let found = known.iter().filter(|name| root.get(name).is_some()).count();
-            let got = refuse(root, found, &known, &["outputs", "parameters"]);
+            let got = refuse(document.root(), &known, &["outputs", "parameters"]);
             assert_eq!(got.map_or_else(|error| error.text().to_owned(), |()| String::new()), want, "{json}");
         };
         check(r#"{"inputs":[],"id":"a"}"#, "");
