@@ -20,7 +20,7 @@ const ANSWER_SIZE: usize = 8 * 1024 * 1024;
 /// Compressed bytes whose blocks have few bytes and a code table each.
 const BLOCKS_SIZE: usize = 1024 * 1024;
 
-/// How a byte is made of a random number.
+/// Makes a byte from a random number.
 type Make = fn(u64) -> u8;
 
 /// Plain bytes: their name, and how they are made.
@@ -122,7 +122,7 @@ fn packed(coding: Coding, level: DeflateLevel, plain: &[u8]) -> Bytes {
     deflation.into_parts().concat().into()
 }
 
-/// Frames of zstd at its slowest level, with a block for each so many bytes.
+/// Frames of zstd at its slowest level, with a block for each `size` bytes.
 fn flushed(plain: &[u8], size: usize) -> Bytes {
     use zstd_safe::zstd_sys::ZSTD_EndDirective::{ZSTD_e_end, ZSTD_e_flush};
     let mut context = zstd_safe::CCtx::create();

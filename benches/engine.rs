@@ -1,5 +1,5 @@
-//! What the engines cost: load time, memory and time of one run, on a thread of the embedded
-//! engine's pool and from a foreign thread; and what a server around ONNX Runtime adds.
+//! Cost of the engines: load time, memory and time of one run, on a thread of the embedded engine's pool and from a
+//! foreign thread; and the overhead of a server around ONNX Runtime.
 //!
 //! `cargo bench --bench engine -- [--library=PATH] MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes
 //! that a model leaves open are 1. Without a model it measures one that adds and subtracts. With a
@@ -36,7 +36,7 @@ use deuteron::time::{Instant, Stamps};
 
 use support::onnx::builder::{FLOAT, Onnx};
 
-/// How long each case is measured.
+/// Measurement window of each case.
 const WINDOW: Duration = Duration::from_millis(1500);
 
 fn main() {

@@ -1,5 +1,5 @@
-//! How many instructions the pieces of a request's way take, layer by layer, counted by callgrind and held against
-//! `instructions.txt`: what a change costs, the same on a busy machine. A count that differs by more than 3 % either
+//! Instruction counts of the pieces of a request's way, layer by layer, taken by callgrind and held against
+//! `instructions.txt`: the cost of a change, the same on a busy machine. A count that differs by more than 3 % either
 //! way fails, and so does an allocation more or less; `UPDATE_EXPECT=1` writes the table anew.
 //!
 //! `.ci/run instructions`. Another compiler makes other code, and code may choose by the processor's features: where
@@ -76,7 +76,7 @@ fn measured(work: &mut Work) {
     }
 }
 
-/// How often memory was asked for.
+/// Count of memory allocations.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The system's allocator, counted.
@@ -112,7 +112,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// What one run of a piece costs.
+/// Returns the cost of one run of a piece.
 fn count(case: &Case) -> Cost {
     let binary = env::current_exe().expect("this runs");
     let out = env::temp_dir().join(format!("deuteron-callgrind-{}", std::process::id()));

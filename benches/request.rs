@@ -1,7 +1,6 @@
-//! What a request costs: user and system CPU time of the server for each request, from
-//! `/proc/PID/stat`, with the server on core 0 and the client on core 1. Also how long it takes to
-//! start, what it weighs idle, and the size of the binary. A bare echo of the same bytes on the same
-//! sockets takes turns with it: what is above that is ours.
+//! Cost of a request: user and system CPU time of the server for each request, from `/proc/PID/stat`, with the server
+//! on core 0 and the client on core 1. Also how long it takes to start, what it weighs idle, and the size of the
+//! binary. A bare echo of the same bytes on the same sockets takes turns with it: the difference is the server's cost.
 //!
 //! `cargo bench --bench request [-- ROUNDS]`; needs `wrk`, `h2load` and `taskset`.
 
@@ -28,7 +27,7 @@ use support::server::{Ports, Server};
 
 /// Rounds of each case; the cases take turns, so that a slow spell of the machine hits all.
 const ROUNDS: usize = 5;
-/// How long one round of HTTP lasts.
+/// Length of one round of HTTP, in seconds.
 const SECONDS: u32 = 3;
 /// Calls in one round of gRPC.
 const CALLS: u32 = 60_000;
@@ -45,7 +44,7 @@ struct Case {
     client: fn(&Inputs, &Bench) -> Command,
 }
 
-/// What the load goes to.
+/// Destination of the load.
 enum Target {
     Model(&'static str),
     /// The echo of the small request.
@@ -54,7 +53,7 @@ enum Target {
     LargeEcho,
 }
 
-/// What runs on core 0.
+/// The processes on core 0.
 struct Bench {
     server: Server,
     small_echo: Echo,
@@ -163,7 +162,7 @@ fn round(case: &Case, inputs: &Inputs, bench: &Bench) -> (f64, f64) {
     let cpu = cpu_seconds(process) - before.0;
     let count = match case.target {
         Target::Model(_) => served() - before.1,
-        // What an echo answered is what wrk says it received.
+        // An echo keeps no count of answers, so wrk's count of received ones is used.
         _ => {
             let line = text.lines().find_map(|line| line.trim().split_once(" requests in")).expect("wrk tells");
             line.0.parse().expect("a count is a number")
@@ -294,7 +293,7 @@ fn fills_frames(server: &Server) -> Command {
     command
 }
 
-/// What the clients send: sixteen floats.
+/// Inputs that the clients send: sixteen floats.
 struct Inputs {
     folder: Folder,
     binary_lua: PathBuf,

@@ -1,6 +1,6 @@
-//! What the scheduler does under load: the mean batch and the wake-ups a request for 64 clients in closed loop, on one
-//! shard and on four, with and without a queue delay; and how much of the work is done in time when more comes than
-//! can be done, by each rule of `--admission`. The server is on core 0, the clients on core 1.
+//! The scheduler under load: the mean batch and the wake-ups a request for 64 clients in closed loop, on one shard and
+//! on four, with and without a queue delay; and goodput (answers within the deadline) under overload, by each rule of
+//! `--admission`. The server is on core 0, the clients on core 1.
 //!
 //! `cargo bench --bench scheduling [-- ROUNDS]`; needs `wrk` and `taskset`.
 
@@ -22,11 +22,11 @@ use support::server::{Ports, Server};
 
 /// Rounds of each case; the cases take turns, so that a slow spell of the machine hits all.
 const ROUNDS: usize = 3;
-/// How long one round lasts.
+/// Length of one round, in seconds.
 const SECONDS: u32 = 4;
 /// By when an answer is of use.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// What the model of the second part takes for one request.
+/// Run time of the second part's model for one request, in milliseconds.
 const RUN_MS: u32 = 2;
 
 fn main() {
@@ -135,7 +135,7 @@ fn wrk(server: &Server, script: &Path, model: &str) {
     assert!(output.status.success() && !text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
 }
 
-/// What became of the requests of one round.
+/// Outcomes of the requests of one round.
 #[derive(Default)]
 struct Outcome {
     in_time: u32,

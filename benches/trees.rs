@@ -1,4 +1,4 @@
-//! What tree models take: the backend's instance on batches of one request, as it runs inside a shard.
+//! Run times of tree models: the backend's instance on batches of one request, as it runs inside a shard.
 //!
 //! `cargo bench --bench trees -- MODEL...`; `tests/trees/speed.py DIRECTORY` trains forests to ask and measures the
 //! libraries on them.

@@ -1,4 +1,4 @@
-//! What carries messages: HTTP/1.1 heads, HPACK, frames of HTTP/2, and one connection with calls on it.
+//! Carriers of messages: HTTP/1.1 heads, HPACK, frames of HTTP/2, and one connection with calls on it.
 
 use std::hint::black_box;
 
@@ -106,7 +106,7 @@ pub fn grpc_frame() -> (Work, usize) {
     (Box::new(work), size)
 }
 
-/// A request of so many FP32 behind its five bytes.
+/// A request with `count` FP32 elements behind the five-byte prefix.
 fn framed(count: usize) -> Vec<u8> {
     let message = messages::message(count);
     [&prefix(message.len()).expect("it is not too large")[..], &message].concat()

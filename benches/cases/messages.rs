@@ -27,7 +27,7 @@ fn spec() -> ModelSpec {
     draft.complete(None, &BTreeMap::new(), CompletionRules::default()).expect("nothing is missing")
 }
 
-/// A `ModelInferRequest` with so many elements.
+/// A `ModelInferRequest` with `count` elements.
 pub fn message(count: usize) -> Vec<u8> {
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, count as i64]);
     let asked = Message::new().bytes(1, "OUTPUT0");

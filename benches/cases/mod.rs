@@ -2,7 +2,7 @@
 //! `instructions` in instructions and allocations. A piece is made with all that it needs and then run again and
 //! again; every run is checked to have done something.
 //!
-//! What it knows of the crate is what is public; nothing here opens a socket or reads a clock.
+//! Uses the crate's public interface only; nothing here opens a socket or reads a clock.
 
 #![allow(dead_code, reason = "each of the two uses a part of it")]
 
@@ -25,11 +25,11 @@ pub type Work = Box<dyn FnMut()>;
 pub struct Case {
     /// The part of the crate that it is most of.
     pub layer: &'static str,
-    /// What it does.
+    /// The operation, as the table shows it.
     pub name: &'static str,
     /// Makes it ready, and says how many bytes a run reads or writes; 0 where that says nothing.
     pub make: fn() -> (Work, usize),
-    /// Whether a change of its instructions fails `.ci/run instructions`: one or two of each layer.
+    /// True if a change of its instructions fails `.ci/run instructions`: one or two cases of each layer.
     pub is_counted: bool,
 }
 

@@ -34,7 +34,7 @@ CLIENTS = ("pa-http", "pa-grpc", "http", "grpc", "http-aio", "grpc-aio")
 TICK = os.sysconf("SC_CLK_TCK")
 # Seconds before the first request that counts: connections, threads and the client's own first calls are not what is measured.
 WARM_UP = 0.5
-# What perf_analyzer asks for where many requests are under way: two seconds or more.
+# The request count of perf_analyzer when many requests are under way: two seconds or more.
 PERF_REQUESTS = 20_000
 # Such a run takes 2 to 7 seconds, but some wait for ever though their last answer has come: it is made again so often.
 PERF_SECONDS, PERF_TRIES = 20, 10
