@@ -37,7 +37,7 @@ fn of_repository(folder: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| output.status.success() && is_commit(text))
 }
 
-/// Whether it is a hash and a day: it goes into labels and lines as it is.
+/// Returns true if the text is a hash and a day, which go into labels and lines unescaped.
 fn is_commit(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -.".contains(&byte);
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_plain)

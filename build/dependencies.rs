@@ -1,5 +1,5 @@
-//! What the program is made of, told by cargo: for the section `.dep-v0` that scanners of binaries read (the format of
-//! `cargo auditable`), and for `deuteron sbom`. Where cargo cannot be asked both are empty, with a warning.
+//! Dependencies of the program, as cargo lists them: for the section `.dep-v0` that scanners of binaries read (the
+//! format of `cargo auditable`), and for `deuteron sbom`. Without cargo both are empty, with a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -15,7 +15,7 @@ struct Package {
     version: String,
 }
 
-/// What cargo says of it.
+/// A package's details, from cargo.
 struct Details {
     licence: String,
     is_local: bool,
