@@ -1,5 +1,5 @@
-// What the kernels share: types, formats of elements, and the threads that work together. Compiled by nvcc, and by a
-// host compiler with tests/kernels/emulate.h before it, which gives the words of CUDA that are used here a meaning.
+// Shared by the kernels: types, formats of elements, and the threads that work together. Compiled by nvcc, and by a
+// host compiler with tests/kernels/emulate.h before it, which defines the words of CUDA that are used here.
 #pragma once
 
 using u8 = unsigned char;
@@ -23,7 +23,7 @@ struct Lanes {
 
     static __device__ u32 index() { return IS_WARP ? threadIdx.x % WARP_LANES : threadIdx.x; }
 
-    // What any lane wrote before, all see after.
+    // Makes writes of every lane before it visible to all lanes after it.
     static __device__ void wait() {
         if (IS_WARP) {
             __syncwarp();
@@ -48,7 +48,7 @@ struct Lanes {
     }
 };
 
-// What the bits of an element mean; `FloatFormat` in src/backend/kernel/pointwise.rs.
+// Meaning of an element's bits; `FloatFormat` in src/backend/kernel/pointwise.rs.
 enum Format : u32 { FP16 = 4, BF16 = 5, FP32 = 6 };
 
 __device__ inline float float_of_bits(u32 bits) { return __uint_as_float(bits); }

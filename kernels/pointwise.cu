@@ -1,6 +1,6 @@
-// What a dense network needs beside products of matrices: activations, bias and other operands that are repeated along
-// an axis, softmax. FP32, FP16 and BF16, computed in FP32. The launches are planned, and the numbers of operations
-// given, in src/backend/kernel/pointwise.rs.
+// Operations of a dense network other than matrix products: activations, bias and other operands that are repeated
+// along an axis, softmax. FP32, FP16 and BF16, computed in FP32. The launches are planned, and the numbers of
+// operations given, in src/backend/kernel/pointwise.rs.
 
 #include "device.cuh"
 
@@ -10,7 +10,7 @@ enum Activation : u32 { NONE = 0, RELU = 1, SIGMOID = 2, TANH = 3, GELU = 4, GEL
 
 __device__ inline float activated(float x, u32 activation) {
     switch (activation) {
-        // What is no number stays none.
+        // NaN stays NaN.
         case RELU: return x < 0.0f ? 0.0f : x;
         case SIGMOID: return 1.0f / (1.0f + expf(-x));
         case TANH: return tanhf(x);

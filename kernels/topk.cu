@@ -25,7 +25,7 @@ struct Narrow {
     __device__ Narrow of_other(u32 mask) const { return {__shfl_xor_sync(ALL_LANES, bits, mask)}; }
 };
 
-// What the 32 lanes of a warp have, best first. Unrolled where it is a good part of the work.
+// Sorts the candidates of a warp's 32 lanes, best first. Unrolled where it is a good part of the work.
 template <class Candidate, bool IS_HOT>
 __device__ Candidate sorted_over_lanes(Candidate mine) {
     const u32 lane = threadIdx.x % WARP_LANES;
@@ -82,7 +82,7 @@ struct Selection {
         return wanted > 0;
     }
 
-    // Takes part of the memory for so many candidates, or tells that it is full, so that they wait for is_full().
+    // Reserves memory for `wanted` candidates. Returns false if it is full; the candidates then wait for is_full().
     __device__ bool reserve(u32 wanted, u32& at) {
         if (wanted == 0) {
             return true;
@@ -140,7 +140,8 @@ struct Selection {
     }
 
    private:
-    // Of 32 groups of lanes, the count-th best of their best: so many elements are as good.
+    // Raises the bound to the count-th best among the best of 32 groups of lanes: at least `count` elements are as
+    // good.
     __device__ void raise(Candidate best) {
 #pragma unroll
         for (u32 step = 1; step < SIZE / WARP_LANES; step *= 2) {
@@ -195,7 +196,7 @@ struct Elements<32> {
     static constexpr u32 VECTORS = 8;
 };
 
-// How bits are ordered: as integers, one exclusive or away from unsigned ones, or as floats.
+// Order of bits: as integers, one exclusive or away from unsigned ones, or as floats.
 template <u32 BITS>
 struct Order {
     using Key = typename Elements<BITS>::Candidate::Key;
@@ -211,7 +212,7 @@ struct Order {
 
     __device__ Key integer_key(Key bits) const { return bits ^ flip; }
 
-    // No number has the key 0, which is that of what is none.
+    // No number has the key 0: it belongs to the empty candidate.
     __device__ Key float_key(Key bits) const {
         // Sign and magnitude become one number, of which both zeros are the middle.
         const Key magnitude = bits & (SIGN - 1);
@@ -244,14 +245,14 @@ struct Segment {
 
     __device__ u32 vector_count() const { return (lead + size + PER_VECTOR - 1) / PER_VECTOR; }
 
-    // Whether all of the vector lies in the segment.
+    // Returns true if all of the vector lies in the segment.
     __device__ bool is_whole(u32 vector) const {
         return vector * PER_VECTOR >= lead && (vector + 1) * PER_VECTOR <= lead + size;
     }
 
     __device__ uint4 read(u32 vector) const { return __ldg(reinterpret_cast<const uint4*>(elements) + vector); }
 
-    // Whether the vector's element lies in the segment.
+    // Returns true if the vector's element lies in the segment.
     __device__ bool has(u32 vector, u32 i) const { return vector * PER_VECTOR + i - lead < size; }
 
     // The index of the vector's element in the row.
