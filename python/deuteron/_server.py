@@ -83,7 +83,7 @@ class Server:
             try:
                 said = json.loads(self._wait_until_ready(lines, timeout))
             except BaseException:
-                # Also when it is interrupted: nobody has this object yet, who could end the process.
+                # Also on an interrupt: the caller does not have this object yet, so only this code can end the process.
                 self._process.kill()
                 self.stop()
                 raise

@@ -168,7 +168,7 @@ def haproxy_backend(servers: Sequence[Endpoint], *, port: str = "http", name: st
         # Without it only the head of a request is kept where that comes first, as from Python, and nothing can be sent again.
         "    option http-buffer-request",
         "    http-request disable-l7-retry if { req.hdr(sequence-id) -m found }",
-        # What is in flight at a server that is marked down goes on: it may be one that drains.
+        # Requests in flight at a server that is marked down go on: it may be draining.
         "    default-server check inter 500ms fall 2 rise 1",
     ]
     for server in servers:
@@ -245,7 +245,7 @@ class Balancer:
         """The address whose turn it is."""
         with self._lock:
             has_some = bool(self._addresses)
-            # Where all fail, they are not asked without a pause.
+            # If all of them fail, the next search comes after a pause.
             is_due = time.monotonic() >= self._found_at + (self._refresh if has_some else PAUSE_SECONDS)
             finds = is_due and not self._is_finding
             self._is_finding |= finds
