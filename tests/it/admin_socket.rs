@@ -81,7 +81,7 @@ fn text(answer: &Response) -> String {
 const CLOSED: &str =
     "loads, unloads, traces, log settings and shared memory are served on the Unix socket of --admin-socket alone";
 
-/// Whether a category of the interface changes the server; the index only shows it.
+/// Returns true if a category of the interface changes the server; the index only shows it.
 fn is_admin(category: &str, path: &str) -> bool {
     matches!(category, "shared-memory" | "trace" | "logging")
         || category == "model-repository" && !path.ends_with("ndex")
@@ -233,7 +233,7 @@ fn the_file_of_a_killed_server_is_no_hindrance_and_that_of_a_live_one_is() {
     );
 }
 
-/// Kills a server that nobody waits for.
+/// Kills a server that no other code waits for.
 struct Successor(u32);
 
 impl Drop for Successor {

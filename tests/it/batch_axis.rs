@@ -69,7 +69,7 @@ fn infer(server: &Server, model: &str, body: &str) -> Vec<Value> {
     answer["outputs"].as_array().unwrap().clone()
 }
 
-/// Whether two answers are the same but for rounding.
+/// Returns true if two answers are the same but for rounding.
 fn are_same(one: &[Value], other: &[Value]) -> bool {
     let values_are_same = |(one, other): (&Value, &Value)| match (one.as_f64(), other.as_f64()) {
         (Some(one), Some(other)) => (one - other).abs() <= 1e-5 + 1e-4 * one.abs(),
@@ -82,7 +82,8 @@ fn are_same(one: &[Value], other: &[Value]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(outputs_are_same)
 }
 
-/// How many answers of clients that ask at a time, several times, are not those that each gets alone.
+/// Counts wrong answers: clients ask together, `times` times, and each answer must be the one that its client gets
+/// alone.
 fn wrong_answers(server: &Server, model: &str, requests: &[String], times: usize) -> usize {
     let alone: Vec<_> = requests.iter().map(|body| infer(server, model, body)).collect();
     let together = Barrier::new(requests.len());
@@ -217,7 +218,7 @@ fn a_configuration_that_says_what_the_first_axis_is_wins() {
     let batched = "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 4000 }\n";
     add("batched", "config.pbtxt", batched, softmax);
     add("right", "config.pbtxt", batched, relu);
-    // The input leaves room for rows, and the file says no more.
+    // The input leaves room for rows, and the file is silent about them.
     let listed = "input { name: \"x\" data_type: TYPE_FP32 dims: [ 4 ] }\n";
     add("listed", "config.pbtxt", listed, softmax);
     add("listed-rows", "config.pbtxt", listed, relu);

@@ -15,7 +15,7 @@ use deuteron::time::Instant;
 /// Requests of one run, of which the first only fill the queues.
 const REQUESTS: usize = 60_000;
 const FIRST: usize = REQUESTS / 10;
-/// What a client waits for its answer.
+/// Longest wait of a client for its answer.
 const LIMIT: Duration = Duration::from_millis(50);
 const ROWS_MAX: u32 = 8;
 
@@ -158,7 +158,7 @@ impl SimulatedServer {
     }
 }
 
-/// All that wait do so until they are taken: nobody leaves.
+/// Every waiting request waits until it is taken: no client leaves.
 struct Waiting;
 
 impl Claims<usize> for Waiting {
@@ -171,7 +171,7 @@ impl Claims<usize> for Waiting {
     }
 }
 
-/// What is to be found out.
+/// One setup to simulate.
 #[derive(Clone, Copy)]
 struct Plan {
     servers: usize,
@@ -181,7 +181,7 @@ struct Plan {
     load: f64,
 }
 
-/// What came of it.
+/// Results of a simulation.
 #[derive(Debug, Default)]
 struct Figures {
     asked: usize,
@@ -255,7 +255,7 @@ fn simulate(plan: Plan) -> Figures {
             (figures.batches, figures.rows) = (figures.batches + 1, figures.rows + rows as usize);
             push(&mut events, now + run_time(rows), Happening::Done(index, instance, tokens));
         }
-        // Where all are busy, a timer of the queue may be due before one is done.
+        // If all instances are busy, a timer of the queue may be due before one is done.
         let server = &mut servers[index];
         let due = server.scheduler.poll_expired_timeout().filter(|_| server.idle.is_empty());
         if let Some(at) = due.filter(|at| server.asks_at.is_none_or(|asks_at| *at < asks_at)) {
@@ -326,7 +326,7 @@ fn the_simulation_agrees_with_what_can_be_calculated() {
     let beyond = simulate(plan(Balancer::RoundRobin, 3.0));
     assert!((beyond.rows_mean() - 8.0).abs() < 0.1, "{}", beyond.rows_mean());
     assert!((beyond.waits.len() as f64 / beyond.asked as f64 - 1.0 / 3.0).abs() < 0.01, "{}", beyond.waits.len());
-    // Who looks at the queues does better than who does not.
+    // A balancer that looks at the queues does better than one that does not.
     let [least, two, random] =
         [Balancer::Least, Balancer::TwoChoices, Balancer::Random].map(|balancer| simulate(plan(balancer, 0.9)).p99());
     assert!(least <= two && two < random, "{least:?} {two:?} {random:?}");

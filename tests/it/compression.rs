@@ -110,7 +110,7 @@ fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     assert_eq!(count("deuteron_responses_compression_skipped_total"), ANSWERS - compressed);
 }
 
-/// A request for so many numbers as JSON.
+/// A request for `count` numbers as JSON.
 fn json(count: usize) -> Vec<u8> {
     let numbers: Vec<String> = (0..count).map(|index| (index % 100).to_string()).collect();
     let numbers = numbers.join(",");
@@ -130,7 +130,7 @@ fn binary(count: usize) -> (Vec<u8>, String) {
     (body, length)
 }
 
-/// A `ModelInferRequest` for so many numbers.
+/// A `ModelInferRequest` for `count` numbers.
 fn message(count: usize) -> Vec<u8> {
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, i64::try_from(count).unwrap()]);
     let contents: Vec<u8> = (0..count).flat_map(|index| ((index % 100) as f32).to_le_bytes()).collect();
@@ -323,7 +323,7 @@ fn answers_are_compressed_as_the_client_likes_best() {
         assert_eq!((got.header(LENGTH), got.header("Content-Encoding")), (want.header(LENGTH), Some(coding)));
         assert!(decode(coding, &got.body) == want.body && got.body.len() < want.body.len() / 2, "{coding}");
     }
-    // What is small, does not become smaller, is no inference or an error stays as it is.
+    // An answer that is small, does not become smaller, is no inference or is an error stays uncompressed.
     let gzip = [("accept-encoding", "gzip")];
     let small = post(server.http(), PATH, &gzip, &json(3));
     assert_eq!((small.status, small.header("Content-Encoding")), (200, None));

@@ -105,7 +105,7 @@ fn write_repository(folder: &Path, case: &Case) -> PathBuf {
 
 type Outcome = Result<Value, String>;
 
-/// What `config show` prints, or its refusal.
+/// The output of `config show`, or its refusal.
 fn shown(repository: &Path, case: &Case) -> Outcome {
     let has_more = case.key("also").is_some();
     let path = if has_more { repository.join(case.key("directory").unwrap()) } else { repository.to_owned() };
@@ -127,7 +127,7 @@ fn flags(case: &Case) -> Vec<&str> {
     case.key("flags").unwrap_or_default().split_whitespace().collect()
 }
 
-/// What the server serves, without what it decided; or its refusal in the log.
+/// The configuration that the server serves, without its own decisions; or its refusal in the log.
 fn served(server: &Server, log: &str, name: &str) -> Outcome {
     let answer = http::get(server.http(), &format!("/v2/models/{name}/config")).unwrap();
     if answer.status == 200 {

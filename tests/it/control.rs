@@ -16,7 +16,7 @@ use serde_json::Value;
 const TENSORS: &str = "max_batch_size: 8\ninput [{ name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }]\n\
                        output [{ name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }]\n";
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1.5]}]}"#;
-/// How long a change may take until it shows.
+/// Time limit for a change to show.
 const CHANGE_MAX: Duration = Duration::from_secs(20);
 
 fn identity(repository: &Path, name: &str, versions: &[&str], more: &str) {
@@ -590,7 +590,7 @@ fn a_thousand_rounds_of_loads_and_unloads_leave_no_memory_behind() {
     };
     (0..100).for_each(|_| round());
     thread::sleep(Duration::from_millis(300));
-    // What a round leaves is there after each thousand; what a busy machine makes the allocator keep is so once.
+    // A leak grows after each thousand rounds; memory that the allocator keeps on a busy machine grows once.
     let mut resident = vec![server.resident() / 1024];
     let has_grown = (0..3).all(|_| {
         (0..1_000).for_each(|_| round());

@@ -12,7 +12,7 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
-/// What the model takes for a batch. Deadlines of calls that are given up lie around it.
+/// Run time of the model for a batch, in milliseconds. Deadlines of calls that are given up lie around it.
 const RUN_MS: u32 = 6;
 /// The deadline of a call that is not given up, thousands of times what it takes: who reaches it was forgotten.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -35,8 +35,8 @@ fn waits_for(address: SocketAddr, name: &str, want: u64) {
     }
 }
 
-/// Waits until so many requests were cancelled: gRPC calls, connections, other streams. A scrape may come between a request's
-/// end in the queue and its count.
+/// Waits until the counts of cancelled requests are `want`: gRPC calls, connections, other streams. A scrape may come
+/// between a request's end in the queue and its count.
 fn departures_become(address: SocketAddr, want: [u64; 3], what: &str) {
     let counts = || {
         ["call_cancelled", "connection_closed", "stream_reset"]
@@ -185,7 +185,7 @@ fn half_closed(io: &str) {
     check(&two, true, 2);
     let old = String::from_utf8(request()).unwrap().replace("HTTP/1.1", "HTTP/1.0");
     check(&ended(old.as_bytes()), false, 1);
-    // What is answered at once is not asked about.
+    // The model answers at once, without asking whether the client has left.
     let quick = String::from_utf8(request()).unwrap().replace("slow", "identity_fp32");
     check(&ended(quick.as_bytes()), false, 1);
     departures_become(server.metrics(), [0, 0, 0], "nobody left");

@@ -47,7 +47,7 @@ fn raw(scans: &[Scan]) -> Vec<u8> {
     scans.iter().flat_map(|scan| &scan.pixels).flat_map(|pixel| pixel.to_le_bytes()).collect()
 }
 
-/// What the engine answers when it is called without a server around it.
+/// The engine's answer without a server around it.
 fn direct(scans: &[Scan]) -> Vec<f32> {
     let model = rten::Model::load_file(folder().join("1/model.onnx")).unwrap();
     let (input, output) = (model.node_id("pixels").unwrap(), model.node_id("probabilities").unwrap());

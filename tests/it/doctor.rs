@@ -1,5 +1,5 @@
-//! What a person is told who does not know the machine: `deuteron doctor`, which engine serves, what a flag requires
-//! that is not there, and what failed at the start.
+//! Advice for a person who does not know the machine: `deuteron doctor`, the engine that serves, a flag's missing
+//! requirement, and the cause of a failed start.
 
 use std::fs;
 use std::path::Path;

@@ -18,7 +18,7 @@ use crate::support::{metrics, onnx, repository};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// `x INT32 16, y FP32 -1` as fields.
@@ -563,7 +563,7 @@ fn what_an_ensemble_is_made_of_loads_and_unloads_with_it() {
     wait_index(&server, "a UNAVAILABLE; b UNAVAILABLE; e UNAVAILABLE; inner UNAVAILABLE; lost; one; shared READY; two");
     assert_eq!(one(&server, "e", 1.5).unwrap_err().0, 404);
 
-    // Without what it is made of it serves no more, and comes back when that does.
+    // Without one of its models it stops serving, and comes back when that model does.
     assert_eq!(load(&server, "e"), (200, String::new()));
     unload(&server, "a", false);
     wait_index(&server, "a UNAVAILABLE; b READY; e UNAVAILABLE; inner UNAVAILABLE; lost; one; shared READY; two");

@@ -384,7 +384,7 @@ fn a_tensorflow_model_runs_on_openvino_unless_that_refuses_it_or_another_engine_
     let both = why(&server, "neither");
     let want = "TensorFlow: Invalid GraphDef; before: unable to load model 'neither': the graph is cut short";
     assert!(both.contains(want), "{both}");
-    // Whoever names TensorFlow's library wants it.
+    // A configuration that names TensorFlow's library wants it.
     fs::remove_dir_all(models.join("neither")).unwrap();
     fs::remove_dir_all(models.join("stuck")).unwrap();
     fs::write(models.join("free/1/model.graphdef"), "graph").unwrap();

@@ -27,7 +27,7 @@ pub(crate) struct Hosted {
     models: Folder,
 }
 
-/// What starts a server with both front ends on ports of its own.
+/// A command that starts a server with both front ends on ports of its own.
 fn command(repository: &Path, flags: &[&str]) -> (Command, Ports, [SocketAddr; 2]) {
     let (ports, more) = (Ports::free(), Ports::free());
     let mut command = Server::command(repository, flags, ports);

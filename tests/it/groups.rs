@@ -60,7 +60,7 @@ fn batches(server: &Server, model: &str, instance: &str) -> u64 {
     )
 }
 
-/// How long so many requests take that come to both models at once.
+/// Time of `each` requests to each of the two models, all sent at once.
 fn time_of(server: &Server, models: [&str; 2], each: usize) -> Duration {
     let start = Instant::now();
     thread::scope(|scope| {
@@ -204,7 +204,7 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
     let eight = Duration::from_millis(8 * 40);
     let time_of_a = || time_of(&server, ["a", "a"], 4);
     assert!(time_of_a() >= eight, "one at a time");
-    // What needs more makes more of it, for all.
+    // A model that needs more of the resource adds to its limit, for all models.
     assert_eq!(order(&server, "large", "load"), (200, String::new()));
     let took = time_of_a();
     assert!(took >= eight / 2 && took < eight, "two at a time: {took:?}");

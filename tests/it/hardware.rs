@@ -13,9 +13,9 @@ use crate::kernels::device::Device;
 use crate::kernels::{pointwise, reshape, topk};
 use crate::support::skipped::{is_asked_for, skip};
 
-/// How much is measured.
+/// The amount of work that is measured.
 pub struct Scale {
-    /// Whether the GPU is the software one.
+    /// True if the GPU is the software one.
     pub is_software: bool,
     /// Bytes that inputs of one shape take together: several times a cache.
     pub size: usize,
@@ -27,7 +27,7 @@ pub struct Scale {
     pub rounds: usize,
     /// Requests in flight.
     pub in_flight: [usize; 2],
-    /// How long a server is measured.
+    /// Time for which a server is measured.
     pub interval_ms: usize,
 }
 
@@ -42,7 +42,7 @@ impl Scale {
         Self { is_software, size, runs: 40, repetitions: 5, rounds: 2_000, in_flight, interval_ms: 2_000 }
     }
 
-    /// What is said beside figures that say nothing.
+    /// A note beside figures without meaning.
     pub const fn note(&self) -> &'static str {
         if self.is_software { ": ON THE SOFTWARE GPU, FIGURES WITHOUT WORTH" } else { "" }
     }

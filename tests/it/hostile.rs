@@ -181,7 +181,7 @@ fn what_means_harm_fails_alone() {
         let entry = entries.iter().find(|entry| entry["name"] == *name).unwrap();
         let reason = entry["reason"].as_str().unwrap_or_default();
         assert!(entry["state"] == "UNAVAILABLE" && !reason.is_empty(), "{entry}");
-        // What `config.pbtxt` leads to is refused in the words of the file system.
+        // The target of `config.pbtxt` is refused in the words of the file system.
         let is_told = reason.contains(why) || (*name == "config_out" && reason.contains("config"));
         assert!(is_told, "{name}: {reason:?} does not say {why:?}");
         assert!(!reason.contains("apple"), "{name} tells what lies outside: {reason}");

@@ -20,7 +20,7 @@ use crate::support::{http, repository};
 
 /// Requests for each engine; `DEUTERON_HOSTILE_REQUESTS` for another number.
 const REQUESTS: usize = 400;
-/// So many models are loaded and tried at the start, and some of them several times.
+/// Time limit of a start: it loads and tries many models, some of them several times.
 const START_MAX: Duration = Duration::from_secs(300);
 
 /// Pseudo-random numbers (xorshift).
@@ -80,7 +80,7 @@ fn request(case: &Case, random: &mut Random) -> Value {
     json!({"id": format!("{}-{}", case.name, random.below(1000)), "inputs": inputs})
 }
 
-/// Serves all cases, and sends so many requests that mean harm: each has an answer, and the server stays up.
+/// Serves all cases and sends hostile requests to each: each has an answer, and the server stays up.
 fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)]) {
     let folder = Folder::new("hostile-requests");
     for case in cases {
@@ -179,7 +179,7 @@ fn integers(name: &str, shape: &[usize], data: &[i64]) -> Value {
     json!({"name": name, "shape": shape, "datatype": "INT64", "data": data})
 }
 
-/// What a model of this operator answers to inputs that ended the server before: alone, and to usual ones afterwards.
+/// Sends a model of this operator inputs that ended the server before: alone, and with usual ones afterwards.
 fn check(name: &str, (hostile, want): (&Value, u16), usual: &Value) {
     let case = cases().into_iter().find(|case| case.name == name).unwrap();
     let Some((_folder, mut server)) = serve(&[(name, &backend(&case), case.file)], &[]) else { return };
@@ -251,7 +251,7 @@ fn without_trials_a_doubtful_model_is_served_untried() {
     let models = [("gru", &*backend(&case), case.file)];
     let Some((_folder, mut server)) = serve(&models, &["--trial-loads=off"]) else { return };
     assert_eq!(infer(&server, "gru", &json!([floats("x", &[2, 1, 3])])).0, 200);
-    // What the engine does not survive ends the server, and says so.
+    // An input that crashes the engine ends the server, and the log says so.
     let body = json!({"id": "empty", "inputs": [floats("x", &[0, 1, 3])]}).to_string();
     let _ = http::post(server.http(), "/v2/models/gru/infer", body.as_bytes());
     assert!(!server.wait().success());

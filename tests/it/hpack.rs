@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// What the other implementation makes of lines.
+/// The other implementation's answer to lines.
 fn ask(environment: &Environment, mode: &str, lines: &[String]) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/http2/hpack_peer.py");
     let mut command = Command::new(environment.python());

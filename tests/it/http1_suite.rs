@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
-/// How long the suite waits for an answer, and how long a connection must be silent to count as waiting.
+/// Time that the suite waits for an answer, and silence after which a connection counts as waiting.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(100);
 /// Asks a connection that should still be open, and is the last on it.
@@ -144,7 +144,7 @@ fn read_until(
         match stream.read(&mut piece) {
             Ok(0) => return Ok(()),
             Ok(count) => input.extend_from_slice(&piece[..count]),
-            // Who still sends behind the last request may be reset, once it has the answers.
+            // A client that still sends behind the last request may be reset, once it has the answers.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(format!("{error} after {:?}", input.escape_ascii().to_string())),
         }

@@ -18,7 +18,7 @@ use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::support::{http, onnx, repository};
 
-/// How long a process may take to end, or to start, on a busy machine.
+/// Time limit for a process to end or to start, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 /// `TensorProto.DataType`: text.
 const STRING: i64 = 8;
@@ -106,7 +106,7 @@ fn assert_same(server: &Server, name: &str, body: &Value) {
     assert_eq!((other, got), (status, want), "{name} {body}");
 }
 
-/// What both engines run.
+/// Adds the models that both engines run.
 fn add_models(folder: &Path) {
     for (name, datatype) in
         [("bool", BOOL), ("uint8", UINT8), ("int8", INT8), ("int32", INT32), ("int64", INT64), ("fp32", FLOAT)]

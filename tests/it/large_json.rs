@@ -18,7 +18,7 @@ const PATH: &str = "/v2/models/identity_fp32/infer";
 const HELD: &str = "deuteron_receive_memory_bytes";
 const COLUMNS: usize = 3_000_000;
 
-/// A request of so many elements of four characters; every value says its place.
+/// A request of `count` elements of four characters; every value says its place.
 fn body(count: usize) -> String {
     let mut text =
         format!(r#"{{"id":"large","inputs":[{{"name":"INPUT0","shape":[1,{count}],"datatype":"FP32","data":["#);
@@ -120,7 +120,7 @@ fn typed(id: &str, count: usize) -> Vec<u8> {
     Message::new().bytes(1, "identity_int64").bytes(3, id).message(5, input).into_bytes()
 }
 
-/// Whether an answer ends with those values.
+/// Returns true if an answer ends with those values.
 fn holds(answer: &[u8], count: usize) -> bool {
     let raw = &answer[answer.len() - 8 * count..];
     let values = raw.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));

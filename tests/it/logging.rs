@@ -1,5 +1,5 @@
-//! The log on the server as a process: its forms, its file, what clients may change of it, the access log; and that a
-//! log which nobody reads, or which cannot be written, stops nothing.
+//! The log on the server as a process: its forms, its file, its settings that clients may change, the access log; and
+//! that an unread or unwritable log stops nothing.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -44,7 +44,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until so many lines of a log have a word, and returns them.
+/// Waits until `count` lines of a log contain a word, and returns them.
 fn lines_with(log: &Path, word: &str, count: usize) -> Vec<String> {
     let lines = || {
         let text = fs::read_to_string(log).unwrap_or_default();
@@ -295,7 +295,7 @@ fn a_log_file_is_appended_to_and_opened_again_on_sighup() {
     http::get(server.http(), "/v2/three").unwrap();
     lines_with(&log, "/v2/three", 1);
     assert!(!fs::read_to_string(&old).unwrap().contains("/v2/three"));
-    // A file that cannot be opened any more leaves the log where it is.
+    // If the file can no longer be opened, the log stays where it is.
     fs::remove_file(&log).unwrap();
     fs::create_dir(&log).unwrap();
     server.signal("HUP");
@@ -360,7 +360,7 @@ impl Drop for Unread {
     }
 }
 
-/// Sends so many inferences on one connection.
+/// Sends `count` inferences on one connection.
 fn infer_often(server: &Unread, count: usize) {
     let request = http::request("POST", INFER, &[], &body(&"i".repeat(200)));
     let mut connection = http::Connection::open(server.http()).unwrap();

@@ -28,7 +28,7 @@ const FILE_SIZE: usize = ROWS * 4 + 1024;
 /// Different tables, of which each model has one.
 const TABLES: usize = 10;
 
-/// A repository of so many models that look a row up: that of row 3 is 3 + 1,000 × the model's table.
+/// A repository of `count` models that look a row up: that of row 3 is 3 + 1,000 × the model's table.
 fn models(name: &str, count: usize) -> Folder {
     let folder = Folder::new(&format!("many-{name}"));
     for index in 0..count {
@@ -57,7 +57,7 @@ fn want(index: usize) -> f64 {
     3.0 + 1_000.0 * (index % TABLES) as f64
 }
 
-/// Room for so many of them.
+/// The flag for a cache with room for `count` models.
 fn room(count: usize) -> String {
     format!("--model-cache-bytes-max={}", count * (FILE_SIZE + 256 * 1024))
 }
@@ -397,6 +397,6 @@ fn behind_a_balancer_each_model_is_on_one_server() {
             spilled += usize::from(before != after);
         }
     }
-    // What is hashed to a server that is busy in that moment goes to the next (`hash-balance-factor`).
+    // A model whose server is busy at that moment goes to the next one (`hash-balance-factor`).
     assert!(spilled <= COUNT / 8, "{spilled} models are on two servers");
 }

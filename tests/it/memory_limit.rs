@@ -32,7 +32,7 @@ const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP
 /// The preface, SETTINGS without a setting, and an acknowledgement.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
 
-/// A server that may have so many bytes beyond what it has when nothing is asked, most of them for requests that come in.
+/// A server that may use `room` bytes more than an idle one, most of them for requests that come in.
 fn server_with(room: usize, flags: &[&str]) -> (Folder, Server, usize) {
     server_of(repository::write(Flavour::Deuteron), room, flags)
 }
@@ -73,7 +73,7 @@ fn losses(server: &Server, what: &str) -> u64 {
     metric(server.metrics(), &format!("deuteron_memory_losses_total{{what=\"{what}\"}}"))
 }
 
-/// Sends so many bytes of a body, and no end. Whether they were taken.
+/// Sends `size` bytes of an unfinished body. Returns `None` if the server did not take them.
 fn hold(address: SocketAddr, size: usize) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_write_timeout(Some(Duration::from_millis(500))).ok()?;
@@ -115,7 +115,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     rest
 }
 
-/// Whether there is a frame of this type among them.
+/// Returns true if there is a frame of this type among them.
 fn has_frame(bytes: &[u8], wanted: u8) -> bool {
     let mut left = bytes;
     while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = left {
@@ -206,7 +206,7 @@ fn large_request(size: usize) -> Vec<u8> {
     http::infer_request("identity_int8", &head, &vec![0x9c; size])
 }
 
-/// Connects with a small receive buffer, so that the kernel takes little of an answer that nobody reads.
+/// Connects with a small receive buffer, so that the kernel takes little of an unread answer.
 fn connect_small(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -342,16 +342,16 @@ fn a_model_whose_file_alone_does_not_fit_is_not_loaded() {
 
 #[test]
 fn under_abuse_of_many_kinds_the_process_keeps_to_its_limit_and_a_client_that_comes_again_is_answered() {
-    /// What is made between two looks, which no step of so small a limit can hold back: the nodes of a JSON document (16 MiB
-    /// at most), an answer in JSON with the buffer that it outgrew, and what both have freed. 16 to 34 MB were seen on a
-    /// busy machine; without the limit it is hundreds.
+    /// Memory taken between two checks, which no step of such a small limit can hold back: the nodes of a JSON document
+    /// (16 MiB at most), an answer in JSON with the buffer that it outgrew, and the freed memory of both. 16 to 34 MB
+    /// were seen on a busy machine; without the limit it is hundreds.
     const MARGIN: usize = 64 * MIB;
     let (_folder, server, limit) = server_with(64 * MIB, &["--http-write-timeout=60", "--http-body-timeout=60"]);
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     let most = thread::scope(|scope| {
         let _over = Over(&is_over);
-        // Bodies that do not end, answers that nobody reads, large JSON, and connections that say nothing.
+        // Bodies that do not end, answers that are never read, large JSON, and silent connections.
         for kind in 0..4 {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || {

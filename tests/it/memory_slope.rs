@@ -1,5 +1,5 @@
-//! Whether the server keeps memory of what it has answered: how its memory grows over a million requests of three kinds,
-//! after a warm-up. `.ci/run slope` runs it; a plain `cargo test` sends none.
+//! Growth of the server's memory over a million requests of three kinds, after a warm-up: it must keep nothing of
+//! answered requests. `.ci/run slope` runs it; a plain `cargo test` sends none.
 
 use std::env;
 use std::fs;
@@ -19,7 +19,7 @@ const LOOKS: u64 = 20;
 /// Bytes that a million requests may leave behind.
 const SLOPE_MAX: f64 = 1024.0 * 1024.0;
 
-/// Sends so many requests of each kind.
+/// Sends `count` requests of each kind.
 fn send(server: &Server, count: u64) {
     let kinds: [(SocketAddr, &[&str]); 3] =
         [(server.http(), &["--json"]), (server.http(), &["--binary"]), (server.grpc(), &["-i", "grpc"])];

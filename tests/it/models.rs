@@ -19,7 +19,7 @@ use crate::support::skipped::is_asked_for;
 /// The first line of the table.
 const HEADER: &str = "| model | from | ONNX Runtime | embedded engine |\n|---|---|---|---|\n";
 
-/// What came of a model: its source, and the result on each engine.
+/// Results by model: its source, and the result on each engine.
 type Results = BTreeMap<String, (String, [String; 2])>;
 
 #[test]
@@ -56,7 +56,7 @@ fn the_table_of_models_is_what_the_engines_do() {
 fn hold_to_table(results: &Results) {
     let table = read_table();
     for (name, (_, results)) in results {
-        // Whether the last bits are the same depends on the processor.
+        // The last bits depend on the processor.
         let outcomes = |results: &[String; 2]| results.each_ref().map(|result| outcome(result).to_owned());
         let came = outcomes(results);
         assert!(!came.contains(&"WRONG".to_owned()), "{name}: {results:?}");

@@ -17,7 +17,7 @@ use crate::support::protobuf::Message;
 use crate::support::repository;
 use crate::support::server::{Ports, Server};
 
-/// How long a poll may take until it shows.
+/// Time limit for a poll to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 const ADD: f64 = 6.0;

@@ -15,7 +15,7 @@ const EMBEDDED_RIGHT: u32 = 1123;
 /// The same of ONNX Runtime.
 const ONNXRUNTIME_RIGHT: u32 = 1432;
 
-/// How long the server may take to load two thousand models, beside other tests.
+/// Time limit for the server to load two thousand models, beside other tests.
 const START_MAX: Duration = Duration::from_secs(900);
 
 fn script(environment: &Environment, verb: &str, argument: &str) -> String {

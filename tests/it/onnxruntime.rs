@@ -425,7 +425,7 @@ fn many_instances_share_the_weights_of_matrix_products_and_compute_with_them() {
         let config = format!("instance_group {{ count: {instances} }}\n{}", parameters(&[("placement", "worker")]));
         let repository = repository(&[("m", &config)]);
         fs::write(repository.path().join("m/1/model.onnx"), &file).unwrap();
-        // What is freed after a load goes back to the system, and is not counted.
+        // Memory freed after a load goes back to the system, and is not counted.
         let variables = [("MALLOC_MMAP_THRESHOLD_", Path::new("131072"))];
         let server = start(&repository, &[&flag(environment)], &variables);
         for _ in 0..3 * instances {

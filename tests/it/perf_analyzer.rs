@@ -12,8 +12,8 @@ use crate::support::skipped::skip_unless_ci;
 const TEXT: &str = "backend: 'identity' max_batch_size: 8 dynamic_batching { }
     input { name: 'INPUT0' data_type: TYPE_STRING dims: -1 } output { name: 'OUTPUT0' data_type: TYPE_STRING dims: -1 }";
 
-/// What it is told, and how many requests it makes at least. Over a stream there are so many that a budget
-/// of frames for each connection and time would show.
+/// Arguments of perf_analyzer, and its least number of requests. Over a stream there are enough to reach a budget of
+/// frames for each connection and time.
 const MODES: &[(&str, u32)] = &[
     ("-m digits -i http --concurrency-range 1:4:3", 300),
     ("-m digits -i http --async --concurrency-range 4 -b 4", 300),

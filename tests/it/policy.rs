@@ -1,5 +1,5 @@
-//! What the operator lets clients do: restricted parts of the interface, over every protocol and by every path to them;
-//! header fields that reach models; and what a wrong method is told.
+//! Rights that the operator gives to clients: restricted parts of the interface, over every protocol and by every path
+//! to them; header fields that reach models; and the answer to a wrong method.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -11,7 +11,7 @@ use crate::support::server::Server;
 use crate::support::{http, skipped::skip_unless_ci};
 use serde_json::Value;
 
-/// What no line of a shell can ask: it needs memory of a GPU.
+/// Endpoints that no line of a shell can ask: they need memory of a GPU.
 const WITHOUT_LINE: [&str; 2] =
     ["/v2/cudasharedmemory/region/{region}/register", "/v2/cudasharedmemory/region/{region}/status"];
 
@@ -60,7 +60,7 @@ fn the_tests_that_the_page_names_are_there() {
     }
 }
 
-/// Whether a path is one of a template with names in braces.
+/// Returns true if a path is one of a template with names in braces.
 fn is_of(template: &str, path: &str) -> bool {
     let (template, path): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
     let same = |(want, have): (&&str, &&str)| want.starts_with('{') || want == have;
@@ -103,7 +103,7 @@ fn the_openapi_document_is_valid() {
     let text = document(&server());
     let (is_valid, said) = judge("served.json", &text);
     assert!(is_valid, "{said}");
-    // What it says of a document without one of its parameters, so that it is known to look.
+    // A document without one of its parameters is refused, which shows that the validator works.
     let broken = String::from_utf8(text).unwrap().replacen(r#""in":"path""#, r#""in":"nowhere""#, 1);
     let (is_valid, said) = judge("broken.json", broken.as_bytes());
     assert!(!is_valid, "{said}");

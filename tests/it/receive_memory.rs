@@ -26,7 +26,7 @@ fn head(size: usize) -> Vec<u8> {
     format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n").into_bytes()
 }
 
-/// Waits until so many bytes at least, or none, are held.
+/// Waits until at least `least` bytes are held; for 0, until no bytes are held.
 fn wait_held(server: &Server, least: u64) {
     let start = Instant::now();
     loop {
@@ -77,7 +77,7 @@ fn clients_of_each_protocol_are_refused_at_the_bound_and_told_when_to_come_again
     assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
     assert_eq!(metric(server.metrics(), REFUSED), 3);
 
-    // What never fits is told so at once.
+    // A body that never fits is refused at once.
     let mut never = Connection::open(server.http()).unwrap();
     never.send(&head(4_000_001)).unwrap();
     let answer = never.receive().unwrap();
@@ -149,8 +149,8 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
     const MIB: usize = 1024 * 1024;
     const BUDGET: usize = 32 * MIB;
     const SIZE: usize = 12 * MIB;
-    /// What the allocator keeps of buffers that grew or were freed, and the buffers of the connection: 40 to 95 MiB were
-    /// seen. Without the budget it would be 480.
+    /// Memory that the allocator keeps of buffers that grew or were freed, and the buffers of the connection: 40 to 95
+    /// MiB were seen. Without the budget it would be 480.
     const MARGIN: usize = 128 * MIB;
     let folder = repository::write(Flavour::Deuteron);
     let flag = format!("{FLAG}={BUDGET}");

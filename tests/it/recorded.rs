@@ -97,7 +97,7 @@ fn with_its_flag_deuteron_answers_as_triton_where_scripts_look() {
     let mut count = 0;
     for (case, Entry { answer: triton, .. }) in cases.iter().zip(&recorded) {
         let is_followed = compare::decided(case, triton, &followed) != *triton;
-        // What differs for another reason as well is left to the test above.
+        // Answers that differ for another reason as well are left to the test above.
         if is_followed && compare::decided(case, triton, &others) == *triton {
             assert_eq!(client.ask(&case.ask), compare::decided(case, triton, &served), "{}", case.name);
             count += 1;
@@ -108,7 +108,7 @@ fn with_its_flag_deuteron_answers_as_triton_where_scripts_look() {
     assert!(String::from_utf8_lossy(&metadata).starts_with(r#"{"name":"triton","#));
 }
 
-/// So many of the recorded answers are held to at least.
+/// Least number of recorded answers that the test above must check.
 const FOLLOWED_CASES_MIN: usize = 100;
 
 fn pairs<'a>(cases: &'a [Case], recorded: &'a [Entry], answers: &'a [String]) -> Vec<Pair<'a>> {

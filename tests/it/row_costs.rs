@@ -76,7 +76,7 @@ fn a_model_whose_rows_cost_more_together_gets_smaller_batches_and_others_do_not(
     assert!(is_done, "a row costs twice as much in a batch of two\n{}", zoo.metrics());
     let is_done = load_until(&zoo, "steady", || chosen("steady", 2) && !is_told("steady") && are_known("steady"));
     assert!(is_done, "two rows take as long as one\n{}", zoo.metrics());
-    // Who gives a delay wants batches as large as they may be.
+    // A model with a queue delay wants the largest batches that it may have.
     let batches = || metric(zoo.server.metrics(), "nv_inference_exec_count{model=\"told\",version=\"1\"}");
     assert!(load_until(&zoo, "told", || batches() >= 40));
     assert!(!is_known("told", 1) && !is_known("told", 2), "{}", zoo.metrics());

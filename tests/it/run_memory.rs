@@ -1,4 +1,4 @@
-//! What one run of the embedded engine may take (`--run-memory-bytes-max`): a valid request whose values ask for more
+//! Memory bound of one run of the embedded engine (`--run-memory-bytes-max`): a valid request whose values ask for more
 //! than any machine has is refused with the flag, and the server goes on.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the scheduler promises, seen from outside: order, refusal of what would be late, and batches chosen by a
-//! latency target.
+//! Promises of the scheduler, seen from outside: order, refusal of late requests, and batches chosen by a latency
+//! target.
 
 use std::fs;
 use std::thread;

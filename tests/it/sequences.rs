@@ -388,7 +388,7 @@ fn an_iterative_sequence_outlives_its_idle_time_and_ends_with_its_client() {
     // Its slot, the only one, is another's.
     assert_eq!(answer(&infer(&server, "", "[1,1]", 2)), Ok(2));
     wait_until("all are counted", || metrics::metric(server.metrics(), "deuteron_requests_in_flight") == 0);
-    // What goes on with what no client may go on with.
+    // A request that continues a sequence which no client may continue.
     assert_eq!(send(&server, "5", "", 1), unstarted("5"));
 }
 
@@ -458,7 +458,7 @@ fn the_sequence_that_balancers_are_told_is_the_one_of_the_request() {
     assert_eq!(status, "3");
     assert!(why.starts_with("the header 'sequence-id' is '8' and the parameter 'sequence_id' is '7'"), "{why}");
 
-    // Who goes on elsewhere is counted: the balancer in front parts sequences.
+    // A sequence that goes on elsewhere is counted: the balancer in front splits sequences.
     let unknown = || metrics::metric(server.metrics(), "deuteron_sequences_unknown_total{model=\"m\",version=\"1\"}");
     assert_eq!((unknown(), send(&server, "9", "", 1)), (0, unstarted("9")));
     assert_eq!(unknown(), 1);

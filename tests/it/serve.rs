@@ -242,7 +242,8 @@ fn who_connects_as_a_drain_begins_is_told_that_the_server_is_not_ready_and_is_se
     let folder = repository::write(Flavour::Deuteron);
     let mut server = Server::deuteron(folder.path(), &["--shards=2"]);
     let address = server.http();
-    // Each request on a connection of its own; what came of those until none can be made any more.
+    // Each request has a connection of its own. Returns the answers until no further connection can
+    // be made.
     let ask = move |request: Vec<u8>| {
         let mut answers = Vec::new();
         while let Ok(mut connection) = Connection::open(address) {

@@ -60,7 +60,7 @@ fn over_http2(server: &Server, model: &str, fields: &[(&'static str, &'static st
 }
 
 fn over_grpc(server: &Server, model: &str, fields: &[(&'static str, &'static str)]) -> Option<String> {
-    // What comes back are trailers, of which one is the status.
+    // The answer consists of trailers, and one of them is the status.
     let trailers = h2::call(server.grpc(), INFER, fields, &message(model));
     assert_eq!(trailers["grpc-status"], "0", "{trailers:?}");
     trailers.get("server-timing").cloned()
@@ -81,7 +81,7 @@ fn spans(text: &str) -> [Duration; 5] {
     spans.try_into().unwrap()
 }
 
-/// What a way answers, held against the client's own clock.
+/// The durations in a way's answer, held against the client's own clock.
 fn timed(server: &Server, way: Way, model: &str, fields: &[(&'static str, &'static str)]) -> [Duration; 5] {
     let start = Instant::now();
     let text = way(server, model, fields).expect("the time is told");

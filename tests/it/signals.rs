@@ -1,5 +1,5 @@
-//! What signals do to a server as a process: none kills it without a drain, a second one ends it, `--drain-delay` lets
-//! balancers leave first, and nobody who connects meanwhile waits for nothing.
+//! Effects of signals on a server as a process: no signal kills it without a drain, a second one ends it,
+//! `--drain-delay` lets balancers leave first, and no client that connects meanwhile waits in vain.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -301,7 +301,7 @@ fn start_together(repository: &Path) {
 fn a_signal_that_ends_a_server_holds_while_a_model_loads() {
     let folder = repository::write(Flavour::Deuteron);
     let flags = ["--model-control-mode=explicit", "--load-model=identity_fp32", "--exit-timeout-secs=1"];
-    // A named pipe that nobody writes keeps the load of an ONNX file waiting, or fails it at once; both must end.
+    // A named pipe without a writer keeps the load of an ONNX file waiting, or fails it at once; both must end.
     let model = folder.path().join("piped");
     std::fs::create_dir_all(model.join("1")).unwrap();
     Command::new("mkfifo").arg(model.join("1/model.onnx")).status().unwrap();

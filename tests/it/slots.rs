@@ -61,7 +61,7 @@ fn message() -> Vec<u8> {
     Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, [0; 4]).into_bytes()
 }
 
-/// What comes until the end.
+/// The remaining bytes, until the end.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
@@ -183,7 +183,7 @@ fn an_address_has_as_many_connections_as_the_flag_says() {
     });
 }
 
-/// What it is, where, what is sent at first, which timer ends it, after how many milliseconds, and what comes.
+/// Its name, address, first bytes, the timer that ends it, that timer's milliseconds, and the expected answer.
 type SilentCase<'a> = (&'a str, SocketAddr, &'a [u8], &'a str, u64, &'a str);
 
 #[test]
@@ -263,7 +263,8 @@ fn a_client_that_never_reads_is_closed_though_the_kernel_took_its_answer() {
 #[test]
 fn a_client_of_http2_whose_window_of_tcp_stays_shut_loses_its_connection() {
     let (_folder, server) = server(&["--http-write-timeout=2", "--http-idle-timeout=60"]);
-    // SETTINGS with the largest window, a WINDOW_UPDATE for the connection, and then requests whose answers nobody reads.
+    // SETTINGS with the largest window, a WINDOW_UPDATE for the connection, and then requests whose answers are never
+    // read.
     let opening =
         [&PREFACE[..24], b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff", b"\0\0\x04\x08\0\0\0\0\0\x7f\xf0\0\0"]
             .concat();

@@ -62,7 +62,7 @@ fn end(mut server: Server, machine: &Machine) {
     machine.check_clean();
 }
 
-/// What a server that does not start says.
+/// Message of a server that does not start.
 fn refusal(machine: &Machine, groups: &[(&str, &str)]) -> String {
     let folder = models(groups);
     let mut command = Server::command(folder.path(), &["--shards=1"], Ports::free());
@@ -179,7 +179,7 @@ fn a_broken_context_costs_what_was_in_flight_and_the_instances_are_made_anew() {
     end(server, &machine);
 }
 
-/// As `cuda.h` says of an illegal address: nothing in the process works any more.
+/// An illegal address, by the words of `cuda.h`: the whole process can no longer use CUDA.
 #[test]
 fn a_process_that_cuda_has_given_up_goes_on_without_its_gpus() {
     let Some(machine) = Machine::new().map(|machine| machine.with("STICKY", "process")) else { return };
@@ -249,7 +249,7 @@ fn a_model_that_memory_is_short_for_is_refused_or_runs_on_the_cpu() {
     end(server, &machine);
 }
 
-/// A context fits, and no more.
+/// A GPU with room for one context and nothing else.
 fn small(machine: Machine) -> Machine {
     machine.with("MEMORY", &((1 << 20) + 8192).to_string())
 }
@@ -418,7 +418,7 @@ fn without_cublaslt_products_are_refused_and_without_nvml_nothing_but_its_rows()
     let Some(stubborn) = Machine::new().map(|machine| machine.with("FAULTS", "no-algorithm@*")) else { return };
     let log = refusal(&stubborn, &[SINGLE]);
     assert!(log.contains("CUBLAS_STATUS 15 in cublasLtMatmulAlgoGetHeuristic"), "{log}");
-    // Where one figure is not known the others are.
+    // If one figure is not known, the others are.
     let libraries = libraries::without("libnvidia-ml.so.1", Some("nvmlDeviceGetPowerUsage"));
     let Some(libraries) = libraries else { return };
     let folder = models(&[SINGLE]);

@@ -33,7 +33,7 @@ fn by_shard(server: &Server) -> Vec<u64> {
     (0..SHARDS).map(|shard| metric(server.metrics(), &name(shard))).collect()
 }
 
-/// Waits until so many are open, and returns how many each shard has.
+/// Waits until `count` connections are open, and returns the count of each shard.
 fn open(server: &Server, count: usize) -> Vec<u64> {
     let start = Instant::now();
     loop {

@@ -23,7 +23,7 @@ use crate::{pytorch, trees, triton_backends};
 
 const ROUNDS: usize = 1000;
 
-/// What a round asks: the inputs of a request.
+/// The inputs of a round's request.
 type Ask = fn(usize) -> Value;
 
 /// An engine in the table.
@@ -79,7 +79,7 @@ fn list(data: &[f64]) -> Value {
     json!([input("x", "FP32", &[data.len()], data)])
 }
 
-/// How many numbers a turn has: more and fewer than the one before.
+/// Count of numbers in a turn: more and fewer than in the one before.
 const fn count(turn: usize) -> usize {
     [5, 9, 2, 7, 1, 12, 3][turn % 7]
 }
@@ -304,7 +304,7 @@ fn backends_written_for_triton() {
     for place in triton_backends::PLACES {
         let server = triton_backends::start(&models, &backends, &[place]);
         play(&server, &Engine { failing: &PACKED_FAILING, ..PACKED });
-        // What a backend leaves out of a buffer is zeros.
+        // Bytes of a buffer that a backend does not write are zeros.
         for round in 0..ROUNDS {
             let (inputs, want) = (PACKED.good)(round);
             let (_, answer) = infer(&server, "packed", &inputs);

@@ -110,7 +110,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a program is there, which every machine of CI has.
+/// Returns true if a program is there, which every machine of CI has.
 fn is_there(program: &str) -> bool {
     let is_there = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
     let is_there = is_there.is_ok_and(|status| status.success());

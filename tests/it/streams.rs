@@ -54,7 +54,7 @@ fn an_error_of_a_model_ends_a_stream_that_asks_for_it_and_is_in_band_otherwise()
     assert_eq!((came, end.as_str()), (vec!["1".to_owned(), unknown.to_owned(), text.to_owned()], "Ok"));
     let (came, end) = play(&server, &[("triton_grpc_error", "true")], vec![request("square", -1)]);
     assert_eq!((came, end), (vec![], format!("InvalidArgument {text}")));
-    // What is no request of a model is in band, as Triton has it.
+    // An error that no request of a model caused is in band, as Triton has it.
     let (came, end) = play(&server, &[("triton_grpc_error", "true")], vec![request("nope", 1), request("square", 1)]);
     assert_eq!((came.len(), end.as_str()), (2, "Ok"));
     let (came, end) = play(&server, &[("triton_grpc_error", "false")], vec![request("square", -1)]);

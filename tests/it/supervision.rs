@@ -187,7 +187,7 @@ fn sockets_that_were_opened_for_it_are_served_by_all_shards_and_left_open_at_the
         assert_eq!(grpc.call("/inference.GRPCInferenceService/ServerLive", &[]).unwrap(), [8, 1]);
         assert!(crate::support::metrics::metric(server.metrics(), "deuteron_connections_open") > 0);
         assert_eq!(server.stop().code(), Some(0));
-        // The supervisor has them still: whoever connects waits for the next server.
+        // The supervisor still has them: a new connection waits for the next server.
         let waiting = std::net::TcpStream::connect(addresses[1]).unwrap();
         kept[1].set_nonblocking(true).unwrap();
         assert_eq!(kept[1].accept().unwrap().1, waiting.local_addr().unwrap(), "{io}");
@@ -272,7 +272,7 @@ fn a_health_check_tells_by_its_exit_code_whether_a_server_is_ready() {
     check(&["health", "--url=https://a"], 1, "'https' is not spoken here");
 }
 
-/// What a server says that does not start.
+/// Message of a server that does not start.
 fn refused(path: &Path, flags: &[&str]) -> String {
     let output = Server::command(path, flags, Ports::free()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

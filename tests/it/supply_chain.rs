@@ -1,5 +1,5 @@
-//! What the program is made of: licences, duplicates and sources by the lists of `deny.toml`, and the list of packages
-//! that the program carries for scanners.
+//! Contents of the program: licences, duplicates and sources by the lists of `deny.toml`, and the list of packages that
+//! the program carries for scanners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -25,7 +25,7 @@ fn packages() -> BTreeMap<String, String> {
     // As it is released.
     let tree = ["tree", "--locked", "--features=stores", "--edges=normal,build", "--prefix=none", "--format={p}|{l}|"];
     let told = |more: &[&str]| Command::new("cargo").args(tree).args(more).current_dir(ROOT).output().unwrap();
-    // What the feature needs may not be here yet.
+    // The feature's dependencies may not be here yet.
     let offline = told(&["--offline"]);
     let output = if offline.status.success() { offline } else { told(&[]) };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -40,7 +40,7 @@ fn packages() -> BTreeMap<String, String> {
     text.lines().map(package).collect()
 }
 
-/// Whether a licence expression (SPDX, annex D) can be met with the licences that are allowed.
+/// Returns true if a licence expression (SPDX, annex D) can be met with the allowed licences.
 fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
@@ -128,7 +128,7 @@ fn every_package_comes_from_the_registry_with_its_checksum() {
 
 #[test]
 fn no_package_needs_a_newer_rust_than_the_crate_says() {
-    // What other systems need is not fetched for a test.
+    // Dependencies for other systems are not fetched for a test.
     let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
     let metadata = ["metadata", "--format-version=1", "--locked", "--offline", &platform];
     let output = Command::new("cargo").args(metadata).current_dir(ROOT).output().unwrap();

@@ -1,5 +1,5 @@
-//! What a person sees who starts a server at a terminal: how far the loads are, on a line that changes; errors and warnings
-//! in colour. Nothing of it where the output goes elsewhere.
+//! A server at a terminal: the progress of loads, on a line that changes; errors and warnings in colour. Plain lines if
+//! the output goes elsewhere.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -43,7 +43,7 @@ fn start_and_end(python: &Environment, is_terminal: bool, variables: &[(&str, &s
         command.arg("/dev/null");
     }
     command.env_remove("NO_COLOR").env("TERM", "xterm").envs(variables.iter().copied());
-    // What a terminal shows is the output of `script`.
+    // The output of `script` is what a terminal shows.
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     let process = loop {

@@ -90,7 +90,7 @@ fn every_way_of_the_sockets_serves_tls() {
     }
 }
 
-/// A connection whose reads send nothing: what the server has answered is read although it takes no more.
+/// A connection whose reads send nothing: it reads the server's answer although the server has stopped reading.
 struct Apart(TlsStream);
 
 impl Read for Apart {
@@ -143,7 +143,7 @@ fn every_case_of_http_1_is_answered_over_tls_too() {
     assert!(failures.is_empty(), "{}/{count}\n{}", count - failures.len(), failures.join("\n"));
 }
 
-/// What curl prints of an exchange: version of HTTP and status; or that it failed.
+/// curl's report of an exchange: version of HTTP and status; `None` if it failed.
 fn curl(files: &Files, address: SocketAddr, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("curl");
     command.args([
@@ -185,13 +185,13 @@ fn curl_negotiates_version_and_protocol() {
     }
 }
 
-/// What `openssl s_client` says of a connection.
+/// Output of `openssl s_client` for a connection.
 fn s_client(files: &Files, address: SocketAddr, arguments: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-CAfile", &files.text("authority.pem"), "-connect", &address.to_string()]);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A request, so that tickets of TLS 1.3 have come when it is answered; where there is no connection, nobody reads.
+    // A request, so that tickets of TLS 1.3 have come when it is answered. The write fails if there is no connection.
     let _ =
         child.stdin.take().unwrap().write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let output = child.wait_with_output().unwrap();
@@ -443,7 +443,7 @@ fn the_end_of_input_is_the_clients_word_and_a_cut_connection_is_none() {
     let Some(files) = Files::new(KeyKind::Ecdsa) else { return };
     let (_folder, server) = server(&files, &[]);
     let whole = request("POST", INFER, &[], BODY.as_bytes());
-    // Half closed: it has said that it sends no more, and still reads.
+    // Half closed: the client has ended its sending side, and still reads.
     let mut connection = files.http(server.http()).unwrap();
     connection.send(&whole).unwrap();
     connection.stream().conn.send_close_notify();
@@ -455,7 +455,7 @@ fn the_end_of_input_is_the_clients_word_and_a_cut_connection_is_none() {
     connection.send(&request("GET", "/v2", &[("Connection", "close")], b"")).unwrap();
     assert_eq!(connection.receive().unwrap().status, 200);
     assert_eq!(connection.stream().read(&mut [0; 8]).unwrap(), 0, "close_notify");
-    // Cut within a body, though what came is a whole JSON document for whoever reads to the end.
+    // Cut within a body, though the received part is a whole JSON document to a reader that takes the end for its end.
     let received = metric(server.metrics(), "deuteron_requests_received_total");
     for body in ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"] {
         let mut connection = files.http(server.http()).unwrap();

@@ -24,7 +24,7 @@ use crate::support::python::Environment;
 use crate::support::repository;
 use crate::support::server::Server;
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 const PAIR: &str = "max_batch_size: 8 input { name: 'INPUT0' data_type: TYPE_FP32 dims: -1 }
@@ -195,7 +195,7 @@ fn settings_that_cannot_be_are_refused_with_tritons_texts() {
     assert_eq!(empty.status, 400);
     let of_version = http::get(server.http(), "/v2/models/worker/versions/1/trace/setting").unwrap();
     assert_eq!(of_version.status, 404);
-    // What is off may be set to anything, and is told.
+    // Settings can be changed and read while tracing is off.
     let (status, told) = set(&server, "", &json!({ "trace_rate": "7", "log_frequency": "3" }));
     assert_eq!((status, &told["trace_rate"], &told["log_frequency"]), (200, &json!("7"), &json!("3")));
     infer_well(&server, "identity");
@@ -264,7 +264,7 @@ fn rate_count_and_log_frequency_choose_traces_and_files() {
     on(json!({ "trace_rate": "3", "log_frequency": "2" }));
     infer_often(6);
     assert_eq!(read_when(&numbered(0), |_| true).len(), 2);
-    // Three of five, and then no more; what remains is told.
+    // Three of five, then no further ones; the remaining count is reported.
     on(json!({ "trace_rate": "1", "log_frequency": "0", "trace_count": "3" }));
     infer_often(2);
     let told = || {
@@ -376,7 +376,7 @@ impl Collector {
         spans.clone()
     }
 
-    /// So many spans.
+    /// Reads exactly `count` spans.
     fn spans(&self, count: usize) -> Vec<Span> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -452,7 +452,7 @@ fn a_collector_gets_spans_with_tritons_names_below_those_of_the_client() {
     assert_eq!(named(&spans, "worker").parent_span_id, ensemble.span_id);
     assert_eq!(spans.iter().filter(|span| span.name == "compute").count(), 2);
 
-    // What is told of the settings names the collector.
+    // The settings' answer names the collector.
     let told = http::get(server.http(), "/v2/trace/setting").unwrap();
     let told: Value = serde_json::from_slice(&told.body).unwrap();
     assert_eq!((&told["trace_mode"], &told["bsp_schedule_delay"]), (&json!("opentelemetry"), &json!("50")));
@@ -485,7 +485,7 @@ fn a_client_that_sends_its_trace_is_traced_whatever_the_rate_is() {
     is_childs(named(&collector.spans(3), "InferRequest"));
 }
 
-/// So many inferences, none of which takes long.
+/// Sends `count` inferences, and checks that each is quick.
 fn infer_quickly(server: &Server, count: usize) {
     for _ in 0..count {
         let start = Instant::now();

@@ -33,7 +33,7 @@ const ACCUMULATE: &str =
                 initial_state { data_type: TYPE_INT32 dims: 1 zero_data: true name: 'zero' } }
     }";
 
-/// Where a backend runs.
+/// Places where a backend runs.
 pub const PLACES: [&str; 2] = ["--backend-isolation=none", "--backend-isolation=process"];
 
 /// Compiles a backend of the tests into a directory of backends.
@@ -227,7 +227,7 @@ fn refuse(models: &Path, backends: &Path, place: &str) {
 /// As the probe has it.
 const PROBE: &str = "backend: 'probe' input { name: 'INPUT' data_type: TYPE_INT32 dims: 2 }
     output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 2 }";
-/// What the probe calls, and what it loads and unloads.
+/// The model that the probe calls, loads and unloads.
 const ECHO: &str = "backend: 'identity' input { name: 'IN' data_type: TYPE_INT32 dims: 2 }
     output { name: 'OUT' data_type: TYPE_INT32 dims: 2 }";
 
@@ -240,7 +240,7 @@ fn every_function_does_in_a_process_what_it_does_in_the_server_calls_of_other_mo
         let server = start(&models, &backends, &flags);
         let input = json!({"name": "INPUT", "shape": [2], "datatype": "INT32", "data": [5, 6]});
         let body = json!({"id": "seven", "parameters": {"depth": 3}, "inputs": [input]});
-        // What the probe finds after an answer is in the next one.
+        // The probe's findings after an answer are in the next one.
         for _ in 0..3 {
             let (status, answer) = infer(&server, "probe", &body);
             assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([5, 6])), "{place} {answer}");

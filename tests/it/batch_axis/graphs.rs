@@ -9,7 +9,7 @@ const STRING: i64 = 8;
 /// `elem_type` of FP16.
 const HALF: i64 = 10;
 
-/// What runs a graph.
+/// The engines that run a graph.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Runs {
     /// Both engines.
@@ -22,7 +22,7 @@ pub enum Runs {
 pub struct Graph {
     /// Its name.
     pub name: &'static str,
-    /// Whether the answer to a row depends on the other rows of its batch.
+    /// True if the answer to a row depends on the other rows of its batch.
     pub mixes: bool,
     /// The engines that run it.
     pub runs: Runs,

@@ -92,7 +92,7 @@ fn every_link_leads_somewhere() {
     }
 }
 
-/// What links name headings by: small letters, digits and hyphens.
+/// Names of headings, as links use them: small letters, digits and hyphens.
 fn headings(page: &str) -> BTreeSet<String> {
     let titles = page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
@@ -148,7 +148,7 @@ fn missing_program(steps: &[Step]) -> Option<&'static str> {
 fn in_a_network_of_its_own() -> Command {
     let mut command = Command::new("unshare");
     command.arg("--net");
-    // Who is not root may be so within a network of its own.
+    // A user without root is root within a network of its own.
     if !fs::metadata("/proc/self").is_ok_and(|folder| folder.uid() == 0) {
         command.arg("--map-root-user");
     }
@@ -251,7 +251,7 @@ impl Stage {
     }
 }
 
-/// Whether a command goes on until it is ended.
+/// Returns true if a command goes on until it is ended.
 fn is_server(command: &str) -> bool {
     command.contains("deuteron serve ") && !command.contains("--help")
 }
@@ -289,7 +289,7 @@ serve() {
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 "#;
 
-/// What installs on a person's machine: here it is looked whether there is such a thing.
+/// Commands that install on a person's machine: here a check that such a package exists replaces them.
 const STAND_INS: [(&str, &str); 3] = [
     (
         "pip",

@@ -23,7 +23,7 @@ impl Step {
         }
     }
 
-    /// What is expected of it; nothing where the page shows no output.
+    /// Its expected output; empty if the page shows no output.
     pub fn output(&self) -> &[String] {
         match self {
             Self::Command { output, .. } | Self::Program { output, .. } => output,
@@ -109,8 +109,8 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-/// Whether lines are as expected: `…` stands for any text in a line, and alone for any number of lines. The white space at
-/// ends of lines does not count.
+/// Returns true if lines are as expected: `…` stands for any text in a line, and alone for any number of lines. The
+/// white space at ends of lines does not count.
 pub fn is_as_expected(expected: &[String], lines: &[&str]) -> bool {
     let Some((first, rest)) = expected.split_first() else { return lines.is_empty() };
     if first.trim() == "…" {

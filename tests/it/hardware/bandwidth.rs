@@ -1,6 +1,6 @@
-//! What the kernels make of a GPU's memory: bytes that must move over the time they take, beside a copy by the driver,
-//! and beside `torch.topk` where Python has PyTorch. Inputs take turns, so that none is in the cache. And how much of a
-//! copy is hidden behind kernels of another stream.
+//! Memory bandwidth of the kernels: bytes that must move over the time they take, beside a copy by the driver, and
+//! beside `torch.topk` where Python has PyTorch. Inputs take turns, so that none is in the cache. And the part of a
+//! copy that is hidden behind kernels of another stream.
 
 use std::process::Command;
 
@@ -145,7 +145,7 @@ impl Bench<'_> {
         let context = self.device.context();
         let size = self.scale.size / 8;
         let pinned = context.alloc_pinned(size).expect("the host has memory");
-        // SAFETY: so many bytes were just taken, and no stream knows them.
+        // SAFETY: `size` bytes were just taken, and no stream knows them.
         unsafe { pinned.write_bytes(0, size) };
         let copies = Side::new(context);
         let kernels = Side::new(context);
@@ -189,7 +189,7 @@ impl Bench<'_> {
         unsafe { context.free_pinned(pinned) };
     }
 
-    /// Microseconds of `torch.topk` for each selection; none where there is no PyTorch that sees the GPU.
+    /// Microseconds of `torch.topk` for each selection; empty without a PyTorch that sees the GPU.
     fn torch(&self, selections: &[(usize, usize, usize)]) -> Vec<f64> {
         let Scale { size, runs, repetitions, is_software, .. } = *self.scale;
         let shapes: Vec<String> = selections.iter().map(|shape| format!("{shape:?}")).collect();

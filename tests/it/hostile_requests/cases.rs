@@ -8,7 +8,7 @@ pub use builder::{BOOL, UINT8};
 pub struct Case {
     /// The name of the model.
     pub name: String,
-    /// What a request brings.
+    /// The inputs of a request.
     pub inputs: Vec<Input>,
     /// Its configuration, without a backend.
     pub config: String,

@@ -144,7 +144,7 @@ impl BodyBuffer for Plain {
 
 struct Server {
     connection: Http2Connection<Plain, ()>,
-    /// Bytes of the preface that are still to come: whoever reads the socket takes them.
+    /// Bytes of the preface that are still to come: the reader of the socket takes them.
     preface_left: usize,
     now: Instant,
 }
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Reads so many bytes.
+    /// Reads `size` bytes.
     fn take(&mut self, pipe: &RefCell<Pipe>, size: usize) {
         let mut pipe = pipe.borrow_mut();
         let mut left = size.min(pipe.outgoing.len());
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// Writes so many bytes.
+    /// Writes `size` bytes.
     fn give(&mut self, pipe: &RefCell<Pipe>, size: usize) {
         let mut left = size;
         loop {
@@ -216,7 +216,7 @@ impl Server {
         self.handle_events();
     }
 
-    /// What comes is sent back.
+    /// Sends back the received bytes.
     fn handle_events(&mut self) {
         let (connection, now) = (&mut self.connection, self.now);
         while let Some(event) = connection.poll_event(now) {
@@ -255,7 +255,7 @@ fn framed(message: Bytes) -> [Bytes; 2] {
     [Bytes::from([&[0], &size[..]].concat()), message]
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ask {
     /// A plain message and its body.
@@ -473,7 +473,7 @@ struct Pipe {
     has_ended: bool,
     /// Bytes that were written either way.
     moved: usize,
-    /// What the server has read.
+    /// Frames that the server has read.
     seen: SeenFrames,
 }
 

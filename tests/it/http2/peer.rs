@@ -1,5 +1,4 @@
-//! How a case is tried, and a server at an address to try it on. It needs nothing of the crate: `tests/trials` tries the
-//! cases on any server.
+//! Runs a case, on a server at an address. It needs nothing of the crate: `tests/trials` tries the cases on any server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +12,11 @@ pub trait Peer {
     /// Sends it bytes; false where it has gone.
     fn send(&mut self, bytes: &[u8]) -> bool;
 
-    /// What it sent meanwhile; `None` when it has closed.
+    /// Bytes that it sent meanwhile; `None` when it has closed.
     fn receive(&mut self) -> Option<Vec<u8>>;
 }
 
-/// How long a server may take to answer.
+/// Time limit for an answer of a server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tries a case on a new connection.

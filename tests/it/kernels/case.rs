@@ -1,6 +1,6 @@
-//! The grid that kernels are run over, emulated or on a GPU: shapes, datatypes, ties, numbers that are none; what the CPU
-//! twins make of it; and the comparison. Outputs are poisoned, so that what a kernel leaves out shows, and what it reads
-//! must come back unchanged.
+//! The grid that kernels are run over, emulated or on a GPU: shapes, datatypes, ties, NaN; the answers of the CPU
+//! twins; and the comparison. Outputs are poisoned, so that bytes that a kernel does not write show. Inputs must come
+//! back unchanged.
 
 use deuteron::backend::kernel::{BufferRole, LaunchPlan};
 
@@ -18,7 +18,7 @@ pub struct Buffer {
     pub after: After,
 }
 
-/// What a buffer holds in the end.
+/// Expected contents of a buffer at the end.
 pub enum After {
     /// These bytes.
     Bytes(Vec<u8>),
@@ -28,7 +28,7 @@ pub enum After {
     Scratch,
 }
 
-/// How the elements of a buffer are read.
+/// Format of a buffer's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Float {
     Fp16,
@@ -66,7 +66,7 @@ impl Case {
         self
     }
 
-    /// Where what came out is not what the twin says.
+    /// Panics if the results differ from the twin's.
     pub fn check(&self, got: &[Vec<u8>]) {
         assert_eq!(got.len(), self.buffers.len(), "{}", self.label);
         for (buffer, got) in self.buffers.iter().zip(got) {

@@ -113,7 +113,7 @@ fn source(module: KernelModule) -> PathBuf {
     folder("kernels").join(format!("{}.cu", module.name()))
 }
 
-/// What a program that succeeded said.
+/// The output of a program, which must have succeeded.
 fn told(output: Output) -> String {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();

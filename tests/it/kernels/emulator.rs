@@ -37,7 +37,7 @@ impl Emulator {
     pub fn check(&mut self, case: &Case, seed: u64) {
         match self.run(case, seed) {
             Ok(got) => case.check(&got),
-            // What it said is on standard error.
+            // The emulator's message is on standard error.
             Err(error) => panic!("{}: the emulator ended: {error}, {:?}", case.label, self.child.wait()),
         }
     }

@@ -24,7 +24,7 @@ fn copy_case(label: &str, sizes: &[usize], alignment: usize, shift: usize, rando
         .writes(BufferRole::Output, After::Bytes(output))
 }
 
-/// How a part of a batch lies in both buffers.
+/// Layout of a part of a batch in both buffers.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// The front of a larger shape.

@@ -27,7 +27,7 @@ macro_rules! with_number {
     };
 }
 
-/// How the values of a row lie.
+/// Kind of values in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// Any bits: of floats all kinds of what is no number, subnormal numbers, both infinities.

@@ -1,4 +1,4 @@
-//! What a server answered, as lines of text: what is compared is what is recorded and what a person reads.
+//! A server's answer as lines of text: the same text is compared, recorded and read by a person.
 //!
 //! HTTP: `STATUS CONTENT-TYPE`, then the body on one line; with `Inference-Header-Content-Length`, the JSON part on one
 //! line and `binary SIZE: BYTES` on the next. gRPC: `OK` and the dump of the message, or `CODE: text`; of a stream,

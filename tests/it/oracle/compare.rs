@@ -9,7 +9,7 @@ pub struct Difference {
     pub decision: &'static str,
     /// Which answers it is about.
     pub on: On,
-    /// What they become.
+    /// The answer that they become.
     pub becomes: Becomes,
 }
 
@@ -22,16 +22,16 @@ pub enum On {
     Every(fn(&Case, &str) -> bool),
 }
 
-/// What Triton's answer becomes.
+/// The change of Triton's answer.
 #[derive(Clone, Copy)]
 pub enum Becomes {
     /// This answer.
     Answer(&'static str),
-    /// What the function says to the case.
+    /// The function's answer to the case.
     Asked(fn(&Case) -> String),
     /// The same with this text instead of that, everywhere.
     Replaced(&'static str, &'static str),
-    /// What the function makes of it.
+    /// The function's rewriting of it.
     Rewritten(fn(&str) -> String),
 }
 
@@ -49,11 +49,11 @@ impl Becomes {
 /// One case with both answers.
 #[derive(Clone, Copy)]
 pub struct Pair<'a> {
-    /// What was sent.
+    /// The request.
     pub case: &'a Case,
-    /// What Triton answered.
+    /// Triton's answer.
     pub triton: &'a str,
-    /// What Deuteron answered.
+    /// Deuteron's answer.
     pub deuteron: &'a str,
 }
 
@@ -70,7 +70,7 @@ pub fn compare(pairs: &[Pair<'_>], differences: &[Difference]) -> Vec<String> {
     complaints
 }
 
-/// What Deuteron must answer where Triton answers so.
+/// The answer that Deuteron must give if Triton gives this one.
 pub fn decided(case: &Case, triton: &str, differences: &[Difference]) -> String {
     differences.iter().fold(triton.to_owned(), |answer, difference| {
         if is_about(difference, case, &answer) { difference.becomes.apply(case, &answer) } else { answer }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::oracle::case::Ask;
 
-    /// What `compare` says of one case named `one`, in the first words of each complaint.
+    /// The complaints of `compare` about one case named `one`, each in its first words.
     fn complaints(triton: &str, deuteron: &str, differences: &[Difference]) -> Vec<String> {
         let case = Case { name: "one".to_owned(), ask: Ask::Http(Vec::new()) };
         compare(&[Pair { case: &case, triton, deuteron }], differences)

@@ -1,7 +1,7 @@
-//! Where Deuteron means to answer otherwise than tritonserver 2.51: one row per decision.
+//! Intended differences between Deuteron and tritonserver 2.51: one row per decision.
 //!
-//! A row says which answers of Triton it is about and what they become; the result is what Deuteron must answer, to
-//! the byte. A difference that is not in this table fails, and so does a row that no answer needs any more.
+//! A row says which answers of Triton it is about and the answer that they become, which Deuteron must give to the
+//! byte. A difference that is not in this table fails, and so does a row that no answer needs.
 
 use crate::oracle::{
     compare::{Becomes, Difference, On},
@@ -479,7 +479,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Whether an answer tells of a model what only the Python backend of the oracle makes of it.
+/// Returns true if an answer shows a property of a model that only the Python backend of the oracle gives it.
 fn is_of_python(answer: &str) -> bool {
     answer.contains(":\"python\"") || answer.contains(": \"python\"")
 }

@@ -1,4 +1,4 @@
-//! What Deuteron says where it refuses and Triton does not, in the words of the case: a number, a header.
+//! Deuteron's refusals where Triton does not refuse, in the words of the case: a number, a header.
 
 use crate::oracle::case::{Ask, Case};
 

@@ -1,4 +1,4 @@
-//! How Triton's answers are rewritten where a decision is about the text of values, not about single answers.
+//! Rewrites of Triton's answers for decisions about the text of values, rather than about single answers.
 
 use crate::support::escape::escape;
 
@@ -19,7 +19,7 @@ pub fn shortest_floats(answer: &str) -> String {
     rewritten
 }
 
-/// Where the next list of floats begins, and whether they are FP32.
+/// Position of the next list of floats, and whether they are FP32.
 fn next_float_data(text: &str) -> Option<(bool, usize)> {
     let (datatype, place) = ["\"datatype\":\"FP32\"", "\"datatype\":\"FP64\""]
         .iter()
@@ -87,7 +87,7 @@ pub fn exact_doubles(answer: &str) -> String {
     replaced(answer, DOUBLES)
 }
 
-/// What an answer says of the built-in identity, where the oracle has a model in Python.
+/// An answer about the built-in identity, from one about the oracle's model in Python.
 pub fn as_identity(answer: &str) -> String {
     const WORDS: &[(&str, &str)] = &[
         (":\"python\"", ":\"identity\""),
@@ -98,8 +98,8 @@ pub fn as_identity(answer: &str) -> String {
     replaced(answer, WORDS)
 }
 
-/// What an answer says of an ONNX model, where the oracle has one in Python; Triton's ONNX backend, too, has two
-/// instances on a CPU where the configuration names no number.
+/// An answer about an ONNX model, from one about the oracle's model in Python. Triton's ONNX backend, too, has two
+/// instances on a CPU if the configuration names no number.
 pub fn as_onnx(answer: &str) -> String {
     const WORDS: &[(&str, &str)] = &[
         ("\"platform\":\"python\"", "\"platform\":\"onnxruntime_onnx\""),
@@ -123,7 +123,7 @@ pub fn as_onnx(answer: &str) -> String {
     replaced(answer, WORDS)
 }
 
-/// What an answer shows of a configuration, with where the model runs: whatever sleeps on a worker, all else inline.
+/// A configuration in an answer, with its placement: a model that sleeps runs on a worker, all others inline.
 pub fn with_placement(answer: &str) -> String {
     let is_slow = answer.contains("\"execute_delay_ms\"");
     let (placement, comma) = if is_slow { ("worker", ",") } else { ("inline", "") };

@@ -18,11 +18,11 @@ use crate::support::{
     server::Server,
 };
 
-/// How long a batch runs; what arrives meanwhile waits.
+/// Run time of a batch, in milliseconds; requests that arrive meanwhile wait.
 const RUN_MS: u64 = 200;
 /// Answers this close to each other are of one batch.
 const TOGETHER_MAX: Duration = Duration::from_millis(20);
-/// How often a script is played at most.
+/// Most times that a script is played.
 const PLAYS_MAX: usize = 3;
 /// From when all threads are there to the first arrival.
 const LEAD: Duration = Duration::from_millis(30);
@@ -34,7 +34,7 @@ pub struct Script {
     pub name: &'static str,
     /// The largest batch.
     pub rows_max: u32,
-    /// How its `config.pbtxt` goes on.
+    /// The rest of its `config.pbtxt`.
     pub config: &'static str,
     /// Separated by commas: milliseconds, a letter, and of `rows=`, `columns=`, `priority=` and `timeout_us=` what is
     /// not as usual.
@@ -51,7 +51,7 @@ struct Arrival {
     parameters: Value,
 }
 
-/// What became of a request, and when.
+/// Outcome of a request, and its time.
 type Outcome = (Arrival, Instant, Response);
 
 impl Script {
@@ -79,7 +79,7 @@ impl Script {
     /// Plays it and tells what happened. Where the answers do not tell the batches that the server counted, the
     /// machine was too busy to tell them apart, and it is played again.
     pub fn play(&self, server: &Server) -> String {
-        // The first run of a model is none to measure.
+        // The first run of a model is not measured.
         let warm = Arrival { at: Duration::ZERO, name: "", rows: 1, columns: 1, parameters: json!({}) };
         let status = ask(server, self.name, &warm, Instant::now()).2.status;
         assert_eq!(status, 200, "{}", self.name);

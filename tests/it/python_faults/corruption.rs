@@ -1,11 +1,11 @@
-//! Model code that spoils what its process and the server share: the sockets and the memory. The batch fails, the
-//! process is replaced, and nobody else notices.
+//! Model code that corrupts the sockets and the memory shared by its process and the server. The batch fails, the
+//! process is replaced, and other models notice nothing.
 
 use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, PythonServer, is_alive, kill, unhealthy, until};
 
-/// How long a fault may go unnoticed, on a busy machine. The code would run for a minute.
+/// Time limit for noticing a fault, on a busy machine. The code would run for a minute.
 const NOTICED: Duration = Duration::from_secs(5);
 const START_MAX: Duration = Duration::from_secs(10);
 /// `execute_timeout_ms` of the model: it ends what cannot be told from a long batch.
@@ -16,7 +16,7 @@ fn deeds() -> [Deed<'static>; 2] {
     [Deed { config, ..Deed::named("m") }, Deed::named("other")]
 }
 
-/// Runs each piece of code, which must fail at once and cost nobody else anything.
+/// Runs each piece of code, which must fail at once and cost no other model anything.
 fn check_fatal(served: &mut PythonServer, codes: &[&str]) {
     let other = served.pid("other");
     for code in codes {

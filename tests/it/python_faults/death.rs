@@ -14,7 +14,7 @@ use crate::support::metrics::metric;
 use crate::support::over::Over;
 use serde_json::json;
 
-/// How soon the clients of a process that has ended are told: at once, which is milliseconds, but for a busy machine.
+/// Time limit for the answer to clients of an ended process: milliseconds, or longer on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// A start of a process, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -36,7 +36,7 @@ fn spawn(server: SocketAddr, model: &'static str, code: String) -> thread::JoinH
     thread::spawn(move || (run(server, model, &code), Instant::now()))
 }
 
-/// How long the interpreter takes to start and import numpy, without a server.
+/// Time that the interpreter takes to start and import numpy, without a server.
 fn bare_start() -> Duration {
     let flag = interpreter().unwrap();
     let python = flag.split_once("interpreter=").unwrap().1;
@@ -156,7 +156,7 @@ fn batches_that_were_not_begun_stay_apart_and_are_sent_again_only_once() {
         // The model takes no batches: each call has one request, whatever happened.
         assert_eq!(request.join().unwrap().0, Ok("1".to_owned()));
     }
-    // Whoever ends its process and says that the batch has not begun would be run for ever.
+    // A request that ends its process and says that the batch has not begun would be run for ever.
     let hidden = "import mmap, gc\n\
         for one in [one for one in gc.get_objects() if type(one) is mmap.mmap]:\n    one[0:8] = bytes(8)\n\
         os._exit(3)";

@@ -1,6 +1,5 @@
-//! What goes wrong in and around the process of a Python model, on the server as a process: ends, hangs, corruption,
-//! floods, memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do
-//! not.
+//! Faults in and around the process of a Python model, on the server as a process: ends, hangs, corruption, floods,
+//! memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do not.
 //!
 //! Most models here do what a request tells them: its input is a piece of Python.
 
@@ -82,7 +81,7 @@ const DEED_IS_READY: &str = "
         return scope['result']
 ";
 
-/// What a request had: what its code left in `result`, or the status and text of the error.
+/// Result of a request: the contents of `result` after its code ran, or the status and text of the error.
 type Outcome = Result<String, (u16, String)>;
 
 /// One model of a repository.
@@ -239,14 +238,14 @@ fn children(parent: u32) -> Vec<u32> {
     processes.filter(|id| stat(*id).is_some_and(|(_, of)| of == parent)).collect()
 }
 
-/// The state letter and the parent of a process; `None` if there is none.
+/// The state letter and the parent of a process; `None` if it does not exist.
 fn stat(id: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
     Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
 }
 
-/// Whether a process runs: one that nobody has reaped does not.
+/// Returns true if a process runs: an unreaped one does not.
 fn is_alive(id: u32) -> bool {
     stat(id).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }

@@ -1,4 +1,4 @@
-//! What a process prints: however much, it reaches the log line by line, and keeps nobody waiting.
+//! Output of a process: any amount of it reaches the log line by line, and delays no request.
 
 use std::thread;
 use std::time::{Duration, Instant};

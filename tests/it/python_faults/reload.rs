@@ -12,7 +12,7 @@ use crate::support::over::Over;
 const RELOADS: usize = 200;
 /// Reloads after which memory is at its level.
 const WARM_UP: usize = 40;
-/// The reloads after the warm-up, in so many rounds with a look between.
+/// Rounds of the reloads after the warm-up, with a look at memory between two.
 const ROUNDS: usize = 4;
 const MODELS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -31,7 +31,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
     let (address, id) = (served.server.http(), served.server.id());
     let (is_over, is_paused, answered) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     let settle = || {
-        // Nobody is connected meanwhile.
+        // No client is connected meanwhile.
         is_paused.store(true, Ordering::Relaxed);
         until("one process for each model", Duration::from_secs(20), || served.children().len() == MODELS.len());
         thread::sleep(Duration::from_millis(500));

@@ -9,7 +9,7 @@ use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, until};
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
-/// How long the processes may outlive a server that was killed.
+/// Time for which the processes may outlive a killed server.
 const OUTLIVED_MAX: Duration = Duration::from_secs(1);
 
 fn names(folder: &Path) -> BTreeSet<String> {

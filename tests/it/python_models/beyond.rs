@@ -1,5 +1,5 @@
-//! Where Deuteron keeps what Triton leaves open: requests that nobody answers end, errors of a model cost no more than
-//! its batch, and a process sees nothing of the server that is not for it.
+//! Promises of Deuteron that Triton leaves open: requests that no model answers end, errors of a model cost only its
+//! batch, and a process sees of the server only its own part.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn wrong_arguments_that_end_tritonserver_are_refused() {
             let text = told(refused);
             assert!(text.starts_with("TritonModelException") || text.starts_with("TypeError"), "{refused}: {text}");
         }
-        // What is of no use does no harm.
+        // Calls without use do no harm.
         assert_eq!(told("is_cancelled of its own request"), "False");
         assert!(!told("get_response_sender of its own request").is_empty());
     }

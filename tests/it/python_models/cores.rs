@@ -72,7 +72,7 @@ fn a_process_has_its_cores_and_as_many_threads_before_its_model_is_imported() {
     check(2, &[], &every, (all.len() / 2).max(1));
     check(1, &[&format!("--worker-cores={last}")], &last, 1);
     check(1, &["--shards=1", &format!("--worker-cores={every}")], &every, all.len());
-    // What a host policy gives is not for the others, and its processes have no more.
+    // Cores that a host policy gives are not for other models, and its processes have no others.
     check(1, &[&format!("--host-policy=cpu,cpu-cores={last}")], &last, 1);
 }
 

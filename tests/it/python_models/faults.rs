@@ -10,9 +10,9 @@ use serde_json::json;
 
 /// Explicit control, and little patience at the end.
 const FLAGS: &[&str] = &["--model-control-mode=explicit", "--load-model=slow", "--exit-timeout-secs=2"];
-/// What fails a step at once.
+/// Causes of an immediate failure of a step.
 const DEATHS: &[&str] = &["kill", "exit", "abort", "segfault"];
-/// What is written where messages are expected.
+/// Bytes written in place of messages.
 const GARBAGE: &[&str] = &["zeros", "ones", "noise", "frames"];
 
 /// A model for each fault at this step, `STEP_FAULT`, none loaded yet.

@@ -13,7 +13,7 @@ use crate::support::repository;
 use crate::support::server::{Ports, Server};
 use serde_json::{Value, json};
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 pub const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// One text in, texts out, as the models that are asked for a case by its name have it.
@@ -65,7 +65,7 @@ impl Models {
         self
     }
 
-    /// Where they are.
+    /// Folder of the models.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -75,7 +75,7 @@ impl Models {
         self.environment.python()
     }
 
-    /// What would start a server, and on which ports.
+    /// The command that would start a server, and its ports.
     pub fn command(&self, flags: &[&str]) -> (Command, Ports) {
         let interpreter = format!("--backend-config=python,interpreter={}", self.python().display());
         let flags: Vec<_> = [interpreter.as_str()].into_iter().chain(flags.iter().copied()).collect();
@@ -94,7 +94,7 @@ impl Models {
 pub struct Zoo {
     /// The server; it ends before its models go.
     pub server: Server,
-    /// What it serves.
+    /// The models that it serves.
     pub models: Models,
 }
 
@@ -185,7 +185,7 @@ pub fn kill(process: u32, signal: &str) {
     assert!(status.is_ok_and(|status| status.success()), "{process} is there");
 }
 
-/// Whether a process runs; one that has ended and is not reaped does not.
+/// Returns true if a process runs; one that has ended and is not reaped does not.
 pub fn is_running(process: u32) -> bool {
     stat(process).is_some_and(|(_, state, _)| state != "Z")
 }
@@ -209,7 +209,7 @@ pub fn resident_kib(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// How many files a process has open.
+/// Number of files that a process has open.
 pub fn open_files(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count()
 }

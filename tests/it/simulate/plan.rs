@@ -9,7 +9,7 @@ use deuteron::time::Instant;
 
 use super::random::Random;
 
-/// What happens, but for what the scheduler decides.
+/// All events except the scheduler's decisions.
 #[derive(Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -24,7 +24,8 @@ pub struct Plan {
     pub death: Duration,
     /// Claims that are lost to the shard at the last moment, of a hundred.
     pub claims_lost: u64,
-    /// Whether the shards keep the timers, as they do in the server, or the scheduler's are used.
+    /// True if the shards keep the timers, as they do in the server; false if the scheduler's are
+    /// used.
     pub is_timed_by_shards: bool,
     /// By arrival.
     pub arrivals: Vec<Arrival>,

@@ -22,7 +22,7 @@ pub struct World<'a, S> {
     plan: &'a Plan,
     scheduler: S,
     admission: Admission,
-    /// Where responses keep the order of their requests.
+    /// Order of responses, if they keep that of their requests.
     ordering: Option<Ordering<usize>>,
     /// The last of them that left.
     sent: Option<usize>,
@@ -41,7 +41,7 @@ struct Request {
     timeout_at: Option<Instant>,
     is_delaying: bool,
     turn: Option<ResponseTurn>,
-    /// How its run ended, before its response left.
+    /// Outcome of its run, before its response left.
     ran: Option<Outcome>,
 }
 
@@ -53,7 +53,7 @@ enum State {
     Done(Outcome),
 }
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Cancelled,
@@ -74,7 +74,7 @@ enum Seat {
     Running { batch: Vec<usize>, rows: u32, since: Instant, until: Instant, dies: bool },
 }
 
-/// How often what happened.
+/// Counts of each kind of event.
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; 5],
@@ -168,7 +168,7 @@ impl<'a, S: Former> World<'a, S> {
         }
     }
 
-    /// When something happens next; nobody may sleep through what is due.
+    /// Instant of the next event; an error if a timer that is due would be missed.
     fn wake_at(&self) -> Result<Option<Instant>, Violation> {
         let plan = self.plan;
         let arrival = plan.arrivals.get(self.arrived).map(|arrival| arrival.at);
@@ -379,7 +379,8 @@ impl<'a, S: Former> World<'a, S> {
         }
     }
 
-    /// What left: a batch at all, of what may run, and from the front of the queue.
+    /// Checks a batch that left: it has requests, they may run, and they come from the front of the
+    /// queue.
     fn check_batch(&self, batch: &EntryBatch<usize>, queue: &[usize]) -> Result<(), Violation> {
         let policy = &self.plan.policy;
         let arrivals = || batch.tokens.iter().map(|index| &self.plan.arrivals[*index]);
@@ -499,7 +500,7 @@ impl Seat {
 /// The shards' side of a claim.
 struct Shards<'a> {
     requests: &'a mut [Request],
-    /// Where the next claim is lost: who lost theirs.
+    /// Lost claims, if the next claim is lost.
     lost: Option<Vec<usize>>,
 }
 

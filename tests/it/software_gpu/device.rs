@@ -145,7 +145,7 @@ fn what_the_documentation_forbids_is_written_down() {
         assert!(context.upload(&[1, 2, 3], pointer).is_err());
         assert!(context.function(context.load_module(KernelModule::Topk.ptx()).unwrap(), "nope").is_err());
         assert!(context.load_module("no PTX").is_err());
-        // A word less than the shape allows, and memory that nobody gives back.
+        // One argument word less than the shape allows, and memory that is never given back.
         let function = context.load_module(KernelModule::Pointwise.ptx()).unwrap();
         let function = context.function(function, "softmax_block").unwrap();
         let stream = context.new_stream().unwrap();
@@ -222,7 +222,7 @@ fn streams_go_side_by_side_and_each_keeps_its_order() {
     }
 }
 
-/// What [`cuda::find`] says, in a process of its own.
+/// The answer of [`cuda::find`], in a process of its own.
 #[test]
 fn found() {
     if std::env::var_os(INNER).is_some() {
@@ -233,7 +233,7 @@ fn found() {
     }
 }
 
-/// What a process finds on a machine with these libraries.
+/// The answer of a process on a machine with these libraries.
 pub fn found_with(machine: &Machine, libraries: Option<&std::path::Path>) -> String {
     let mut command = Command::new(std::env::current_exe().expect("a process knows its program"));
     command.args(["--exact", "software_gpu::device::found", "--nocapture", "--test-threads=1"]).env(INNER, "1");

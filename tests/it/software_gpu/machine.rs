@@ -10,7 +10,7 @@ use super::libraries;
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
-/// How long something may take that takes milliseconds.
+/// Generous time limit for steps that take milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub struct Machine {
@@ -66,7 +66,7 @@ impl Machine {
         fs::rename(new, path).expect("the folder is ours");
     }
 
-    /// What it wrote down.
+    /// The log that it wrote.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

@@ -98,11 +98,11 @@ fn row_values(rows: usize, seed: usize) -> Vec<f32> {
     (0..rows * ROW).map(|index| ((index * 11 + seed * 7) % 31) as f32 / 8.0 - 2.0).collect()
 }
 
-/// Where a tensor of a request is.
+/// Place of a request's tensor.
 #[derive(Clone, Copy)]
 enum Place {
     Message,
-    /// In a region, behind so many floats.
+    /// In a region, behind this number of floats.
     Region(&'static str, usize),
 }
 
@@ -128,7 +128,7 @@ fn values(response: &Response) -> Vec<f32> {
     value["outputs"][0]["data"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap() as f32).collect()
 }
 
-/// What the CPU gives.
+/// The answer of the CPU.
 fn wanted(server: &Server, rows: usize, seed: usize) -> Vec<f32> {
     values(&ask(server, "cpu", rows, seed, [Place::Message; 2]))
 }
@@ -138,7 +138,7 @@ fn check(got: &[f32], want: &[f32], what: &str) {
     assert!(got.len() == want.len() && got.iter().zip(want).all(is_near), "{what}: {got:?} for {want:?}");
 }
 
-/// What was copied and launched since, without the products, in an order of its own.
+/// Copies and launches since a point in the log, without the products, sorted.
 struct Traced<'a>(&'a Machine, usize);
 
 impl<'a> Traced<'a> {
@@ -159,7 +159,8 @@ impl<'a> Traced<'a> {
     }
 }
 
-/// Closes all regions, which are on so many devices, stops a server, and holds it to what it owes the driver.
+/// Closes all regions, which are on `devices` devices, stops a server, and checks that it released everything to the
+/// driver.
 fn end(server: Server, machine: &Machine, devices: usize) {
     let ended = || machine.log().matches("end of a context").count();
     let before = ended();

@@ -22,7 +22,7 @@ pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 /// The files of a server and of a client, and the authority of both.
 pub struct Files(Folder);
 
-/// How long a key takes.
+/// Kind of a key.
 #[derive(Clone, Copy)]
 pub enum KeyKind {
     /// ECDSA with P-256.
@@ -72,7 +72,7 @@ impl Files {
         assert!(output.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Where a file is.
+    /// Path of a file.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -92,7 +92,7 @@ impl Files {
         flags
     }
 
-    /// What a client knows: the authority, and its own certificate if it shows it.
+    /// A client's configuration: the authority, and its own certificate if it shows one.
     pub fn client(&self, has_certificate: bool) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         let authority = fs::read(self.path("authority.pem")).unwrap();

@@ -11,7 +11,7 @@ use crate::support::server::Server;
 
 const UNRULY: &str = "backend: 'unruly' max_batch_size: 4 instance_group { count: 1 }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
-/// What the backend `unruly` does for these inputs; `RAISE` and the number of a signal raises it.
+/// Actions of the backend `unruly` for these inputs; `RAISE` and the number of a signal raises it.
 const SEGV: i32 = 101;
 const ABORT: i32 = 102;
 const THREAD_SEGV: i32 = 104;

@@ -16,7 +16,7 @@ use crate::support::metrics::metric;
 use crate::support::server::Server;
 use crate::support::{http, repository};
 
-/// What the backend `unruly` does for these inputs.
+/// Actions of the backend `unruly` for these inputs.
 const SEGV: i32 = 101;
 const ABORT: i32 = 102;
 const EXIT: i32 = 103;

@@ -79,7 +79,7 @@ fn without_a_gpu_a_plan_is_refused_and_the_reason_is_the_gpu() {
     }
     let text = refusal("platform: 'tensorrt_plan' instance_group { kind: KIND_GPU }", &[]);
     assert!(text.contains("KIND_GPU") || text.contains("GPU"), "{text}");
-    // What is no plan says so in the backend's words.
+    // A file that is not a plan is refused in the backend's words.
     let folder = folders(plain);
     fs::write(folder.path().join("models/plan/1/model.plan"), "no plan").unwrap();
     let directory = backends(folder.path());

@@ -1,4 +1,4 @@
-//! What is logged, as clients read and change it. Deuteron lets them change it where a flag says so.
+//! Log settings, as clients read and change them. Deuteron lets them change these if a flag says so.
 
 use std::path::Path;
 

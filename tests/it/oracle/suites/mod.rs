@@ -20,13 +20,13 @@ use crate::{
 pub struct Suite {
     /// It is recorded in `recorded_NAME.txt`.
     pub name: &'static str,
-    /// What both servers are started with.
+    /// Flags of both servers.
     pub flags: &'static [&'static str],
-    /// What Deuteron is started with besides; none where this machine cannot play the suite.
+    /// Further flags of Deuteron; `None` if this machine cannot play the suite.
     pub own_flags: fn() -> Option<Vec<String>>,
-    /// What is asked.
+    /// The requests.
     pub cases: fn() -> Vec<Case>,
-    /// Where Deuteron means to answer otherwise.
+    /// Intended differences of Deuteron's answers.
     pub differences: &'static [Difference],
     /// Writes its repository.
     pub write: fn(Flavour, &Path),

@@ -34,7 +34,7 @@ pub fn own_flags() -> Option<Vec<String>> {
     Some(vec![format!("--backend-config=python,interpreter={}", python.display())])
 }
 
-/// Where the models are.
+/// Folder of the models.
 pub fn models() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_models")
 }
@@ -299,7 +299,7 @@ fn cases() -> Vec<Case> {
     }
     over_grpc(&mut table);
     over_streams(&mut table);
-    // What Triton never answers comes last: its instances are not as before.
+    // Requests that Triton never answers come last: afterwards its instances are not as before.
     for name in ["nothing", "nothing_in_a_list"] {
         let text = format!("[\"{name}\"]");
         table.infer(&format!("wrong_returns, {name}"), "wrong_returns", &one("case", "BYTES", "[1]", &text, ""));

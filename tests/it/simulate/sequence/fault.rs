@@ -10,7 +10,7 @@ use deuteron::time::Instant;
 
 type Inner = Sequences<u64, usize>;
 
-/// What is wrong.
+/// The planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It never asks to be woken.

@@ -11,7 +11,7 @@ use crate::simulate::random::Random;
 /// Ids that there are.
 const IDS: u64 = 200;
 
-/// What happens, but for what the batcher decides.
+/// All events except the batcher's decisions.
 #[derive(Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -40,9 +40,9 @@ pub struct Arrival {
     pub is_end: bool,
     pub shape: i64,
     pub timeout: Duration,
-    /// What the model adds to the state.
+    /// The number that the model adds to the state.
     pub value: u64,
-    /// How often it runs, where sequences are iterative.
+    /// Number of runs, if sequences are iterative.
     pub runs: u64,
     /// When its client leaves it, if it still waits.
     pub cancelled_at: Option<Instant>,

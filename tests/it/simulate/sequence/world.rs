@@ -23,7 +23,7 @@ pub struct World<'a> {
     batcher: Batcher,
     requests: Vec<Request>,
     arrived: usize,
-    /// What no instance has heard yet, in order.
+    /// News that no instance has heard yet, in order.
     news: VecDeque<News>,
     instances: Vec<Seat>,
     /// Requests whose batch is over, of which the model has not said yet whether they run again.
@@ -50,11 +50,11 @@ struct Request {
     sequence: Option<usize>,
     want: u64,
     got: u64,
-    /// How often it ran.
+    /// Number of its runs.
     runs: u64,
 }
 
-/// What the world knows of one sequence, by the clients' side alone.
+/// The world's knowledge of one sequence, by the clients' side alone.
 #[derive(Default)]
 struct Sequence {
     /// Over its requests so far.
@@ -75,7 +75,7 @@ enum State {
     Done(Outcome),
 }
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Broken,
@@ -95,7 +95,7 @@ enum Seat {
     Running { batch: Vec<(usize, RunId)>, until: Instant, dies: bool },
 }
 
-/// How often what happened.
+/// Counts of each kind of event.
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; Outcome::ALL.len()],
@@ -302,7 +302,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Whether a client left a request under an id, so far.
+    /// Returns true if a client has left a request under an id so far.
     fn was_left(&self, id: u64) -> bool {
         let of_id = self.plan.arrivals.iter().zip(&self.requests).filter(|(arrival, _)| arrival.id == id);
         let left = |at: Option<Instant>| at.is_some_and(|at| at <= self.now);
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
                 self.cancel(index);
             }
             let since = arrival.at;
-            // Nobody may rely on what it was.
+            // Its state can no longer be relied on.
             self.current.get(&arrival.id).into_iter().for_each(|at| self.sequences[*at].is_hurt = true);
             self.requests[index].sequence.into_iter().for_each(|at| self.sequences[at].is_hurt = true);
             self.news.push_back(News::Departure { id: arrival.id, since });
@@ -488,7 +488,7 @@ impl<'a> World<'a> {
                 SequenceEnd::Cancel => self.was_left(id),
                 SequenceEnd::Instance => self.plan.deaths > 0,
                 SequenceEnd::Timeout => true,
-                // What goes on is no request of its own.
+                // A request that continues a sequence may be broken; one that starts it may not.
                 _ => !is_start,
             };
             if !is_hurt {
@@ -624,7 +624,7 @@ fn add(sum: u64, value: u64) -> u64 {
 /// The shards' side of a claim.
 struct Shards<'a> {
     requests: &'a mut [Request],
-    /// Where the next claim is lost: who lost theirs.
+    /// Lost claims, if the next claim is lost.
     lost: Option<Vec<usize>>,
 }
 
