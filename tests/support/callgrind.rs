@@ -1,15 +1,15 @@
-//! What callgrind wrote: the instructions of one binary's own code; and the table that such counts are held against.
+//! Counts from callgrind: the instructions of one binary's own code; and the table that such counts are held against.
 //!
 //! Only the code of the binary counts. What libc does in `memcpy` or `malloc` depends on the processor and on libc.
 
 use std::{collections::HashMap, fmt::Write as _};
 
-/// What a piece of work costs.
+/// Cost of a piece of work.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cost {
     /// Instructions of the binary itself.
     pub instructions: u64,
-    /// How often it asked for memory.
+    /// Count of memory allocations.
     pub allocations: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct Table {
     pub rows: Vec<(String, Cost)>,
 }
 
-/// What a count may differ from the table by, in percent.
+/// Greatest difference between a count and the table, in percent.
 pub const TOLERANCE: u64 = 3;
 
 impl Table {
@@ -86,7 +86,7 @@ impl Table {
         text
     }
 
-    /// What differs from this table by more than it may, one line each.
+    /// Counts that differ from this table by more than the tolerance, one line each.
     pub fn differences(&self, counted: &Self) -> Vec<String> {
         let find =
             |rows: &[(String, Cost)], name: &str| rows.iter().find(|(have, _)| have == name).map(|(_, cost)| *cost);

@@ -23,7 +23,7 @@ impl Folder {
         Self { path }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -20,7 +20,7 @@ pub fn models(groups: &[(&str, &str)]) -> Folder {
     folder
 }
 
-/// What a model answers: probabilities of a batch, and the three best classes of its rows.
+/// A model's answers: probabilities of a batch, and the three best classes of its rows.
 pub fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<String>) {
     let pixels: Vec<String> = (0..rows * 64).map(|index| (index * 7 % 17).to_string()).collect();
     let ask = |outputs: &str| {
@@ -55,7 +55,7 @@ pub fn check_alike(server: &Server, model: &str) {
     }
 }
 
-/// Layers of so many columns, with biases and ReLU, and a softmax behind them: inputs `x`, outputs `y`, as wide.
+/// Layers of `width` columns, with biases and ReLU, and a softmax behind them: inputs `x`, outputs `y`, as wide.
 pub fn dense(width: usize, layers: usize) -> Vec<u8> {
     let mut seed = 1_u64;
     let mut values = |count: usize, scale: f32| -> Vec<u8> {

@@ -11,7 +11,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// How long a call may take before the test fails.
+/// Time after which a call fails the test.
 const CALL_MAX: Duration = Duration::from_secs(20);
 
 /// One connection and the runtime it lives on; calls block.

@@ -19,7 +19,7 @@ pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag], &size[..], message].concat()
 }
 
-/// What came of a call.
+/// Result of a call.
 pub struct Called {
     pub head: BTreeMap<String, String>,
     /// The messages of the answer, with their prefixes.
@@ -105,9 +105,8 @@ pub fn leave(address: SocketAddr, path: &str) {
     });
 }
 
-/// Sends the same message over and over on one call, as long as the server takes more, and reads
-/// nothing of the answer; at most so many bytes. What was sent when the server took no more, or
-/// all.
+/// Sends the same message over and over on one call, at most `size_max` bytes, as long as the server takes more, and
+/// reads nothing of the answer. Returns the number of bytes sent when the server stopped reading, or all.
 pub fn flood(address: SocketAddr, path: &str, message: &[u8], size_max: usize, then: impl FnOnce()) -> usize {
     let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
     let framed = Bytes::from([&[0], &size[..], message].concat().repeat(100));
@@ -168,7 +167,7 @@ pub fn echo(address: SocketAddr, path: &str, head: &[u8], part: Bytes, count: us
         while let Some(chunk) = body.data().await {
             let chunk = chunk.expect("the body is whole");
             body.flow_control().release_capacity(chunk.len()).expect("the room was taken");
-            // What comes before the tensor is a few bytes, and its last byte is not the part's first.
+            // The bytes before the tensor are few, and the last of them differs from the part's first.
             let skip = if got == 0 { chunk.iter().position(|byte| *byte == part[0]).unwrap_or(chunk.len()) } else { 0 };
             skipped.extend_from_slice(&chunk[..skip]);
             let is_same = chunk[skip..].iter().zip(part.iter().cycle().skip(got % part.len())).all(|(a, b)| a == b);
@@ -207,7 +206,7 @@ fn run_with<T, F: Future<Output = T>>(
     })
 }
 
-/// How the calls of a storm ended.
+/// Ends of the calls of a storm.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// With an answer.
@@ -219,7 +218,7 @@ pub struct Ended {
 /// Calls on one connection, many at a time, each with one of the messages in turn; three of four are
 /// cancelled: before their message, within it, behind it, or a little later.
 pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: u32) -> Ended {
-    // A client counts the frames of answers that it does not want any more, by its window.
+    // Frames of answers that the client no longer wants still count against its window.
     let mut builder = h2::client::Builder::new();
     builder.initial_connection_window_size(64 << 20);
     run_with(&builder, address, |sender| async move {
@@ -298,7 +297,7 @@ async fn call_and_cancel(
     false
 }
 
-/// How a client leaves a request.
+/// A client's way of leaving a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Leave {
     /// It closes the connection.
@@ -354,8 +353,8 @@ fn abandon_at(
     });
 }
 
-/// Makes requests on one connection, all at once, each with a body of so many bytes, which goes as there is room for
-/// it until the request is answered; the fields of each answer.
+/// Makes requests on one connection, all at once, each with a body of `size` bytes, sent as there is room for it until
+/// the request is answered. Returns the fields of each answer.
 pub fn upload(
     address: SocketAddr,
     requests: &[(&str, &[(&str, &str)])],

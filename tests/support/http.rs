@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a connection may stay silent before the test fails.
+/// Silence of a connection after which the test fails.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// One response, its body put together.
@@ -53,7 +53,7 @@ impl<S: Read + Write> Connection<S> {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// What it is over.
+    /// The stream beneath.
     pub fn stream(&mut self) -> &mut S {
         self.stream.get_mut()
     }
@@ -80,7 +80,7 @@ impl<S: Read + Write> Connection<S> {
         Ok(response)
     }
 
-    /// Whether the other side has closed and nothing is left to read.
+    /// Returns true if the other side has closed and nothing is left to read.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.fill_buf(), Ok([]) | Err(_))
     }

@@ -21,7 +21,7 @@ pub fn batches_left(address: SocketAddr, model: &str) -> u64 {
 fn read(address: SocketAddr) -> String {
     let mut answer = http::get(address, "/metrics");
     while answer.is_err() {
-        // Where connections are few, the last look at the metrics may still hold one.
+        // If connections are few, the previous scrape may still hold one.
         answer = http::get(address, "/metrics");
     }
     String::from_utf8(answer.expect("it was asked until it came").body).expect("metrics are text")

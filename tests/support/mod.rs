@@ -1,5 +1,5 @@
-//! What the integration tests share: free ports, temporary folders, server processes, a raw HTTP/1.1 client, a raw
-//! gRPC client, a Python environment, and the writer of model repositories.
+//! Shared by the integration tests: free ports, temporary folders, server processes, a raw HTTP/1.1 client, a raw gRPC
+//! client, a Python environment, and the writer of model repositories.
 //!
 //! Each test binary includes it with `mod support;`. It knows nothing of the crate under test but the path of its
 //! binary. What bounds it: every wait has a time after which the test fails.

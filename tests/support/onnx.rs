@@ -76,7 +76,7 @@ fn adding() -> Onnx {
         .output("Y", FLOAT, &[2])
 }
 
-/// One FP32 input `X` `[N, 1]`, and so many products of matrices `[N, N]` one after the other.
+/// One FP32 input `X` `[N, 1]`, and `products` products of matrices `[N, N]` one after the other.
 pub fn heavy(products: usize) -> Vec<u8> {
     let begin = Onnx::default()
         .node("Transpose", &["X"], &["row"], &[])

@@ -16,11 +16,11 @@ pub const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled
     input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
     { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
     output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
-/// Answers a number so many times (decoupled).
+/// Answers a number as many times as it says (decoupled).
 pub const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 
-/// Who is to serve the repository.
+/// The server of the repository.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Flavour {
     /// `backend: "identity"`, and ONNX files.
@@ -29,7 +29,7 @@ pub enum Flavour {
     Triton,
 }
 
-/// What a model computes.
+/// A model's computation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     /// `OUTPUT0 = INPUT0 + INPUT1`, `OUTPUT1 = INPUT0 - INPUT1`.

@@ -21,8 +21,9 @@ pub fn skip_unless_ci(why: &str) {
     skip(why);
 }
 
-/// Whether `DEUTERON_TESTS`, a list of words with commas between, asks for tests that a plain `cargo test` passes over,
-/// since they fetch hundreds of megabytes or measure a machine for minutes. Where it does not, says so.
+/// Returns true if `DEUTERON_TESTS`, a list of words with commas between, asks for tests that a plain `cargo test`
+/// passes over, since they fetch hundreds of megabytes or measure a machine for minutes. If it does not, reports the
+/// skipped test.
 pub fn is_asked_for(word: &str) -> bool {
     let words = env::var_os("DEUTERON_TESTS").unwrap_or_default();
     let is_asked_for = words.to_str().is_some_and(|words| words.split(',').any(|asked| asked == word));

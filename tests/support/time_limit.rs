@@ -1,4 +1,4 @@
-//! The end of a run in which a test hangs: libtest waits for ever, and whoever runs it cannot see for which.
+//! The end of a run in which a test hangs: libtest waits for ever, and does not name the test.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, Once};

@@ -33,7 +33,7 @@ pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     Some(Server::start(command, ports))
 }
 
-/// What starts it so.
+/// The command that starts it so.
 pub fn command(repository: &Path, flags: &[&str]) -> Option<(Command, Ports)> {
     if !is_asked_for("triton") {
         return None;
