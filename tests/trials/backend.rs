@@ -30,7 +30,7 @@ fn ask(subject: &Subject, value: i64) -> (u16, Option<i64>) {
     })
 }
 
-/// Whether [`FAULTY`] says that it is ready.
+/// Returns true if [`FAULTY`] says that it is ready.
 fn is_ready(subject: &Subject) -> bool {
     http::get(subject.http, &format!("/v2/models/{FAULTY}/ready")).is_ok_and(|answer| answer.status == 200)
 }
@@ -112,7 +112,7 @@ fn add(connection: &mut Connection, id: u64, flags: (bool, bool), value: i64) ->
     }
 }
 
-/// How many sequences the model has place for.
+/// Number of sequences that the model has slots for.
 const SLOTS: u64 = 8;
 
 /// Row 25.
@@ -136,7 +136,7 @@ pub fn sequences(trial: &Trial<'_>) -> Played {
         let (steps, vanished, wrong) = found.into_inner().unwrap();
         trial.figure(format!("{count} sequences, {steps} right sums, {vanished} vanished"));
         trial.check(wrong.is_empty(), || format!("{} wrong: {:.300}", wrong.len(), wrong.join("; ")));
-        // What is left of those that vanished.
+        // The slots of vanished sequences stay taken for this time.
         thread::sleep(Duration::from_millis(SEQUENCE_IDLE_MS + 200));
         let freed = idle_until_freed(&subject);
         trial.figure(format!("a slot is freed after {}", ms(freed)));

@@ -46,19 +46,19 @@ pub fn message(model: &str, nonce: u64, timeout_us: Option<i64>) -> Vec<u8> {
     message.message(5, input).bytes(7, nonce.to_le_bytes()).into_bytes()
 }
 
-/// Whether a body of JSON answers the request with this nonce.
+/// Returns true if a body of JSON answers the request with this nonce.
 pub fn echoes_json(body: &[u8], nonce: u64) -> bool {
     let text = String::from_utf8_lossy(body);
     text.contains(&format!("\"id\":\"n{nonce}\"")) && text.contains(&format!("\"data\":[{nonce}]"))
 }
 
-/// Whether a gRPC message does.
+/// Returns true if a gRPC message answers the request with this nonce.
 pub fn echoes_message(message: &[u8], nonce: u64) -> bool {
     let has = |bytes: &[u8]| message.windows(bytes.len()).any(|window| window == bytes);
     has(format!("n{nonce}").as_bytes()) && has(&nonce.to_le_bytes())
 }
 
-/// What came of one request.
+/// Outcome of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Its own answer.
@@ -78,12 +78,12 @@ pub enum Code {
 }
 
 impl Code {
-    /// Whether a client may be told so, if the server has too much to do.
+    /// Returns true for a code that means an overloaded server.
     pub const fn is_busy(self) -> bool {
         matches!(self, Self::Http(429 | 503) | Self::Grpc(8 | 14))
     }
 
-    /// Whether it says that a time is over: Triton says 503 or UNAVAILABLE then.
+    /// Returns true for a code that means a timeout: Triton says 503 or UNAVAILABLE then.
     pub const fn is_late(self) -> bool {
         matches!(self, Self::Http(499 | 503 | 504) | Self::Grpc(1 | 4 | 14))
     }
@@ -96,7 +96,7 @@ pub struct Asker {
     grpc: Client,
     model: &'static str,
     timeout: Option<Duration>,
-    /// Whether the last refusal said when to come again.
+    /// True if the last refusal had a Retry-After.
     pub had_retry_after: bool,
 }
 

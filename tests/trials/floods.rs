@@ -16,10 +16,10 @@ use crate::trial::{Played, Trial, mib};
 
 /// RFC 9113 §7.
 const ENHANCE_YOUR_CALM: u32 = 11;
-/// How long a connection may stay open and silent when all is sent.
+/// Longest time that a connection may stay open and silent when all is sent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What came of a flood.
+/// Outcome of a flood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flooded {
     /// Of the units that were to be sent, those that the connection took.

@@ -1,10 +1,10 @@
-//! What is asked of the program: which trials, in which form, against which server.
+//! Arguments of the program: the trials, their form, and the server.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who plays the server.
+/// The server of the trials.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Who {
     /// Started by somebody else: its addresses and its process.
@@ -99,7 +99,7 @@ impl Form {
         if self.is_long { long } else { short }
     }
 
-    /// Whether a trial is asked for.
+    /// Returns true if a trial is asked for.
     pub fn wants(&self, number: u32, name: &str) -> bool {
         let matches =
             |only: &String| only.parse().map_or_else(|_| name.contains(only.as_str()), |it: u32| it == number);

@@ -18,7 +18,7 @@ use crate::subject::{PLAIN, Subject};
 use crate::support::h2;
 use crate::trial::{Played, Trial};
 
-/// What counts as a hang.
+/// Time without an answer that counts as a hang.
 const HANG: Duration = Duration::from_secs(2);
 /// Clients at a time.
 const CLIENTS: usize = 4;

@@ -14,14 +14,14 @@ use crate::trial::{Played, Trial, ms};
 
 /// The size of an answer that is not read.
 const ANSWER_SIZE: usize = 4 << 20;
-/// What a client sends at once.
+/// Size of a client's writes.
 const PIECE: usize = 64 << 10;
 
 /// A connection that gives a byte now and then.
 struct Drip {
     stream: TcpStream,
     is_closed: bool,
-    /// What came.
+    /// The received bytes.
     came: Vec<u8>,
 }
 
@@ -61,7 +61,8 @@ pub fn slow_clients(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Holds so many that drip a head, that drip a body, and that never read, until the server has closed them all.
+/// Holds connections that drip a head, that drip a body, and that never read, by `counts`, until the server has closed
+/// them all.
 fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds: u64) {
     let (descriptors, resident) = (subject.descriptors(), subject.resident());
     let body = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n{";
@@ -96,7 +97,7 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
             None => trial.check(false, || format!("the {what} ones are not all closed after {patience:?}")),
         }
     }
-    // What each costs is measured in the long form.
+    // The memory of each is measured in the long form.
     trial.check_bytes("memory for each that is held", each, i64::MAX, 16 << 10);
 }
 
@@ -107,7 +108,7 @@ fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Dur
     let ask = |_| {
         let mut stream = TcpStream::connect(subject.http).ok()?;
         stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
-        // By pieces: the kernel gives the core to nobody else while it copies, and the good client is on the same one.
+        // By pieces: the kernel keeps the core while it copies, and the good client is on the same one.
         request.chunks(PIECE).try_for_each(|piece| stream.write_all(piece)).ok().map(|()| stream)
     };
     let silent: Vec<TcpStream> = (0..count).filter_map(ask).collect();

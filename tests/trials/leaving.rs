@@ -13,7 +13,7 @@ use crate::support::h2;
 use crate::trial::{Played, Trial, ms};
 use socket2::SockRef;
 
-/// What [`SLOW`] takes at a time, and the batches that can have begun when the clients leave.
+/// Rows in a batch of [`SLOW`], and the batches that can have begun when the clients leave.
 const ROWS_MAX: u64 = 8;
 const BATCHES_BEGUN_MAX: u64 = 2;
 
@@ -40,7 +40,7 @@ pub fn client_hang_up(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Sends so many whole requests, each on a connection of its own, and resets them all after a while.
+/// Sends `count` whole requests, each on a connection of its own, and resets them all after a while.
 pub fn leave_all(subject: &Subject, count: usize, after: Duration) {
     let start = Instant::now();
     let connections: Vec<TcpStream> = (0..count).filter_map(|_| TcpStream::connect(subject.http).ok()).collect();

@@ -17,7 +17,7 @@ use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::trial::{Played, Trial, ms};
 
-/// What the clients of a server that ends saw.
+/// Observations of the clients of a server that ends.
 #[derive(Default)]
 struct LastAnswers {
     answered: u64,
@@ -47,7 +47,7 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
         thread::sleep(Duration::from_millis(20));
         let asked = probe.send(&http::request("GET", "/v2/health/ready", &[], b""));
         let ready = asked.and_then(|()| probe.receive()).map(|answer| answer.status);
-        // Who only looks does not reap: the server is waited for below.
+        // This look does not reap the process: the server is waited for below.
         subject.waits(Duration::from_secs(40), |it| !it.is_running());
         (ready, Instant::now())
     });
@@ -109,7 +109,7 @@ fn ask_until_refused(subject: &Subject, is_told: &AtomicBool, seen: &Mutex<LastA
                 return false;
             }
             Ok(answer) => lost(format!("{} {}", answer.status, answer.body.escape_ascii())),
-            // Nobody accepted it: the kernel says so to who connected a moment before the listener closed.
+            // Never accepted: the kernel resets a connection made a moment before the listener closed.
             Err(error) if index == 0 && is_told() && error.kind() == ErrorKind::ConnectionReset => {
                 seen.lock().expect("no client panics").refused += 1;
                 return true;

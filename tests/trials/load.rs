@@ -29,7 +29,7 @@ impl Record {
     }
 }
 
-/// So many clients, half of each protocol, each with one request at a time; what they saw.
+/// A load of `clients` clients, half of each protocol, each with one request at a time. Returns their records.
 pub fn closed_loop(subject: &Subject, model: &'static str, clients: usize, time: Duration) -> Vec<Record> {
     let records = Mutex::new(Vec::new());
     let start = Instant::now();
@@ -51,7 +51,7 @@ pub fn closed_loop(subject: &Subject, model: &'static str, clients: usize, time:
     records.into_inner().expect("no client panics")
 }
 
-/// What the server answers in a second at most.
+/// The server's greatest rate of answers, per second.
 fn capacity(subject: &Subject, model: &'static str, clients: usize, time: Duration) -> f64 {
     let answered = closed_loop(subject, model, clients, time).iter().filter(|record| record.is_answered()).count();
     answered as f64 / time.as_secs_f64()
@@ -137,7 +137,7 @@ pub fn open_loop_load_held(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// What rows 2 and 3 start: a server that says at once what it cannot do in time.
+/// The server of rows 2 and 3: it refuses at once what it cannot do in time.
 const OVERLOADED: Wish<'_> = Wish { deuteron: &["--admission=deadline"], ..PLAIN };
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -211,7 +211,7 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
         let calm = trial.size(Duration::from_millis(800), Duration::from_secs(5));
         let quiet = percentile(&times(&play(0.3, calm, 16, None)), 0.99);
         play(3.0, trial.size(Duration::from_millis(800), Duration::from_secs(5)), 160, Some(DEADLINE));
-        // What it may take until all is as before.
+        // Load for the second that the server has to recover.
         play(0.3, Duration::from_secs(1), 16, None);
         let waiting = metric(&subject, "nv_inference_pending_request_count{model=\"queued\"");
         let records = play(0.3, calm, 16, None);

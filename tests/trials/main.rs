@@ -109,7 +109,7 @@ const SIDE_BY_SIDE: usize = 4;
 /// Failures of one trial that are printed.
 const FAILURES_SHOWN: usize = 8;
 
-/// How a trial ended.
+/// The end of a trial.
 enum Ended {
     Passed,
     Failed(Vec<String>),

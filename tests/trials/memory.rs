@@ -15,7 +15,7 @@ use crate::support::http::{self, Connection};
 use crate::trial::{NotApplicable, Played, Trial, mib};
 use crate::{floods, leaving, values};
 
-/// What the ceiling leaves above the server's own memory.
+/// Memory below the ceiling, above the server's own.
 const HEADROOM: i64 = 64 << 20;
 
 /// A control group of ours, removed when dropped. Both versions of the kernel's interface.
@@ -42,7 +42,7 @@ impl Group {
         fs::write(self.path.join(self.limit), bytes.to_string()).is_ok()
     }
 
-    /// How often the kernel killed for want of memory.
+    /// Number of kills by the kernel for want of memory.
     fn kills(&self) -> u64 {
         let files = ["memory.oom_control", "memory.events"].map(|name| fs::read_to_string(self.path.join(name)));
         let text = files.into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -101,7 +101,7 @@ pub fn memory_ceiling(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Sends so many small requests on one connection, 50 at a time; how many were answered rightly.
+/// Sends `count` small requests on one connection, 50 at a time. Returns the number of right answers.
 fn pipelined(subject: &Subject, count: usize) -> usize {
     const AT_A_TIME: usize = 50;
     let Ok(mut connection) = Connection::open(subject.http) else { return 0 };
@@ -122,7 +122,7 @@ fn pipelined(subject: &Subject, count: usize) -> usize {
     right
 }
 
-/// What came of a mixed load.
+/// Outcome of a mixed load.
 #[derive(Default)]
 pub struct Mixed {
     answered: AtomicU64,

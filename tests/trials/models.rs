@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-/// What the good client asks, and nobody else: its counters are the good client's.
+/// The model of the good client alone: its counters are the good client's.
 pub const GOOD: &str = "good";
-/// What abuse and load ask.
+/// The model of abuse and load.
 pub const ECHO: &str = "echo";
 /// 0.2 s for a batch of up to 8.
 pub const SLOW: &str = "slow";
@@ -18,7 +18,7 @@ pub const QUEUED: &str = "queued";
 pub const VERSIONED: &str = "versioned";
 /// Adds up what a sequence brings, on 8 slots.
 pub const SUMS: &str = "sums";
-/// What a sequence of [`SUMS`] may rest.
+/// Longest pause in a sequence of [`SUMS`].
 pub const SEQUENCE_IDLE_MS: u64 = 1_000;
 /// Fails as its input says.
 pub const FAULTY: &str = "faulty";

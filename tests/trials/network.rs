@@ -16,7 +16,7 @@ use crate::support::http::Connection;
 use crate::trial::{Played, Trial};
 use socket2::SockRef;
 
-/// What the way between does to a connection.
+/// A fault of the network between client and server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// One byte at a time.
@@ -165,7 +165,7 @@ fn through(proxy: SocketAddr, ends_side: bool) -> Result<bool, String> {
     }
 }
 
-/// Who has ended its side is answered.
+/// A client that has ended its side is answered.
 fn half_closed(trial: &Trial<'_>, subject: &Subject) {
     let nonce = nonce();
     let outcome = Connection::open(subject.http).and_then(|mut connection| {

@@ -18,10 +18,10 @@ use crate::trial::{Trial, mib, ms};
 
 /// The time between two lines.
 const MINUTE: Duration = Duration::from_secs(60);
-/// What memory may grow behind the first tenth, whatever the time.
+/// Allowed growth of memory behind the first tenth, whatever the time.
 const GROWTH_MAX: i64 = 8 << 20;
 
-/// What the good client saw since the last line.
+/// Observations of the good client since the last line.
 #[derive(Default)]
 struct Minute {
     latencies: Vec<Duration>,

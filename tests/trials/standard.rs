@@ -1,6 +1,6 @@
-//! What every trial is held to, whatever its row says: a good client that asks a hundred times a second, by HTTP and gRPC
-//! in turn, and (a) loses nothing, (b) hardly waits longer; (c) the server's memory, descriptors and requests in flight
-//! are back where they were; (d) it lives, and nothing has panicked. And its metrics add up to what the client saw.
+//! Checks of every trial, whatever its row says: a good client asks a hundred times a second, by HTTP and gRPC in turn,
+//! and (a) loses nothing, (b) hardly waits longer; (c) the server's memory, descriptors and requests in flight are back
+//! where they were; (d) it lives, and nothing has panicked. And its metrics agree with the client's counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,17 +17,17 @@ use crate::trial::{Trial, mib, ms};
 const PACE: Duration = Duration::from_millis(10);
 /// A p99 below this is no measure of three times as much: it is the client's own wake-up.
 const QUIET_LEAST: Duration = Duration::from_millis(1);
-/// How long the server has to be back where it was: free pages go back after 3 s.
+/// Time in which the server must be back where it was: free pages go back after 3 s.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// What a trial does to its server beside the standard four.
+/// Allowances of a trial for the standard four checks.
 #[derive(Clone, Copy)]
 pub struct Around {
-    /// What (c) allows on top of the memory before, in the long form, which has played the load once before.
+    /// Allowance of (c) on top of the memory before, in the long form, which has played the load once before.
     pub kept_max: i64,
     /// The load is played once only in the long form too: it cannot be repeated on one server.
     pub is_once: bool,
-    /// What (b) allows: the good client's p99 over its quiet one.
+    /// Allowance of (b): the good client's p99 over its quiet one.
     pub slowdown_max: f64,
 }
 
@@ -39,7 +39,7 @@ const KEPT_MAX_SHORT: i64 = 48 << 20;
 /// And for the good client: the machine is busy with other trials.
 const LATENCY_MAX_SHORT: Duration = Duration::from_secs(2);
 
-/// What the good client saw.
+/// Counts of the good client.
 #[derive(Default)]
 struct Ledger {
     sent: u64,
@@ -49,7 +49,7 @@ struct Ledger {
     latencies: Vec<(Instant, Duration)>,
 }
 
-/// What `/metrics` says, as far as the server has it.
+/// Counts from `/metrics`, as far as the server has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     pub received: Option<u64>,
@@ -80,7 +80,7 @@ impl Counts {
     }
 }
 
-/// The text of the metrics; none where they cannot be had.
+/// The text of the metrics; empty if they cannot be read.
 pub fn scrape(subject: &Subject) -> String {
     let answer = http::get(subject.metrics, "/metrics");
     answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default()
@@ -104,7 +104,7 @@ fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
         due += PACE;
         let is_late = due < Instant::now();
         sleep_until(due);
-        // Who is late because the last answer was waits since the moment that it should have asked.
+        // A client that is late because of its last answer has waited since the moment at which it should have asked.
         let start = if is_late { due } else { Instant::now() };
         ledger.sent += 1;
         match asker.ask(ledger.sent % 2 == 0) {
@@ -150,7 +150,7 @@ pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl F
     judge_server(trial, subject, (before, &ledger), (start_descriptors, resident), kept_max);
 }
 
-/// The descriptors that are open while nobody asks: the last look at the metrics may hold one for a moment.
+/// The descriptors that are open without a request: the last scrape may hold one for a moment.
 fn resting_descriptors(subject: &Subject) -> usize {
     let looks = (0..5).map(|_| {
         thread::sleep(Duration::from_millis(10));
@@ -159,7 +159,7 @@ fn resting_descriptors(subject: &Subject) -> usize {
     looks.min().unwrap_or_default()
 }
 
-/// Waits until memory, descriptors and requests in flight are no more than that.
+/// Waits until memory and descriptors are at most these, and no request is in flight.
 fn settle(subject: &Subject, resident: i64, descriptors: usize, most: Duration) {
     let is_back = |it: &Subject| it.resident() <= resident && it.descriptors() <= descriptors;
     subject.waits(most, |it| is_back(it) && Counts::read(it).in_flight == 0);

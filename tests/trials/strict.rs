@@ -89,7 +89,7 @@ pub fn pipelining(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// How a pipeline is written.
+/// A way to write a pipeline.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Whole,

@@ -14,7 +14,7 @@ use crate::support::server::{Ports, Server};
 use crate::support::{http, triton};
 use crate::trial::{NotApplicable, Trial};
 
-/// What a trial would like its server to be started with.
+/// A trial's wishes for the start of its server.
 #[derive(Clone, Copy, Default)]
 pub struct Wish<'a> {
     pub deuteron: &'a [&'a str],
@@ -95,7 +95,7 @@ impl Subject {
         Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
     }
 
-    /// Whether the process runs.
+    /// Returns true if the process runs.
     pub fn is_running(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -105,12 +105,12 @@ impl Subject {
         let _ = Command::new("kill").args(["-s", name, &self.pid.to_string()]).status();
     }
 
-    /// What it has said, where the trial started it.
+    /// Its log, if the trial started it.
     pub fn log(&self) -> String {
         self.server.as_ref().map(Server::log).unwrap_or_default()
     }
 
-    /// Whether it says that it lives.
+    /// Returns true if it answers that it is live.
     pub fn is_live(&self) -> bool {
         http::get(self.http, "/v2/health/live").is_ok_and(|answer| answer.status == 200)
     }
@@ -139,7 +139,7 @@ impl Subject {
     }
 }
 
-/// What starts a server on this repository.
+/// The command that starts a server on this repository.
 pub fn command(trial: &Trial<'_>, wish: Wish<'_>, folder: &Folder) -> Result<(Command, Ports), NotApplicable> {
     let (command, ports) = match &trial.form.who {
         Who::Attached { .. } => return Err(NotApplicable("needs a server of its own: --launch".to_owned())),

@@ -10,10 +10,10 @@ use crate::form::Form;
 #[derive(Debug)]
 pub struct NotApplicable(pub String);
 
-/// What a trial ends with; what it found is in its [`Trial`].
+/// The end of a trial; its findings are in its [`Trial`].
 pub type Played = Result<(), NotApplicable>;
 
-/// What a trial is told, and what it tells.
+/// The input of a trial, and its findings.
 pub struct Trial<'a> {
     pub form: &'a Form,
     figures: Mutex<Vec<String>>,
@@ -30,7 +30,7 @@ impl<'a> Trial<'a> {
         self.form.size(short, long)
     }
 
-    /// What was seen.
+    /// Notes a figure.
     pub fn figure(&self, text: impl Display) {
         self.figures.lock().expect("no trial panics within").push(text.to_string());
     }

@@ -15,7 +15,7 @@ use crate::trial::{Played, Trial, mib};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends bytes on a connection of their own, as far as they are taken; the status of the answer, and the answer. Who is
@@ -60,7 +60,7 @@ struct Bomb {
     want: &'static [u16],
     /// Its body is bounded by the limit of bodies; all else has a megabyte.
     is_body: bool,
-    /// How often it is sent in the long form.
+    /// Number of times that it is sent in the long form.
     times: usize,
 }
 
@@ -129,7 +129,7 @@ pub fn size_bombs(trial: &Trial<'_>) -> Played {
             trial.check(is_right, || format!("{}: {outcome:.200?}, not {:?}", bomb.name, bomb.want));
             let peak = subject.peak() - resident;
             peaks.push((peak, bomb.name));
-            // What a body may be, a megabyte as for all else, and one for the buffers that it outgrew.
+            // The largest body, a megabyte as for all others, and one for the buffers that it outgrew.
             let of_body = BODY_MAX as i64 + (2 << 20) + bomb.request.len() as i64;
             let (short, long) = if bomb.is_body { (of_body, of_body) } else { (16 << 20, 1 << 20) };
             trial.check_bytes(&format!("{}: peak", bomb.name), peak, short, long);
