@@ -1,5 +1,6 @@
 //! The balancers' files in `deploy`, as they are shipped, before three servers that are drained and killed under load
-//! (`tests/balancers/balancers.py`): HAProxy, Envoy, and gRPC that balances in the client. Nobody waits longer than 0.3 s.
+//! (`tests/balancers/balancers.py`): HAProxy, Envoy, and gRPC that balances in the client. No client waits longer than
+//! 0.3 s.
 
 use std::path::Path;
 use std::process::Command;

@@ -18,20 +18,20 @@ use crate::support::server::Server;
 use crate::turn;
 use serde_json::Value;
 
-/// How a server of the test behaves.
+/// Behaviour of a server of the test.
 #[derive(Clone, Copy, Default)]
 struct Manner {
-    /// How late it answers.
+    /// Delay of each answer.
     delay: Duration,
-    /// Every so many requests it answers 503.
+    /// It answers 503 once in this number of requests.
     failing: Option<u64>,
     /// At this request it stops answering anybody for so long.
     stall: Option<(u64, Duration)>,
-    /// Whether it closes the connection after each answer.
+    /// True if it closes the connection after each answer.
     closes: bool,
-    /// Every so many requests it closes the connection without an answer.
+    /// It closes the connection without an answer once in this number of requests.
     hangs_up: Option<u64>,
-    /// What it says of itself, if anything.
+    /// Its metadata, if any.
     metadata: Option<&'static str>,
 }
 
@@ -251,7 +251,7 @@ fn tensors_travel_as_the_server_says_that_it_takes_them() {
     let _turn = turn();
     let none = r#"{"name":"f","version":"1","extensions":[]}"#;
     let some = r#"{"name":"f","version":"1","extensions":["classification","binary_tensor_data"]}"#;
-    // What it says, flags, and whether the bodies are JSON.
+    // Its metadata, flags, and whether the bodies are JSON.
     let cases = [
         (None, "", false),
         (Some(some), "", false),
@@ -408,7 +408,7 @@ fn deuteron_counts_what_the_client_counts_over_both_protocols() {
     for line in [
         format!("-u {rest} --concurrency=4"),
         format!("-u {rest} --concurrency=4 --json -b 3"),
-        // So many that they cost the server ticks of 10 ms.
+        // A rate high enough to cost the server CPU ticks of 10 ms.
         format!("-u {rest} --rate=4000 -x 1"),
         format!("-i grpc -u {grpc} --concurrency=4"),
         format!("-i grpc -u {grpc} --concurrency=200 --connections=1"),

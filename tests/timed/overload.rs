@@ -1,4 +1,5 @@
-//! What clients are told, and how soon, while the server is busy: refusals at the bound, and timeouts. Times are compared with the best of a few rounds: other work on the machine makes them longer only.
+//! Answers to clients, and their delay, while the server is busy: refusals at the bound, and timeouts. Times are
+//! compared with the best of a few rounds: other work on the machine makes them longer only.
 
 use std::thread;
 use std::time::{Duration, Instant};
