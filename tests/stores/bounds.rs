@@ -64,7 +64,7 @@ fn a_file_of_credentials_that_is_too_large_is_refused() {
     assert!(!said(CREDENTIALS_SIZE_MAX).contains("it has more than"));
 }
 
-/// A store with one model of so many small files, whose objects come so slowly.
+/// A store with one model of `count` small files, and a pause of `pause` before each object.
 fn many_files(count: usize, pause: Duration) -> Scripted {
     Scripted::new(pause, move |target| {
         if target.contains("list-type=2") {

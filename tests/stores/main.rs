@@ -30,7 +30,7 @@ use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 use crate::support::{http, repository};
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
 /// A secret that no log may have.
@@ -101,7 +101,7 @@ impl Setup {
         self.serve(&[&["--model-control-mode=poll", "--repository-poll-secs=1"], flags].concat())
     }
 
-    /// What a server says that does not start.
+    /// Message of a server that does not start.
     fn refused(&self, flags: &[&str]) -> String {
         let mut command = self.command(flags, Ports::free());
         let output = command.stdin(Stdio::null()).output().unwrap();
@@ -124,7 +124,7 @@ fn status(server: &Server, path: &str) -> u16 {
     http::get(server.http(), path).unwrap().status
 }
 
-/// Whether a model answers what it is asked.
+/// Returns true if a model answers a request.
 fn answers(server: &Server, model: &str) -> bool {
     let body = br#"{"inputs":[{"name":"INPUT0","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
     let answer = http::post(server.http(), &format!("/v2/models/{model}/infer"), body).unwrap();

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::support::server::Ports;
 
-/// What happens to an answer.
+/// A fault of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is closed after so many bytes of the body.
+    /// The connection is closed after this number of bytes of the body.
     Cut(usize),
     /// One byte of the body is another.
     Flipped,
@@ -81,17 +81,17 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// Where it listens, as a URL has it.
+    /// Its address, as a URL has it.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The next so many requests whose line has `part` have this fault.
+    /// Gives this fault to the next `count` requests whose line has `part`.
     pub fn fault(&self, part: &str, fault: Fault, count: usize) {
         self.state.faults.lock().unwrap().push((part.to_owned(), fault, count));
     }
 
-    /// No more faults.
+    /// Drops all faults that are left.
     pub fn heal(&self) {
         self.state.faults.lock().unwrap().clear();
     }

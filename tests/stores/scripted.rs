@@ -35,7 +35,7 @@ impl Scripted {
         Self { port, state }
     }
 
-    /// Where it listens, as a URL has it.
+    /// Its address, as a URL has it.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

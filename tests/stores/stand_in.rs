@@ -15,7 +15,7 @@ use crate::support::python::Environment;
 use crate::support::server::Ports;
 use crate::support::skipped::skip_unless_ci;
 
-/// How long a stand-in may take to start.
+/// Time limit for the start of a stand-in.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// A stand-in, ended with this.
@@ -36,7 +36,7 @@ enum Kind {
 
 /// The version of azurite that npm is asked for.
 const AZURITE: &str = "azurite@3.37.0";
-/// What azurite calls its account.
+/// azurite's name for its account.
 pub const AZURE_ACCOUNT: &str = "devstoreaccount1";
 
 impl StandIn {
@@ -108,7 +108,7 @@ impl StandIn {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -172,7 +172,7 @@ impl StandIn {
     /// The status of the answer to a plain request.
     fn ask(&self, method: &str, path: &str, body: &[u8]) -> u16 {
         let size = body.len().to_string();
-        // moto lets nobody change an object without a login, whatever that is.
+        // moto wants a login before an object is changed, and takes any.
         let login = ("Authorization", "AWS any:any");
         let fields =
             [("Content-Length", size.as_str()), ("Content-Type", "application/json"), ("Connection", "close"), login];
