@@ -36,7 +36,7 @@ namespace emulated {
 constexpr unsigned WARP = 32;
 constexpr size_t STACK_SIZE = 64 * 1024;
 
-// Who runs kernels inside a process of its own purpose takes failures here, and does not return.
+// A process that runs kernels for its own purpose takes failures here, and does not return.
 inline thread_local void (*on_failure)(const char* why) = nullptr;
 
 [[noreturn]] inline void fail(const char* why) {
@@ -47,7 +47,7 @@ inline thread_local void (*on_failure)(const char* why) = nullptr;
     std::_Exit(3);
 }
 
-// Where threads meet; what each brought is there for all until all come again.
+// A barrier of threads; the value of each is there for all until all come again.
 struct Meeting {
     const char* purpose = nullptr;
     unsigned arrived = 0;
@@ -305,7 +305,7 @@ inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); 
 inline float __uint_as_float(unsigned bits) { return emulated::unpack<float>(bits); }
 inline unsigned __float_as_uint(float value) { return static_cast<unsigned>(emulated::pack(value)); }
 
-// What `cvt.f32.f16` does.
+// The conversion `cvt.f32.f16`.
 inline float emulated_float_of_half(uint16_t bits) {
     const int exponent = bits >> 10 & 0x1f;
     const int fraction = bits & 0x3ff;
@@ -318,7 +318,7 @@ inline float emulated_float_of_half(uint16_t bits) {
     return bits & 0x8000 ? -size : size;
 }
 
-// What `cvt.rn.f16.f32` does: to nearest, ties to even.
+// The conversion `cvt.rn.f16.f32`: to nearest, ties to even.
 inline uint16_t emulated_half_of_float(float value) {
     if (std::isnan(value)) {
         return 0x7fff;

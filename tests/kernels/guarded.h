@@ -43,7 +43,7 @@ class Guarded {
     unsigned char* start() const { return start_; }
     size_t size() const { return size_; }
 
-    // Whether nothing was written beside it.
+    // Returns true if nothing was written beside it.
     bool is_whole() const {
         return std::all_of(pages_start_, start_, [](unsigned char byte) { return byte == MARK; }) &&
                std::all_of(start_ + size_, pages_start_ + pages_, [](unsigned char byte) { return byte == MARK; });

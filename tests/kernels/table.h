@@ -1,4 +1,5 @@
-// The kernels by name, for whoever runs them on the host: the emulator of tests/it/kernels.rs, and the software GPU.
+// The kernels by name, for programs that run them on the host: the emulator of tests/it/kernels.rs, and the software
+// GPU.
 #pragma once
 
 #include "emulate.h"
