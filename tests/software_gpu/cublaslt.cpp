@@ -39,7 +39,7 @@ enum Attribute : int {
 // cublasLtEpilogue_t.
 constexpr unsigned EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4;
 
-// What a preference allows where nothing is set: buffers on so many bytes, and no workspace.
+// The defaults of a preference: buffers aligned to 256 bytes, and no workspace.
 constexpr uint64_t ALIGNMENT = 256;
 
 struct Handle {
@@ -83,7 +83,7 @@ struct Heuristic {
 
 constexpr uint64_t MAGIC = 0x736f667477617265;
 
-// Whether the matrices go together: op(A) m x k, op(B) k x n, C and D m x n.
+// Returns true if the matrices go together: op(A) m x k, op(B) k x n, C and D m x n.
 bool are_matching(const Description& is, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
     const bool is_a = is.transpose_a == CUBLAS_OP_T, is_b = is.transpose_b == CUBLAS_OP_T;
     const uint64_t m = is_a ? a.columns : a.rows, inner = is_a ? a.rows : a.columns;

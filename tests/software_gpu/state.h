@@ -1,4 +1,5 @@
-// What the software GPU's driver holds: contexts, and in each its memory, its streams with their threads, and its events.
+// The state of the software GPU's driver: contexts, and in each its memory, its streams with their threads, and its
+// events.
 #pragma once
 
 #include "faults.h"
@@ -86,7 +87,7 @@ struct Stream {
 struct Event {
     Context* context = nullptr;
     bool is_timed = true;
-    // How often it was recorded, and which of these records was passed last.
+    // Count of its records, and the last of them that was passed.
     uint64_t recorded = 0, passed = 0;
     Clock::time_point when{};
 };
@@ -176,7 +177,7 @@ CUresult enter(std::shared_ptr<Context>& context) {
         return failure;                                               \
     }
 
-// What a stream's thread does until the stream was ended and has nothing left.
+// A stream's thread: it runs until the stream was ended and its queue is empty.
 void serve(const std::shared_ptr<Stream>& stream, std::shared_ptr<Context> context) {
     // For the handler of a kernel's faults, whose own stack is a fiber's.
     std::vector<char> signal_memory(1 << 16);
@@ -201,7 +202,7 @@ void serve(const std::shared_ptr<Stream>& stream, std::shared_ptr<Context> conte
         if (linger > 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(emulated::draw(seed) % linger));
         }
-        // A context that broke does nothing any more.
+        // A context that broke no longer does anything.
         if (failure_of(*context) == CUDA_SUCCESS) {
             if (const CUresult outcome = work(); outcome != CUDA_SUCCESS) {
                 set_failed(*context, outcome);
@@ -279,8 +280,8 @@ CUresult find(Context& context, CUevent handle, std::shared_ptr<Event>& event) {
         return failure;                                                       \
     }
 
-// The host's address of so many bytes of a context's memory, or of its pinned memory, which has the same address on
-// both sides; null where they are not all there. The lock is held.
+// The host's address of `size` bytes of a context's memory, or of its pinned memory, which has the same address on both
+// sides; null if they are not all allocated. The lock is held.
 unsigned char* place(Context& context, uint64_t address, size_t size) {
     for (auto* const kind : {&context.memory, &context.pinned}) {
         auto found = kind->upper_bound(address);
