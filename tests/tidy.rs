@@ -20,7 +20,7 @@ use std::path::Path;
 
 use crate::source::{collect, sources};
 
-/// What each room of the crate may import, itself included always. Complete: a new folder needs a row.
+/// Allowed imports of each room of the crate, itself always included. Complete: a new folder needs a row.
 const LAYERS: &[(&str, &[&str])] = &[
     // 0 ground
     ("time", &[]),
@@ -36,14 +36,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     // 1 formats and the catalogue
     ("wire", &["limits"]),
     ("model", &["error", "limits", "tensor", "wire"]),
-    // What is recorded of requests.
+    // Records of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
     // 2 machines
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
     ("backend", &["crash", "error", "limits", "model", "tensor", "time", "trace"]),
-    // What the server and the load generator are asked to do.
+    // Settings of the server and of the load generator.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
     // 3 edge, by the thread that owns what is in it
@@ -395,7 +395,7 @@ fn words_of_one_part_are_said_in_no_other() {
     }
 }
 
-/// Whether a line says a word, and not another that ends like it.
+/// Returns true if a line says a word, and not another one with the same ending.
 fn says_word(line: &str, word: &str) -> bool {
     let is_inner = |before: char| before.is_alphanumeric() || before == '_';
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_inner))
@@ -413,7 +413,7 @@ fn unsafe_stands_in_named_files_with_its_reason() {
         let code = source.text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
         assert!(count == 0 || UNSAFE_FILES.contains(&source.name.as_str()), "{} has unsafe code", source.name);
-        // What is declared says what its callers see to.
+        // A declaration states the duties of its callers.
         let reasons = source.text.matches("// SAFETY:").count() + source.text.matches("/// # Safety\n").count();
         assert!(reasons >= count, "{}: {count} unsafe blocks, {reasons} reasons", source.name);
     }
