@@ -36,7 +36,7 @@ DRAIN_DELAY = 3
 TIMEOUT = 10
 #: Seconds between two requests of a client: a machine of two cores has three servers, a balancer and the clients.
 PACE = 0.01
-#: What nobody should wait longer for, in seconds, on a machine that has time for its processes.
+#: Longest wait of a client, in seconds, on a machine that has time for its processes.
 WAIT_MAX = 0.3
 
 ECHO = """backend: "identity"
@@ -790,7 +790,7 @@ class Road:
     def report_kind(self, name, clients, stall):
         lost = without_answer(clients)
         answered, longest = sum(client.answered for client in clients), max(client.longest for client in clients)
-        # What a machine that is busy with other things adds: this process waited so long for a core itself.
+        # Allowance for a machine that is busy with other work: the time that this process itself waited for a core.
         bound = WAIT_MAX + 5 * stall
         opened = sum(getattr(client, "opened", 0) for client in clients)
         figures = f"{len(lost)} of {answered + len(lost)} lost, longest wait {longest:.3f} s"

@@ -37,7 +37,7 @@ typedef struct { const char *build, *description; } ov_version_t;
 
 typedef struct { char name[64]; unsigned type, asked; int64_t rank, dims[RANK]; } port;
 typedef struct { int inputs, outputs; port input[PORTS], output[PORTS]; bool lies, packs, *failed; } model;
-// What handles share: each is a pointer to one.
+// The contents that handles share: each handle is a pointer to one.
 typedef struct { int references; unsigned type; int64_t rank, dims[RANK]; void *data; size_t capacity; bool owned; } tensor;
 typedef struct { model model; tensor *input[PORTS], *output[PORTS]; volatile bool waits, cancelled; int status; } request;
 typedef struct { model *model; int input; } steps;

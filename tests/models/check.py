@@ -72,7 +72,7 @@ SIZES = {
     "rapidocr_recognition": (48, 320),
     "silero_vad": (576,),
 }
-# Where sizes differ from input to input, or values mean something.
+# Inputs whose sizes differ, or whose values have a meaning.
 VALUES = {
     "silero_vad": {"state": (2, 1, 128), "sr": numpy.array(16000, dtype=numpy.int64)},
 }

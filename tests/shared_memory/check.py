@@ -335,7 +335,7 @@ def a_file_that_shrinks_costs_a_request_and_not_the_server(side):
             target.truncate(0)
             refused(late.result, gone)
         assert side.client.is_server_live()
-        # What the mapping of this process had is needed to take it apart.
+        # The mapping of this process can be taken apart only at its former size.
         source.truncate(2 * page), target.truncate(2 * page)
 
 

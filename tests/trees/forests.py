@@ -262,7 +262,7 @@ def few(directory):
         if file.suffix == ".ubj" and file.stem not in ("xgboost-classes", "xgboost-targets"):
             file.unlink()
         if file.suffix == ".txt":
-            # What is behind the trees is for people.
+            # The text behind the trees is for people.
             file.write_text(file.read_text().split("\nfeature_importances")[0] + "\n")
 
 
