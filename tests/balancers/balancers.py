@@ -30,7 +30,7 @@ import grpc
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
-#: What deploy/haproxy.cfg and deploy/envoy.yaml ask for.
+#: Drain delay that deploy/haproxy.cfg and deploy/envoy.yaml ask for.
 DRAIN_DELAY = 3
 #: Seconds that any request may take, longer than all that is measured here.
 TIMEOUT = 10
@@ -45,7 +45,7 @@ output { name: "y" data_type: TYPE_INT64 dims: [ 1 ] }
 """
 #: It takes a while, so that there are requests in flight when its server is killed.
 SLOW = ECHO + 'instance_group { count: 8 } parameters { key: "execute_delay_ms" value { string_value: "30" } }\n'
-#: How long a run takes differs by server: see `Replica`.
+#: The run time differs by server: see `Replica`.
 WORK = ECHO + 'instance_group { count: 4 } parameters { key: "execute_delay_ms" value { string_value: "DELAY" } }\n'
 #: Adds up; its last answer has the number of the sequence added.
 SUM = """backend: "dyna_sequence"

@@ -13,7 +13,7 @@ import h2.exceptions
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DIGIT = (ROOT / "examples/models/digits/request.json").read_bytes()
-#: What the model says of that scan.
+#: The answer of the model to that scan.
 SEVEN = "seven"
 #: The same without labels, which only a model with a configuration has.
 PLAIN_DIGIT = json.dumps({"inputs": json.loads(DIGIT)["inputs"]}).encode()
