@@ -74,7 +74,7 @@ def boot():
     os.close(null)
     os.set_blocking(main_fd, True)
     main = _socket.socket(fileno=main_fd)
-    # The descriptors come with the first byte. Reading no more than the count leaves the rest in the socket.
+    # The descriptors come with the first byte. Reading only the count leaves the rest in the socket.
     flags = _socket.MSG_CMSG_CLOEXEC
     count, ancillary, _, _ = main.recvmsg(4, _socket.CMSG_SPACE(12), flags)
     if not count:

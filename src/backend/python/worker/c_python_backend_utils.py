@@ -27,7 +27,7 @@ __all__ = [
     "TRITONSERVER_MEMORY_CPU", "TRITONSERVER_MEMORY_GPU", "is_model_ready", "load_model", "unload_model",
 ]
 
-# Where the rest is.
+# Modules of the other names.
 ELSEWHERE = {
     "Metric": "deuteron_metric",
     "MetricFamily": "deuteron_metric",

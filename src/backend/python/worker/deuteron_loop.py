@@ -11,7 +11,7 @@ import deuteron_channel as channel
 LOG_ERROR = 2
 
 loop = None
-# Coroutines that nobody waits for; the loop itself does not keep them.
+# Coroutines without a waiter; the loop itself does not keep them.
 running = set()
 # The main thread and one that asks `is_ready` may be the first at once.
 lock = _thread.allocate_lock()

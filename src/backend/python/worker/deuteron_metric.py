@@ -34,7 +34,7 @@ class MetricKind(enum.IntEnum):
 
 MetricKind.__module__ = "c_python_backend_utils"
 
-# What each kind does not take, in the words of Triton's core.
+# Methods that a kind does not have, in the words of Triton's core.
 UNSUPPORTED = {
     (MetricKind.COUNTER, SET): "Set",
     (MetricKind.HISTOGRAM, SET): "Set",

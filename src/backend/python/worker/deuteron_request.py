@@ -39,7 +39,7 @@ EMPTY_DETAILS = bytes(33)
 FIRST_OUTPUT = [Struct("<BIHHBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
 OUTPUT = [Struct("<HBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
 
-# What the server accepts in a response.
+# The server's limits for a response.
 PARAMETERS_MAX = 256
 CORRELATION_SIZE_MAX = 128
 
@@ -178,7 +178,7 @@ def parameters_json(parameters):
             raise TritonModelException(
                 "Expect parameters values to have type bool/int/str, found type " + str(type(value))
             )
-        # What the server would have to refuse, after the fact.
+        # Values that the server would have to refuse afterwards.
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise TritonModelException("Expect parameters values of type int to fit into 64 bits, found " + str(value))
     if len(parameters) > PARAMETERS_MAX:
@@ -315,7 +315,7 @@ class RequestBatch:
 
     def __init__(self, root):
         self.root = root
-        # Whether `execute` has returned: a request that has no sender by then has been answered.
+        # True if `execute` has returned: a request that has no sender by then has been answered.
         self.is_returned = False
         # Release flags by the id of the request; None if no request has any.
         self.release = None
@@ -505,10 +505,10 @@ class SenderState:
         # The sender of a request to another model, which nothing can be sent to.
         self.is_orphan = False
         self.is_cancelled = False
-        # Whether the answer to the batch left this request to its sender.
+        # True if the answer to the batch left this request to its sender.
         self.is_returned = False
         self.is_dropped = False
-        # Whoever takes it out reports that the sender is gone: its finalizer, or the end of `execute`.
+        # The caller that pops it reports that the sender is gone: its finalizer, or the end of `execute`.
         self.drop = [True]
         # Why the coroutine that had the request failed.
         self.failure = None

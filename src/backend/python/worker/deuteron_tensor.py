@@ -27,7 +27,7 @@ NUMPY_TYPES = {
     12: np.float64,
     13: np.object_,
 }
-# What arrays of a datatype are made with; BYTES and BF16 have none.
+# numpy types of the datatypes; BYTES and BF16 have none.
 DTYPES = {code: np.dtype(kind) for code, kind in NUMPY_TYPES.items() if code != BYTES}
 DATATYPES = {np.dtype(kind): code for code, kind in NUMPY_TYPES.items()}
 

@@ -317,7 +317,7 @@ class Process:
             except BaseException as error:
                 self.log(LOG_ERROR, describe(error), self.settings["model_file"], 0)
         self.main.send(frame(channel.FINALIZED))
-        # What the model still holds ends with the interpreter: its finalizers have nobody to talk to.
+        # Objects that the model still holds end with the interpreter: their finalizers have no server to talk to.
         self.main.socket = self.aux.writer.socket = None
 
     def _answer_is_ready(self, ask):
@@ -382,7 +382,7 @@ def describe(error):
 
 # Signals that the server may send to the whole group: it says by a message how the process ends.
 IGNORED = (_signal.SIGINT, _signal.SIGTERM)
-# What a thread that forks had blocked, by thread.
+# Blocked signals of a thread that forks, by thread.
 masks = {}
 
 

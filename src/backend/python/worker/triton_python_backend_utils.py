@@ -68,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    # What few models use is imported when it is asked for.
+    # Names that few models use are imported on first use.
     if name == "ModelConfig":
         from deuteron_config import ModelConfig as value
     elif name in ("Metric", "MetricFamily", "is_model_ready", "load_model", "unload_model"):
