@@ -13,6 +13,8 @@
 mod arrows;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
