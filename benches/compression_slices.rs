@@ -1,6 +1,6 @@
-//! The longest time that one slice of compression or inflation takes, over the bodies that are worst for it: what else a
-//! shard has to do waits so long at most. CPU time of the thread, so that other programs do not count. In one thread, in
-//! memory, without sockets.
+//! The longest time that one slice of compression or inflation takes, over the bodies that are worst for it: other work
+//! of a shard waits at most for this time. CPU time of the thread, so that other programs do not count. In one thread,
+//! in memory, without sockets.
 //!
 //! `cargo bench --bench compression_slices`.
 

@@ -63,7 +63,7 @@ class Server:
         ports = [f"--{name}-port={port + index}" for index, name in enumerate(("http", "grpc", "metrics"))]
         line = [binary, "serve", models, f"--shards={len(cores)}", "--log-info=false", *ports]
         self.process = subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *line])
-        # None is left behind where a measurement comes to nothing.
+        # The process ends even if a measurement fails.
         atexit.register(self.process.kill)
         for _ in range(500):
             with contextlib.suppress(OSError):

@@ -1,10 +1,9 @@
 //! Cost of the engines: load time, memory and time of one run, on a thread of the embedded engine's pool and from a
 //! foreign thread; and the overhead of a server around ONNX Runtime.
 //!
-//! `cargo bench --bench engine -- [--library=PATH] MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes
-//! that a model leaves open are 1. Without a model it measures one that adds and subtracts. With a
-//! library of ONNX Runtime both engines are measured. Memory is what the process grew by: true for
-//! the first model only, later ones use again what was freed.
+//! `cargo bench --bench engine -- [--library=PATH] MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes that a model leaves
+//! open are 1. Without a model it measures one that adds and subtracts. With a library of ONNX Runtime both engines are
+//! measured. Memory is the growth of the process: exact for the first model only, since later ones reuse freed memory.
 //!
 //! With `--served` the first size of each input is the batch, and a server, its one instance and
 //! the bare engine take turns on core 0, a client on core 1: see `served`. It needs `wrk` and

@@ -2,8 +2,8 @@
 //! `instructions.txt`: the cost of a change, the same on a busy machine. A count that differs by more than 3 % either
 //! way fails, and so does an allocation more or less; `UPDATE_EXPECT=1` writes the table anew.
 //!
-//! `.ci/run instructions`. Another compiler makes other code, and code may choose by the processor's features: where
-//! they are not those that the table was written with, differences are told and fail nothing.
+//! `.ci/run instructions`. Another compiler makes other code, and code may choose by the processor's features: if they
+//! differ from those of the table, differences are reported and nothing fails.
 
 #[path = "../tests/support/callgrind.rs"]
 mod callgrind;
@@ -58,7 +58,7 @@ fn label(case: &Case) -> String {
     format!("{}: {}", case.layer, case.name)
 }
 
-/// Runs a piece, here and now. Under callgrind, what [`measured`] does is counted.
+/// Runs a piece, here and now. Under callgrind, the work of [`measured`] is counted.
 fn run(name: &str) {
     let case = CASES.iter().find(|case| label(case) == name).expect("it names a piece");
     let (mut work, _) = (case.make)();
@@ -138,7 +138,7 @@ fn under_callgrind(binary: &Path, out: &Path, name: &str) -> (u64, String) {
     (allocations.parse().expect("it is a count"), features.trim().to_owned())
 }
 
-/// The compiler, and what code under valgrind sees of the processor.
+/// The compiler, and the processor's features that code under valgrind sees.
 fn with() -> String {
     let rustc = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
     let version = Command::new(rustc).arg("--version").output().expect("cargo found the compiler");

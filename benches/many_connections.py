@@ -133,7 +133,8 @@ def idle(root, port, count, connect):
     time.sleep(3)
     before = resident(root)
     connections = [connect(port) for _ in range(count)]
-    # A connection rests after a second, and the allocator gives back what is free for some seconds.
+    # A connection rests after a second, and the allocator gives back memory that is free for some
+    # seconds.
     time.sleep(15)
     size = (resident(root) - before) / count
     ran, switched = cpu(root), switches(root)

@@ -1,6 +1,6 @@
 //! Cost of a request: user and system CPU time of the server for each request, from `/proc/PID/stat`, with the server
-//! on core 0 and the client on core 1. Also how long it takes to start, what it weighs idle, and the size of the
-//! binary. A bare echo of the same bytes on the same sockets takes turns with it: the difference is the server's cost.
+//! on core 0 and the client on core 1. Also the start time, the memory of an idle server, and the size of the binary. A
+//! bare echo of the same bytes on the same sockets takes turns with it: the difference is the server's cost.
 //!
 //! `cargo bench --bench request [-- ROUNDS]`; needs `wrk`, `h2load` and `taskset`.
 
@@ -304,7 +304,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// An echo that answers a binary request with what the server answers.
+    /// An echo that answers a binary request with the server's own answer.
     fn echo(&self, server: &Server, body: &str, tail: usize) -> Echo {
         let path = self.folder.path().join(body);
         let body = fs::read(&path).expect("the file is ours");

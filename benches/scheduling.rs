@@ -183,7 +183,8 @@ fn goodput(rounds: usize) {
     println!("at 3 x with admission: {:.0} % of the peak", 100.0 * last / peak);
 }
 
-/// One round of open loop: the arrivals are drawn before, each is sent at its time, whatever became of those before.
+/// One round of open loop: the arrivals are drawn before, each is sent at its time, whether or not earlier ones were
+/// answered.
 fn poisson(server: &Server, rate: f64, seed: u64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 1]);

@@ -41,7 +41,7 @@ pub fn http1_head() -> (Work, usize) {
     (Box::new(work), HEAD.len())
 }
 
-/// A block of a call; where its fields are put into the table, what a second one looks like.
+/// A block of a call; if its fields are put into the table, the block of a second call.
 fn block(encoder: &mut Encoder, indexing: Indexing) -> Vec<u8> {
     let mut block = Vec::new();
     encoder.begin_block(&mut block);

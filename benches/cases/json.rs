@@ -21,7 +21,7 @@ pub fn parse_floats() -> (Work, usize) {
     parse::<f32>(document(floats().iter(), ","), COUNT)
 }
 
-/// As `json.dumps` writes what `numpy` makes of FP32: all digits of the double, and a space behind each comma.
+/// FP32 as `json.dumps` writes it after `numpy`: all digits of the double, and a space behind each comma.
 pub fn parse_python() -> (Work, usize) {
     parse::<f32>(document(floats().iter().map(|float| f64::from(*float)), ", "), COUNT)
 }

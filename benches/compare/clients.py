@@ -32,11 +32,12 @@ from tritonclient.utils import triton_to_np_dtype
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 CLIENTS = ("pa-http", "pa-grpc", "http", "grpc", "http-aio", "grpc-aio")
 TICK = os.sysconf("SC_CLK_TCK")
-# Seconds before the first request that counts: connections, threads and the client's own first calls are not what is measured.
+# Seconds before the first request that counts: connections, threads and the client's own first calls are not measured.
 WARM_UP = 0.5
 # The request count of perf_analyzer when many requests are under way: two seconds or more.
 PERF_REQUESTS = 20_000
-# Such a run takes 2 to 7 seconds, but some wait for ever though their last answer has come: it is made again so often.
+# Such a run takes 2 to 7 seconds, but some wait for ever though their last answer has come: it is repeated up to
+# PERF_TRIES times.
 PERF_SECONDS, PERF_TRIES = 20, 10
 
 
@@ -131,7 +132,7 @@ def perf_analyzer(protocol, address, options, concurrency):
     comes to no end; requests/s are none then, since it divides by whole seconds."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         command = [options.perf_analyzer, "-m", options.model, "-i", protocol, "-u", address, "-f", file.name]
-        # A fifth of the time for each of its windows: what it does with the requests afterwards takes long where they are many.
+        # A fifth of the time for each of its windows: its work on the requests afterwards takes long if they are many.
         window = str(int(options.seconds * 200))
         command += ["--concurrency-range", str(concurrency)]
         command += ["--request-count", str(PERF_REQUESTS)] if concurrency > 1 else ["-p", window, "-s", "999", "-r", "3"]
