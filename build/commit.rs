@@ -22,7 +22,8 @@ pub fn tell() -> Result<(), env::VarError> {
     Ok(())
 }
 
-/// The last commit of the folder's own repository. A repository around it, such as that of who vendors it, is not meant.
+/// The last commit of the folder's own repository. A repository around it, such as that of a project that vendors it,
+/// is ignored.
 fn of_repository(folder: &str) -> Option<String> {
     let folder = Path::new(folder);
     // A line comes with every commit.
