@@ -73,7 +73,7 @@ __device__ inline u16 half_of_float(float value) {
 #endif
 }
 
-// Rounds to nearest, ties to even; what is no number stays none (and quiet). The instruction for it needs sm_80.
+// Rounds to nearest, ties to even; NaN stays NaN (and quiet). The instruction for it needs sm_80.
 __device__ inline u16 brain_of_float(float value) {
     u32 bits = __float_as_uint(value);
     if ((bits & 0x7fffffff) > 0x7f800000) {

@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(POINTWISE_THREADS)
     }
 }
 
-// The sum, or the largest, over the lanes of a group; all get it. What is no number is no maximum.
+// The sum, or the largest, over the lanes of a group; all get it. NaN is never the maximum.
 template <u32 SIZE, bool IS_SUM>
 __device__ float reduced(float value, float* memory) {
 #pragma unroll
@@ -79,7 +79,7 @@ __device__ float reduced(float value, float* memory) {
     return value;
 }
 
-// A row that holds what is no number, or an infinity that is the largest, has no softmax: all of it is no number.
+// A row with NaN, or with an infinity as its largest value, has no softmax: all of it becomes NaN.
 template <u32 SIZE>
 __device__ void softmax(const void* input, void* output, u64 row, u32 columns, u32 format) {
     float* const memory = reinterpret_cast<float*>(SHARED_MEMORY);

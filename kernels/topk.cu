@@ -1,4 +1,4 @@
-// The best `count` of each row, best first; equal ones by index; -0 equals 0; what is no number comes last.
+// The best `count` of each row, best first; equal ones by index; -0 equals 0; NaN comes last.
 //
 // A row is read once, 16 bytes a lane. Of each such vector only the best key is kept. The 32 lanes' (or 32 groups of
 // lanes') best give a bound: `count` different elements are at least as good as the count-th of them. Vectors that
@@ -10,8 +10,8 @@
 
 #include "device.cuh"
 
-// An element by its order key, larger is better, and the complement of its index, so that the lower index is better.
-// No index is 2^32 - 1, so that none is the candidate of zeros.
+// An element by its order key, larger is better, and the complement of its index, so that the lower index is better. No
+// index is 2^32 - 1, so that no element is the candidate of zeros.
 struct Narrow {
     using Key = u32;
     u64 bits;
@@ -54,7 +54,7 @@ struct Selection {
     Candidate* const candidates;
     Candidate* const maxima;
     u32* const filled;
-    Candidate bound = Candidate::none();  // what is worse than this is not among the best
+    Candidate bound = Candidate::none();  // candidates worse than this are not among the best
 
     __device__ Selection(u8* memory, u32 count, u32 capacity)
         : count(count),
@@ -72,8 +72,8 @@ struct Selection {
 
     __device__ bool is_wanted(Candidate candidate) const { return !candidate.is_none() && !bound.is_better(candidate); }
 
-    // Told the best that each lane has, and whether it has more of which nothing is known; whether any lane has what is
-    // wanted. Raises the bound where many have.
+    // Takes the best candidate of each lane, and whether the lane has further, unknown ones. Returns true if any lane
+    // has a wanted one. Raises the bound if many have.
     __device__ bool offer(Candidate best, bool has_more) {
         const u32 wanted = Group::count(has_more || is_wanted(best));
         if (wanted > count && count <= WARP_LANES) {
@@ -98,7 +98,8 @@ struct Selection {
         return false;
     }
 
-    // Once each lane has written what it could: whether some must be tried again, for which there is room then.
+    // Called once each lane has written as many as it could. Returns true if some must be tried again, after making
+    // room for them.
     __device__ bool is_full(bool has_more) {
         if (!Group::any(has_more)) {
             return false;
@@ -334,7 +335,7 @@ __device__ void select(Selection<typename Elements<BITS>::Candidate, SIZE>& sele
 #pragma unroll
         for (u32 i = 0; i < VECTORS; i++) {
             const u32 vector = first + i * SIZE;
-            // As if it were the first element: not worse than it is, so that none is lost.
+            // As if it were the first element: not worse than it is, so that no candidate is lost.
             if (segment.is_whole(vector) && selection.is_wanted(Candidate::make(best[i], segment.index(vector, 0)))) {
                 pending |= 1u << i;
             }
