@@ -72,7 +72,8 @@ class Server:
         ready, told = os.pipe()
         with os.fdopen(ready) as lines:
             try:
-                # In a session of its own: who interrupts a cell of a notebook means what runs there, and not the server.
+                # In a session of its own: an interrupt of a notebook's cell is for the cell's code, and not for the
+                # server.
                 self._process = subprocess.Popen(
                     [program, "serve", f"--ready-file=/dev/fd/{told}", *flags], env=variables, stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[told], text=True, errors="replace",

@@ -250,7 +250,7 @@ class Balancer:
             finds = is_due and not self._is_finding
             self._is_finding |= finds
         if finds and has_some:
-            # A node that has just died answers late: who asks goes on with the servers that are known.
+            # A node that has just died answers late: callers go on with the known servers.
             threading.Thread(target=self._find, name="deuteron endpoints", daemon=True).start()
         elif finds:
             self._find()
