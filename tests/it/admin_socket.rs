@@ -1,5 +1,5 @@
-//! `--admin-socket` on the server as a process: what changes the server is served on a Unix socket and nowhere else, to those
-//! who may use its file; the file comes and goes with the server, also after a kill and a hand-over.
+//! `--admin-socket` on the server as a process: calls that change the server are served on a Unix socket and nowhere
+//! else, to those who may use its file; the file comes and goes with the server, also after a kill and a hand-over.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -95,7 +95,7 @@ impl Balancer {
     }
 }
 
-/// A server with `--admission=deadline`: it refuses at once what would be late.
+/// A server with `--admission=deadline`: it refuses at once a request that would be late.
 struct SimulatedServer {
     scheduler: Scheduler<usize>,
     forecast: Forecast,
@@ -192,7 +192,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Of all that was asked, what was answered in time.
+    /// The share of all requests that was answered in time.
     fn share(&self) -> f64 {
         self.waits.iter().filter(|wait| **wait <= LIMIT).count() as f64 / self.asked as f64
     }
@@ -322,7 +322,7 @@ fn the_simulation_agrees_with_what_can_be_calculated() {
     // Far below its bounds nothing is lost, and batches have few rows.
     let calm = simulate(plan(Balancer::Least, 0.1));
     assert!(calm.share() == 1.0 && calm.rows_mean() < 1.5 && calm.p99() < Duration::from_millis(4), "{}", calm.share());
-    // Far beyond, full batches: what is answered is what the instances can do.
+    // Far beyond, full batches: the answered share is the capacity of the instances.
     let beyond = simulate(plan(Balancer::RoundRobin, 3.0));
     assert!((beyond.rows_mean() - 8.0).abs() < 0.1, "{}", beyond.rows_mean());
     assert!((beyond.waits.len() as f64 / beyond.asked as f64 - 1.0 / 3.0).abs() < 0.01, "{}", beyond.waits.len());

@@ -1,5 +1,5 @@
 //! Real clients from PyPI against a real server: `tritonclient` over HTTP and gRPC, sync and
-//! asyncio. What they check is in `tests/python/`.
+//! asyncio. Their checks are in `tests/python/`.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Compressed requests and answers over HTTP/1.1, HTTP/2 and gRPC: every coding, what is refused, the limits, that other
-//! requests run meanwhile, and clients from PyPI.
+//! Compressed requests and answers over HTTP/1.1, HTTP/2 and gRPC: every coding, refusals, the limits, other requests
+//! meanwhile, and clients from PyPI.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -185,7 +185,7 @@ fn a_body_of_every_coding_means_what_the_plain_one_does() {
         count += 1;
     }
     assert_eq!(metric(server.metrics(), "deuteron_inflated_total"), count);
-    // Whatever is posted may be encoded.
+    // Any POST may be encoded.
     let plain = post(server.http(), "/v2/repository/index", &[], b"{\"ready\":true}");
     let fields = [("Content-Encoding", "zstd")];
     let coded = post(server.http(), "/v2/repository/index", &fields, &encode("zstd", b"{\"ready\":true}"));
@@ -315,7 +315,7 @@ fn answers_are_compressed_as_the_client_likes_best() {
     assert_eq!(metric(server.metrics(), "deuteron_responses_compressed_total"), compressed);
     assert!(metric(server.metrics(), "deuteron_responses_compressed_saved_bytes_total") > 0);
 
-    // Binary data: the length counts what the client inflates the answer to.
+    // Binary data: the length counts the inflated answer.
     let (body, length) = binary(10_000);
     let want = post(server.http(), PATH, &[(LENGTH, &length)], &body);
     for coding in ["gzip", "deflate", "zstd"] {

@@ -1,11 +1,11 @@
 //! Repositories after the patterns of public ones, in `tests/configs/repositories/`: each configuration is served, or
 //! refused, as the table says, by `deuteron serve` and `deuteron config show` alike, on the programs themselves.
-//! `UPDATE_EXPECT=1` writes what comes out into the table, for a person to read before it is kept.
+//! `UPDATE_EXPECT=1` writes the results into the table, for a person to read before they are kept.
 //!
 //! A case is as in `configs`, with other keys: the `directory` of the model, unlike those of all other cases; its
 //! `files` beside the configuration [1/model.onnx]; the `config`'s file name [config.pbtxt]; the signature of its ONNX
 //! `model`, which adds its inputs up; another model `also`, its name and its configuration in one line; and the `flags`
-//! of the server. A case without text has no configuration. What is served is told in one line.
+//! of the server. A case without text has no configuration. The served configuration is told in one line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -144,7 +144,7 @@ fn served(server: &Server, log: &str, name: &str) -> Outcome {
     Err(text.split(" (version ").next().unwrap().to_owned())
 }
 
-/// One line of what is served.
+/// The served configuration in one line.
 fn told(outcome: &Outcome) -> String {
     let config = match outcome {
         Ok(config) => config,
@@ -186,7 +186,7 @@ fn without_reason(error: &str) -> String {
 
 const NO_GPUS: &str = "no GPUs are available: ";
 
-/// No device is seen by those who get this variable.
+/// A process with this variable sees no device.
 const BLIND: (&str, &str) = ("CUDA_VISIBLE_DEVICES", "");
 
 #[test]

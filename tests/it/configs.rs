@@ -1,5 +1,5 @@
-//! The table of configurations in `tests/configs/`, good and bad: each with what is served by it, or why nothing
-//! is. `UPDATE_EXPECT=1` writes what comes out into the table, for a person to read before it is kept.
+//! The table of configurations in `tests/configs/`, good and bad: each with the effective configuration, or the
+//! refusal. `UPDATE_EXPECT=1` writes the results into the table, for a person to read before they are kept.
 //!
 //! A case begins with `## ` and its subject; lines `key: value` may say the `directory` [m], the `files` of the first
 //! version's directory [model.onnx], the signature of the ONNX `model` (`x FP32 [-1x16] > y FP32 [-1x4]`, `?` where the

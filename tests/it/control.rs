@@ -342,7 +342,7 @@ fn what_waits_when_a_model_is_unloaded_is_answered() {
         assert_eq!(index(&server), "slow 1 UNLOADING");
         assert_eq!(get(&server, "/v2/health/ready").0, 503);
         assert_eq!(infer(&server, "slow").0, 404);
-        // It is loaded again beside those that it still answers.
+        // It is loaded again beside the instances that still answer its requests.
         assert_eq!(load(&server, "slow").0, 200);
         assert_eq!(infer(&server, "slow").0, 200);
         for waiting in waiting {
@@ -510,7 +510,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     let config = get(&server, "/v2/models/m/config").1.replace("\"max_batch_size\":8", "\"max_batch_size\":5");
     assert_eq!(load_with("m", &[("config", &config)]), (200, String::new()));
     assert_eq!(rows_max(), 5);
-    // Triton keeps it until a load that brings none.
+    // Triton keeps it until a load without one.
     assert_eq!(load(&server, "m").0, 200);
     assert_eq!(rows_max(), 8);
     let other = r#"{"name":"other","backend":"identity"}"#;
@@ -534,7 +534,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
         })
     };
     assert_eq!(overlays().count(), 1);
-    // The files go before what lies in the repository, and a plain load takes that again.
+    // The files go before those of the repository, and a plain load takes the latter again.
     assert_eq!(load_with("m", &[("config", config), ("file:7/model.onnx", &file)]), (200, String::new()));
     assert!(index(&server).contains("m 7 READY"), "{}", index(&server));
     assert_eq!(load(&server, "m").0, 200);

@@ -1,6 +1,6 @@
-//! Clients that leave while their request waits, on the server as a process: what waits is dropped,
-//! and each way to leave is counted apart; a client that only ended its input is answered, and one that never reads
-//! loses its connection.
+//! Clients that leave while their request waits, on the server as a process: the waiting requests are dropped, and each
+//! way to leave is counted apart; a client that only ended its input is answered, and one that never reads loses its
+//! connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! The example model, on all of its held-out scans: what is served over HTTP and gRPC agrees with
-//! the engine called directly, and the accuracy is the one that the README tells.
+//! The example model, on all of its held-out scans: the answers over HTTP and gRPC agree with the
+//! engine called directly, and the accuracy is that of the README.
 
 use std::path::{Path, PathBuf};
 

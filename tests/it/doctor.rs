@@ -16,7 +16,7 @@ fn twice() -> Vec<u8> {
     onnx.input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]).into_bytes()
 }
 
-/// The exit code and what was written, standard output first.
+/// The exit code and the output, standard output first.
 fn deuteron(arguments: &[&str], variables: &[(&str, &Path)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
     for name in ["ORT_DYLIB_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {

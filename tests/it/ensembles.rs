@@ -1,5 +1,5 @@
-//! Ensembles on the server as a process: steps that run as soon as they can, tensors between models with
-//! and without batches, failures, bounds, what clients see of them, and models that come and go beneath.
+//! Ensembles on the server as a process: steps that run as soon as they can, tensors between models with and without
+//! batches, failures, bounds, their appearance to clients, and models that come and go beneath.
 
 use std::fs;
 use std::path::Path;
@@ -396,7 +396,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
         assert_eq!(first.join().unwrap(), Ok(1.0));
     });
 
-    // Clients that leave: what waits of theirs is withdrawn, and the next is served.
+    // Clients that leave: their waiting requests are withdrawn, and the next is served.
     let body = json!({ "inputs": [input("x", "FP32", &[1, 1], json!([1.0]))] }).to_string();
     let request = http::request("POST", "/v2/models/e/infer", &[], body.as_bytes());
     for _ in 0..3 {

@@ -1,6 +1,6 @@
-//! OpenVINO and TensorFlow: how their libraries are found, which of the two runs a model, what is converted, checked and
-//! refused, on stand-ins for the libraries (`tests/frameworks/*.c`), compiled here. `DEUTERON_TESTS=frameworks` fetches the
-//! libraries themselves and holds answers to the frameworks in Python ([`real`]).
+//! OpenVINO and TensorFlow: the search for their libraries, the choice between the two, conversions, checks and
+//! refusals, on stand-ins for the libraries (`tests/frameworks/*.c`), compiled here. `DEUTERON_TESTS=frameworks`
+//! fetches the libraries themselves and holds answers to the frameworks in Python ([`real`]).
 
 mod real;
 
@@ -55,7 +55,7 @@ pub fn add(models: &Path, name: &str, config: &str, file: &str, contents: impl A
     }
 }
 
-/// Asks for what a model makes of one input; the status, and the data of the outputs or the error.
+/// Sends one input to a model; the status, and the data of the outputs or the error.
 fn infer(server: &Server, model: &str, datatype: &str, shape: &[i64], data: &Value) -> (u16, Value) {
     let input = json!({"name": "x", "shape": shape, "datatype": datatype, "data": data});
     let path = format!("/v2/models/{model}/infer");

@@ -1,7 +1,7 @@
-//! The server on a machine with a GPU: the example model there gives what it gives on the CPU, classes
-//! included, and `/metrics` shows it; so do models that the native plan lacks, where ONNX Runtime with
-//! its CUDA provider is named (`ORT_DYLIB_PATH`; what it needs in `LD_LIBRARY_PATH`). On a machine without one: the same configurations are refused
-//! with the reason, or serve on the CPU. `.ci/run gpu` runs it too.
+//! The server on a machine with a GPU: the example model answers as on the CPU, classes included, and `/metrics` shows
+//! it; so do models that the native plan lacks, where ONNX Runtime with its CUDA provider is named (`ORT_DYLIB_PATH`;
+//! its dependencies in `LD_LIBRARY_PATH`). On a machine without one: the same configurations are refused with the
+//! reason, or serve on the CPU. `.ci/run gpu` runs it too.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Instance groups on the server as a process: who gets work, what a rate limit allows, and on
-//! which cores the threads are.
+//! Instance groups on the server as a process: the distribution of work, rate limits, and the cores of the threads.
 
 use std::fs;
 use std::process::Command;
@@ -176,7 +175,7 @@ fn a_request_that_waits_for_resources_is_cancelled_and_drained_like_any_other() 
     assert_eq!((busy.receive().unwrap().status, behind.receive().unwrap().status), (200, 200));
 }
 
-/// Loads or unloads a model: what the server says.
+/// Loads or unloads a model. Returns the server's answer.
 fn order(server: &Server, model: &str, verb: &str) -> (u16, String) {
     let answer = http::post(server.http(), &format!("/v2/repository/models/{model}/{verb}"), b"").unwrap();
     (answer.status, String::from_utf8(answer.body).unwrap())
@@ -208,7 +207,7 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
     assert_eq!(order(&server, "large", "load"), (200, String::new()));
     let took = time_of_a();
     assert!(took >= eight / 2 && took < eight, "two at a time: {took:?}");
-    // Under load models come, share and go; what waits for its turn then is served.
+    // Under load models come, share the resource and go; requests that wait for their turn are then served.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&is_over);
@@ -227,7 +226,7 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
             assert_eq!(statuses, [200; 6], "{}", server.log());
         }
     });
-    // And what it made is gone with it.
+    // And its part of the limit is gone with it.
     assert_eq!(order(&server, "large", "unload"), (200, String::new()));
     wait_until(&server, "the end of it", || server.log().contains("freed 'large' version 1"));
     wait_until(&server, "one at a time again", || time_of_a() >= eight);

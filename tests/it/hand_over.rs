@@ -25,7 +25,7 @@ fn rounds() -> usize {
     std::env::var("DEUTERON_HAND_OVERS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }
 
-/// A server and those that took over from it, which are no children of the test.
+/// A server and its successors, which are not children of the test.
 struct Lineage {
     first: Server,
     ids: Vec<u32>,

@@ -1,7 +1,7 @@
-//! The kernels on a GPU, over the grid that `tests/it/kernels.rs` emulates, and what they, the executor and a server reach
-//! there. `.ci/run gpu` runs it; where no driver or no device is, each test says so and passes over. `.ci/run
-//! software-gpu` runs it on the software GPU, with small shapes, so that it is known to come to its end: its figures say
-//! nothing there.
+//! The kernels on a GPU, over the grid that `tests/it/kernels.rs` emulates, and the speed of the kernels, the GPU
+//! executor and a server there. `.ci/run gpu` runs it; without a driver or a device, each test is skipped with a
+//! message. `.ci/run software-gpu` runs it on the software GPU, with small shapes, to show that it works: its figures
+//! have no meaning there.
 
 #![expect(unsafe_code, reason = "host memory is handed to the driver by its address")]
 

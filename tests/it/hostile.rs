@@ -1,5 +1,5 @@
-//! A repository that means harm: each of its models fails alone, with a reason, and the server and the good models go
-//! on. Nothing of what lies outside is read, and nothing large is taken into memory.
+//! A malicious repository: each of its models fails alone, with a reason, and the server and the good models go on. No
+//! file outside the repository is read, and nothing large is taken into memory.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -73,7 +73,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     fs::remove_dir(version_out.join("1")).unwrap();
     symlink(outside.join("1"), version_out.join("1")).unwrap();
 
-    // 8 bytes: what a model could add to its input, and so tell.
+    // 8 bytes: weights that a model could add to its input, and so tell.
     fs::write(outside.join("weights"), "apple123").unwrap();
     let absolute = outside.join("weights").display().to_string();
     for (name, place) in [("external_up", "../../../weights"), ("external_full", &absolute), ("external_link", "w")] {
@@ -194,7 +194,7 @@ fn what_means_harm_fails_alone() {
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert!(resident_kib(&server, "VmHWM:") < 400 * 1024, "{} KiB", resident_kib(&server, "VmHWM:"));
 
-    // Some looks later nothing has grown, and what is put right loads.
+    // Some polls later memory has not grown, and a repaired model loads.
     let before = resident_kib(&server, "VmRSS:");
     thread::sleep(Duration::from_secs(3));
     fs::remove_file(repository.path().join("fifo_config/config.pbtxt")).unwrap();

@@ -43,7 +43,7 @@ const SIZES: [i64; 6] = [0, 1, 2, 3, 5, 9];
 const INTEGERS: [i64; 13] = [i64::MIN, i64::MAX, i32::MIN as i64, i32::MAX as i64, -1, 0, 1, 2, 3, 7, -2, 100, 1 << 33];
 const FLOATS: [f64; 8] = [0.0, 1.0, -1.0, 0.5, 1e30, -3e9, 1e-30, 2.0];
 
-/// One request to a case: mostly what it takes, with a size or a value or two that it may not.
+/// One request to a case: mostly valid, with a size or a value or two that are not.
 fn request(case: &Case, random: &mut Random) -> Value {
     let changed = random.below(case.inputs.len());
     let zeroed = random.below(4) == 0;

@@ -23,7 +23,7 @@ use case::{Case, Seen};
 use machine::Machine;
 use peer::Socket;
 
-/// Tries all cases, a few at a time; what failed, by name.
+/// Tries all cases, a few at a time. Returns their number, and the failed ones by name.
 fn try_all(run: impl Fn(&Case) -> Seen + Sync, is_strict: bool) -> (usize, Vec<String>) {
     let cases = cases::all();
     let next = AtomicUsize::new(0);

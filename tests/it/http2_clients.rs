@@ -1,5 +1,5 @@
-//! Real clients over HTTP/2: tonic, h2load, nghttp, curl and Node, messages of any size, many streams,
-//! calls that are cancelled at any point. What is not installed is passed over, but not in CI.
+//! Real clients over HTTP/2: tonic, h2load, nghttp, curl and Node, messages of any size, many streams, calls that are
+//! cancelled at any point. Clients that are not installed are skipped, but not in CI.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::skipped::skip_unless_ci;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// The output of a client that ends well; `None` where it is not installed.
+/// The output of a client that ends well; `None` if it is not installed.
 fn client(program: &str, arguments: &[&str]) -> Option<String> {
     let Ok(output) = Command::new(program).args(arguments).output() else {
         skip_unless_ci(&format!("{program} is not installed"));

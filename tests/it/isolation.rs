@@ -1,5 +1,5 @@
-//! ONNX models whose instances run in processes of their own: they answer as in the server, and what ends, hangs or
-//! grows in such a process costs the server nothing.
+//! ONNX models whose instances run in processes of their own: they answer as in the server, and a crash, a hang or
+//! growth in such a process costs the server nothing.
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +71,7 @@ fn input(name: &str, datatype: &str, shape: &[usize], data: &Value) -> Value {
     json!({"name": name, "shape": shape, "datatype": datatype, "data": data})
 }
 
-/// A request to a model with one input `x` of one row, and what it answers.
+/// A request to a model with one input `x` of one row, and the expected answer.
 fn row(values: &[f64]) -> Value {
     json!({"inputs": [input("x", "FP32", &[1, values.len()], &json!(values))]})
 }
@@ -81,7 +81,7 @@ fn identity(datatype: i64) -> Vec<u8> {
     onnx.input("x", datatype, &[-1, -1]).output("y", datatype, &[-1, -1]).into_bytes()
 }
 
-/// Twice what it gets.
+/// A model that doubles its input.
 fn double() -> Vec<u8> {
     let onnx = Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
     onnx.input("x", FLOAT, &[-1, -1]).output("y", FLOAT, &[-1, -1]).into_bytes()
@@ -179,7 +179,7 @@ fn answers_are_those_of_the_same_model_in_the_server() {
     assert_eq!(config["parameters"]["isolation"]["string_value"], "process");
     let before = children(server.id());
     assert!(!before.is_empty());
-    // Weights in another file must be those that were checked, or the process is not started again.
+    // Weights in another file must be those that were checked; otherwise the process is not started again.
     fs::write(folder.path().join("external_alone/1/weights.data"), [0; 8]).unwrap();
     before.iter().for_each(|id| signal(*id, "KILL"));
     let x = json!({"inputs": [input("x", "FP32", &[2], &json!([1, 2]))]});
@@ -289,7 +289,7 @@ fn a_process_that_ends_while_nothing_runs_is_replaced_before_the_next_request() 
     signal(process, "KILL");
     until("the next process", || children(server.id()).iter().any(|id| *id != process) && is_ready(&server, "m"));
     assert_eq!(infer(&server, "m", &row(&[1.0])).0, 200);
-    // The server's process is killed: none of its own stays.
+    // The server's process is killed: none of its child processes stays.
     let left = children(server.id());
     server.signal("KILL");
     until("the end of the processes", || !left.iter().any(|id| is_alive(*id)));
@@ -366,7 +366,7 @@ fn memory_stays_bounded_over_many_sizes_and_a_batch_beyond_the_bound_is_refused(
             assert!(status == 200 && size > count * 4, "{megabytes} MiB: {status}");
         }
     }
-    // Two regions of 16 MiB stay, and what the last small batch used.
+    // Two regions of 16 MiB stay, and the memory of the last small batch.
     let [process] = children(server.id())[..] else { panic!("one process") };
     let (ours, its) = (shared_memory(server.id()), shared_memory(process));
     assert!(ours < 40 * 1024 && its < 40 * 1024, "{ours} KiB, {its} KiB");

@@ -1,4 +1,4 @@
-//! API keys on the server as a process: who may do what over every protocol, path and method; bounds that hold exactly over
+//! API keys on the server as a process: permissions over every protocol, path and method; bounds that hold exactly over
 //! all shards; a file that changes while clients are connected; and clients of other people with keys.
 
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ fn refusal(class: Option<&'static str>, caller: Option<&str>) -> Option<(u16, St
     }
 }
 
-/// Compares an answer with what is expected; the difference, if any.
+/// Compares an answer with the expected one. Returns the difference, if any.
 fn difference(
     what: &str,
     (status, body, challenge): (u16, &[u8], Option<&str>),

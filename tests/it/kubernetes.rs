@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::python::Environment;
 use crate::support::skipped::skip_unless_ci;
 
-/// Lines that the program prints for what holds.
+/// Number of lines that the program prints, one for each check that holds.
 const CHECKS: usize = 24;
 
 /// It takes 15 to 30.

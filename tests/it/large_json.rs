@@ -1,5 +1,5 @@
-//! Bodies of megabytes in JSON, and messages of megabytes in typed contents: other threads than the shard's read and write
-//! them, so that the shard's other clients wait for none of it; and the memory of a burst goes back to the system.
+//! Bodies of megabytes in JSON, and messages of megabytes in typed contents: other threads than the shard's read and
+//! write them, so that the shard's other clients do not wait for it; and the memory of a burst goes back to the system.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The longest that a client waits who asks for little every few milliseconds, while `busy` goes on.
+/// The longest wait of a client that sends a small request every few milliseconds, while `busy` goes on.
 fn longest_wait(server: &Server, busy: impl FnOnce() + Send) -> (Duration, u32) {
     let is_over = AtomicBool::new(false);
     let small = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;

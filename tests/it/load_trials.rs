@@ -224,7 +224,7 @@ fn encode(fields: &[Field]) -> Vec<u8> {
     out
 }
 
-/// Operators, and names that graphs have: what a text may become.
+/// Operators, and names that graphs have: replacements for a text.
 const WORDS: [&str; 24] = [
     "Add",
     "Sub",

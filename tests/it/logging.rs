@@ -218,7 +218,7 @@ fn the_access_log_has_a_line_for_every_request_of_every_protocol() {
     connection.send(&leaver).unwrap();
     wait_until("it runs", || metric(server.metrics(), "deuteron_requests_in_flight") == 1);
     drop(connection);
-    // One line each: what is said of it.
+    // One line each: its words.
     for (id, count, words) in [
         (
             "over http",

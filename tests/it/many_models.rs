@@ -1,5 +1,5 @@
-//! More models than memory holds (`--model-cache-bytes-max`): they are loaded when they are asked for, by whatever protocol,
-//! and the least recently used leave.
+//! More models than memory holds (`--model-cache-bytes-max`): they are loaded on demand, over any protocol, and the
+//! least recently used leave.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -101,7 +101,8 @@ fn two_thousand_models_of_which_forty_are_hot_are_served_in_the_memory_of_fifty(
     }
     let again: Vec<_> = (0..HOT).filter(|index| loads(&server, &model(*index), "success") != 1).collect();
     assert_eq!(again, [0_usize; 0], "hot models stay");
-    // 50 models of 0.5 MB and a few that are on their way out: what one program of a few models has, and little more.
+    // 50 models of 0.5 MB and a few that are on their way out: the memory of one program with a few models, and little
+    // more.
     let (first, last) = (resident[1], *resident.last().unwrap());
     assert!(last < first + 60 * 1024 * 1024, "{resident:?}");
     let waited = metric(server.metrics(), "deuteron_model_waits_total");

@@ -1,6 +1,6 @@
-//! The memory of the process (`--memory-limit`): what is given up as it fills, step by step, that each step is counted
-//! and told, that it ends when there is room again, and that the process keeps to its limit under abuse of many kinds
-//! at a time while a client that comes again is answered.
+//! The memory of the process (`--memory-limit`): the losses as it fills, step by step; each step is counted and
+//! reported, and ends when there is room again. The process keeps to its limit under many kinds of abuse at once, and a
+//! client that comes again is answered.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -165,7 +165,7 @@ fn first_keep_alive_ends_then_new_connections_get_no_inference_and_both_come_bac
 
     let mut held = Vec::new();
     fill(&server, 1, &mut held);
-    // Those that are idle close, and others with their answer.
+    // Idle connections close, others with their answer.
     assert!(idle.is_closed());
     assert!(has_frame(&rest(&mut of_http2), 7), "a client of HTTP/2 gets GOAWAY");
     let mut new = Connection::open(server.http()).unwrap();
@@ -254,7 +254,7 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
         assert!(metric(server.metrics(), &name) >= 1, "{step}");
     }
     assert!(losses(&server, "request") >= 1);
-    // A reset, so that the kernel does not keep what is not read.
+    // A reset, so that the kernel drops the unread bytes.
     waits_until("it is below the limit", || used(&server) < limit);
     assert_eq!(http::get(server.http(), LIVE).unwrap().status, 200);
     drop((heavy, late, held));

@@ -1,4 +1,4 @@
-//! `/metrics` on the server as a process: beside what tritonserver 2.51 shows, as Prometheus reads it, and by the flags.
+//! `/metrics` on the server as a process: beside that of tritonserver 2.51, as Prometheus reads it, and by the flags.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -150,7 +150,7 @@ fn ask_both(environment: &Environment, flags: &[&str]) -> Results {
     results
 }
 
-/// Runs the program that asks, and returns what it prints.
+/// Runs the checking program, and returns its output.
 fn check(environment: &Environment, arguments: &[&str]) -> String {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/check.py");
     let output = Command::new(environment.python()).arg(program).args(arguments).output();

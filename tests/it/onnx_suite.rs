@@ -1,5 +1,5 @@
 //! The backend test suite of the `onnx` package, all of it, on both engines: a model that loads answers as the suite
-//! says. `docs/embedded-engine.md` has what the embedded engine refuses and why.
+//! says. `docs/embedded-engine.md` lists the refusals of the embedded engine, with reasons.
 
 use std::path::Path;
 use std::process::Command;

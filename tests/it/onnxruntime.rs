@@ -1,6 +1,5 @@
-//! ONNX Runtime as the engine: the library is that of the wheel in a Python environment, and what
-//! is served agrees with it called from Python. Then the library that is absent, broken or old,
-//! and the settings of a model.
+//! ONNX Runtime as the engine: the library is that of the wheel in a Python environment, and the server's answers agree
+//! with it called from Python. Then the library that is absent, broken or old, and the settings of a model.
 
 mod engine;
 
@@ -19,7 +18,7 @@ use crate::support::python::Environment;
 use crate::support::repository;
 use crate::support::server::{Ports, Server};
 
-/// The environment of all tests; `None` where none can be made.
+/// The environment of all tests; `None` if it cannot be made.
 pub fn environment() -> Option<&'static Environment> {
     static ENVIRONMENT: OnceLock<Option<Environment>> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::shared).as_ref()
@@ -440,7 +439,7 @@ fn many_instances_share_the_weights_of_matrix_products_and_compute_with_them() {
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     };
-    // Not shared, ten hold 33 MiB more than two; shared, what each needs besides its weights.
+    // Not shared, ten hold 33 MiB more than two; shared, only their memory besides the weights.
     let [two, ten] = [2, 10].map(resident_mib);
     assert!(ten - two < 15.0, "two instances hold {two} MiB, ten {ten} MiB");
 }

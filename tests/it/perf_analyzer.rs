@@ -62,7 +62,7 @@ fn every_mode_of_perf_analyzer_gives_a_figure() {
     for (mode, requests) in MODES {
         let address = if mode.contains("grpc") { server.grpc() } else { server.http() };
         let mode = mode.replace("--input-data IN", &format!("--input-data {}", file.display()));
-        // Three windows, whatever they differ by: how fast a busy machine is shows nothing here.
+        // Three windows, however much they differ: the speed of a busy machine does not matter here.
         let windows =
             format!("--measurement-mode count_windows --measurement-request-count {} -s 999 -r 3", requests / 3);
         let arguments = format!("{mode} -u {address} {windows}");

@@ -155,7 +155,7 @@ fn a_restricted_rpc_answers_those_who_have_its_key() {
     assert_eq!(rpcs.len(), 25);
     for (category, path) in rpcs {
         let key = format!("triton-grpc-protocol-{category}");
-        // As gRPC encodes a text: what is not plain is in hexadecimal.
+        // As gRPC encodes a text: other than plain characters are in hexadecimal.
         let want = format!("14 This protocol is restricted, expecting header '{key}'");
         let other = if category == "health" { "trace" } else { "health" };
         let other = format!("triton-grpc-protocol-{other}");

@@ -1,6 +1,6 @@
-//! The Python module that the wheel has beside the program: a server for tests and notebooks, and servers that Ray Serve
-//! places. What is checked is in `tests/packages/module.py` and `tests/packages/ray_module.py`; `release/check` runs the first
-//! by an installed wheel, and `.ci/run ray` has Ray itself.
+//! The Python module that the wheel has beside the program: a server for tests and notebooks, and servers that Ray
+//! Serve places. The checks are in `tests/packages/module.py` and `tests/packages/ray_module.py`; `release/check` runs
+//! the first by an installed wheel, and `.ci/run ray` has Ray itself.
 
 use std::fs;
 use std::os::unix::fs::symlink;

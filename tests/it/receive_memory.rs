@@ -1,5 +1,5 @@
-//! The memory for requests that come in (`--receive-memory-bytes-max`): what clients of each protocol are told at the
-//! bound, that it comes back whatever becomes of a request, and that the process keeps to it.
+//! The memory for requests that come in (`--receive-memory-bytes-max`): the answers at the bound over each protocol,
+//! its return after every end of a request, and the process's memory, which keeps to it.
 
 use std::fmt::Write as _;
 use std::fs;

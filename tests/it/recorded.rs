@@ -1,5 +1,5 @@
-//! The differential test without Triton: every case of the table played against Deuteron, and compared with what
-//! tritonserver 2.51 answered when `tests/oracle/recorded.txt` was written.
+//! The differential test without Triton: every case of the table played against Deuteron, and compared with the answers
+//! of tritonserver 2.51 in `tests/oracle/recorded.txt`.
 
 use crate::oracle::{
     answer::Client,
@@ -77,7 +77,7 @@ const FOLLOWED: &[&str] = &[
     "a configuration shows where the model runs",
 ];
 
-/// Decisions about what is beside the point there: who runs the models, and the type of an error's body.
+/// Decisions beside the point there: the engine of the models, and the type of an error's body.
 const SERVED: &str = "the models are served by the built-in identity, the oracle's by Python";
 const ERROR_TYPE: &str = "an error's body is JSON, and its type says so";
 

@@ -1,4 +1,4 @@
-//! The response cache, on the server as a process: what was answered before does not run again.
+//! The response cache, on the server as a process: a repeated request does not run again.
 
 use std::time::{Duration, Instant};
 

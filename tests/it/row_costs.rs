@@ -1,4 +1,5 @@
-//! Batches as large as pays, on the server as a process: what rows cost is learned under load, and the batches follow.
+//! Batches of the size that pays, on the server as a process: it learns the cost of rows under load, and the batches
+//! follow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,5 +1,4 @@
-//! Runs that take too long: they are stopped, or their instance is given up, and the process ends in time whatever
-//! runs.
+//! Runs that take too long: they are stopped, or their instance is given up, and the process always ends in time.
 
 use std::time::{Duration, Instant};
 

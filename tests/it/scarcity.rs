@@ -49,7 +49,7 @@ fn a_server_without_free_descriptors_waits_for_some_at_no_cost() {
         assert!(share <= 0.05, "{io}: {share:.3} of a core");
         let lines = server.log().lines().count() - before;
         assert!((1..=10).contains(&lines), "{io}: {lines} lines:\n{}", server.log());
-        // A connection that has a request is served as ever; one that rests makes room.
+        // A connection with a request is served as ever; an idle one makes room.
         first.send(rest).unwrap();
         assert_eq!(first.receive().unwrap().status, 200, "{io}");
         drop(held);
@@ -192,7 +192,7 @@ impl Faults {
         strace.args(["-qq", "-o", "/dev/null", &format!("--inject={what}")]);
         strace.args(threads.iter().flat_map(|thread| ["-p", thread]));
         let child = strace.spawn().ok()?;
-        // It is attached when the threads say who traces them.
+        // It is attached when the threads name their tracer.
         let start = Instant::now();
         let is_traced = |thread: &String| {
             let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();

@@ -44,8 +44,8 @@ fn ask(server: &Server, request: &[u8]) -> (Response, Duration) {
     (answer, start.elapsed())
 }
 
-/// Sends what takes long, then what takes no time, to two instances: whether the second was answered first, by more
-/// than what lies between the wake-ups of two clients: a quarter of what both took.
+/// Sends a slow request, then a quick one, to two instances. Returns true if the quick one was answered first, by more
+/// than the time between the wake-ups of two clients: a quarter of the time of both.
 fn is_overtaken(server: &Server, model: &str) -> bool {
     let answered_at = |request: Vec<u8>| {
         let mut connection = Connection::open(server.http()).unwrap();
@@ -147,7 +147,8 @@ fn a_latency_target_bounds_the_batches_by_measured_run_times() {
         let target = format!("parameters {{ key: \"target_latency_us\" value {{ string_value: \"{target_us}\" }} }}");
         sleeper(5, &format!("max_batch_size: 8 dynamic_batching {{ }} {target}"))
     };
-    // A batch of any size takes 5 ms: half of 8 ms holds none, half of 800 ms holds all, on a busy machine too.
+    // A batch of any size takes 5 ms: half of 8 ms has room for no batch, half of 800 ms for all, on a busy machine
+    // too.
     add(&repository, "tight", &with(8_000), None);
     add(&repository, "loose", &with(800_000), None);
     let server = Server::deuteron(repository.path(), &["--shards=1"]);

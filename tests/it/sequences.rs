@@ -1,5 +1,5 @@
-//! Sequences on the server as a process: sums that belong to one id alone, slots and backlog, what
-//! ends a sequence, and states that the server keeps for a model.
+//! Sequences on the server as a process: sums that belong to one id alone, slots and backlog, the
+//! ends of a sequence, and states that the server keeps for a model.
 
 use std::thread;
 use std::time::{Duration, Instant};

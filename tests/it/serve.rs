@@ -1,5 +1,5 @@
-//! The server as a process: its ports, its signals, its metrics, its refusals to start, and what
-//! only a socket shows.
+//! The server as a process: its ports, its signals, its metrics, its refusals to start, and
+//! behaviour that only a socket shows.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,6 @@
 //! `Server-Timing` on the server as a process, over HTTP/1.1, HTTP/2 and gRPC: absent by default,
-//! there for a client that asks and for all with the flag, and true to what the client sees.
+//! there for a client that asks and for all with the flag, and in agreement with the client's
+//! clock.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,7 +45,7 @@ fn message(model: &str) -> Vec<u8> {
     Message::new().bytes(1, model).message(5, input).bytes(7, [0; 4]).into_bytes()
 }
 
-/// The ways to ask, each with what it answers where the time went.
+/// The ways to ask, each returning the answer's field of durations.
 type Way = fn(&Server, &str, &[(&'static str, &'static str)]) -> Option<String>;
 
 fn over_http1(server: &Server, model: &str, fields: &[(&'static str, &'static str)]) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Shared memory of clients by `tritonclient` and its own helpers, over HTTP and gRPC. What is checked is in
+//! Shared memory of clients by `tritonclient` and its own helpers, over HTTP and gRPC. The checks are in
 //! `tests/shared_memory/`.
 
 use std::path::Path;
@@ -69,7 +69,7 @@ fn tritonclient_has_tensors_in_shared_memory() {
     flags.push("--cache-config=local,size=1048576");
     let mut server = Server::deuteron(models.path(), &flags);
     run(&environment, &mut server, &[]);
-    // Every request was answered once, and none is left behind.
+    // Every request was answered once, and no request is left.
     assert_eq!(metrics::metric(server.metrics(), "deuteron_requests_in_flight"), 0);
     assert!(server.stop().success(), "{}", server.log());
 }

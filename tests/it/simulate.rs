@@ -49,7 +49,7 @@ fn no_schedule_breaks_a_promise() {
     assert!(counts.held() > SCHEDULES / 20, "responses are rarely held: {counts:?}");
 }
 
-/// The promise that a world breaks, or what an assertion of the code in it says.
+/// The promise that a world breaks, or the message of a failed assertion.
 fn violation<T>(run: impl FnOnce() -> Result<T, String>) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => outcome.err(),

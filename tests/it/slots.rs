@@ -1,6 +1,6 @@
 //! Connections that take the server's slots and give nothing: silent ones, slow ones, those that never read. On the
-//! server as a process: who asks for something gets through, what is idle gives its place up, each timer keeps to its
-//! flag, and all of it is counted.
+//! server as a process: clients with requests get through, idle connections give up their slots, each timer keeps to
+//! its flag, and all of it is counted.
 
 use std::cell::RefCell;
 use std::fs;
@@ -350,7 +350,7 @@ fn connections_that_rest_give_the_memory_of_their_requests_back() {
     const SLICE: u64 = 200;
     let (_folder, server) = server(&[]);
     let mut held = Vec::new();
-    // One slice after the other: what the requests of the last one took serves the next.
+    // One slice after the other: memory that the requests of the last one took serves the next.
     let mut slice = || {
         for _ in 0..SLICE {
             let mut connection = Connection::open(server.http()).unwrap();

@@ -1,6 +1,6 @@
 //! The GPU code without a GPU: the real server, and the real calls of the driver, cuBLASLt and NVML, on libraries that
-//! `software_gpu/*.cpp` makes after NVIDIA's documentation. What only hardware shows (speed, the driver's compiler,
-//! cuBLASLt's own algorithms) is `.ci/run gpu`'s.
+//! `software_gpu/*.cpp` makes after NVIDIA's documentation. Properties of hardware (speed, the driver's compiler,
+//! cuBLASLt's own algorithms) are for `.ci/run gpu`.
 
 #[expect(unsafe_code, reason = "the handles of a driver are ended, and used once more")]
 mod device;
@@ -56,7 +56,7 @@ fn is_ready(server: &Server, model: &str) -> bool {
     http::get(server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
 }
 
-/// Stops a server and holds it to what it owes the driver.
+/// Stops a server, and checks that it released everything to the driver.
 fn end(mut server: Server, machine: &Machine) {
     assert!(server.stop().success(), "{}", server.log());
     machine.check_clean();

@@ -2,8 +2,9 @@
 //! again, 1,000 times, with numbers that no other round has and sizes that grow and shrink. The failing one must be an error,
 //! also if a part of its outputs was written before it failed; each good one must have its own numbers.
 //!
-//! One script plays a table: an engine is a server, a model, and what to ask it. OpenVINO, TensorFlow and PyTorch are
-//! stand-ins (`tests/frameworks`, `tests/pytorch`) that fail as the libraries do; `.ci/run frameworks` plays OpenVINO itself.
+//! One script plays a table: an engine is a server, a model, and its requests. OpenVINO, TensorFlow and PyTorch are
+//! stand-ins (`tests/frameworks`, `tests/pytorch`) that fail as the libraries do; `.ci/run frameworks` plays OpenVINO
+//! itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -155,7 +156,7 @@ fn onnx_runtime_and_a_model_in_a_process_of_its_own() {
     }
 }
 
-/// Doubles what is not 0: 13 fails at once or behind what was written, 99 leaves the outputs as they are.
+/// Doubles what is not 0: 13 fails at once or behind written outputs, 99 leaves the outputs as they are.
 const PACKED: Engine = Engine {
     model: "packed",
     good: |turn| {
@@ -183,7 +184,7 @@ const ROWS: Engine = Engine {
 #[test]
 fn openvino() {
     let folder = Folder::new("stale-openvino");
-    // Older releases keep what a failed run left in the model.
+    // Older releases keep the state of a failed run in the model.
     let older = frameworks::add_library(folder.path(), "openvino.c", "libopenvino_c.so.2540", &["-DKEEPS"]);
     for library in [frameworks::openvino(folder.path()), older] {
         play_openvino(folder.path(), &library);
@@ -288,7 +289,7 @@ fn python() {
     let Some(models) = Models::new() else { return };
     let config = format!("backend: 'python' instance_group {{ kind: KIND_CPU }} {PACKED_CONFIG}");
     let zoo = models.add("packed", &config, PYTHON).serve(&["--shards=1"]);
-    // An answer without an output is the model's to give: it must hold none.
+    // An answer without an output is the model's choice: it must be empty.
     let (status, answer) = infer(&zoo.server, "packed", &list(&[99.0, 1.0]));
     assert!(status == 200 && answer["outputs"].as_array().is_none_or(Vec::is_empty), "{status} {answer}");
     play(&zoo.server, &Engine { failing: &PACKED_FAILING, ..PACKED });

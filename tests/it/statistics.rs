@@ -1,5 +1,5 @@
-//! Statistics and metrics, on the server as a process: what both protocols and `/metrics` tell of a
-//! model version is the same, and is what the clients sent.
+//! Statistics and metrics, on the server as a process: both protocols and `/metrics` tell the same of a model version,
+//! and it agrees with the clients' counts.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
-//! A stop signal that reaches a server more than once, as from wrappers that forward what their process group has received
-//! too: `timeout`, a shell, a Python parent, the control group of a systemd unit, the init of a container. No request is
-//! lost to it.
+//! A stop signal that reaches a server more than once, as from wrappers that forward a signal which their process group
+//! has received too: `timeout`, a shell, a Python parent, the control group of a systemd unit, the init of a container.
+//! No request is lost to it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};

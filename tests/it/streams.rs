@@ -1,5 +1,5 @@
-//! `ModelStreamInfer` on the server as a process: errors that end a stream, what statistics tell of each
-//! response, and answers that the response cache has.
+//! `ModelStreamInfer` on the server as a process: errors that end a stream, statistics of each response, and answers
+//! from the response cache.
 
 use crate::support::folder::Folder;
 use crate::support::grpc::Client;
@@ -98,7 +98,7 @@ fn a_stream_is_answered_by_the_response_cache() {
     assert_eq!((came, end.as_str()), (vec!["7".to_owned(), "8".to_owned()], "Ok"));
     let count = |name: &str| metrics::metric(server.metrics(), &format!("{name}{{model=\"cached\",version=\"1\"}}"));
     assert_eq!((count("nv_cache_num_hits_per_model"), count("nv_cache_num_misses_per_model")), (1, 2));
-    // A unary call is answered by what a stream brought.
+    // A unary call is answered from a stream's response.
     let body = br#"{"inputs":[{"name":"IN","shape":[1],"datatype":"INT32","data":[8]}]}"#;
     assert_eq!(http::post(server.http(), "/v2/models/cached/infer", body).unwrap().status, 200);
     assert_eq!(count("nv_cache_num_hits_per_model"), 2);

@@ -1,5 +1,5 @@
-//! A server under a supervisor: what it tells systemd's notify socket and when, sockets that were opened for it, health
-//! checks by `deuteron health`, and directories as stores leave them.
+//! A server under a supervisor: its messages to systemd's notify socket, sockets that were opened for it, health checks
+//! by `deuteron health`, and directories as stores leave them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
 use crate::support::skipped::skip_unless_ci;
 
-/// A notify socket, and what was told until now.
+/// A notify socket, and its messages so far.
 struct Supervisor {
     socket: UnixDatagram,
     told: Vec<String>,
@@ -43,7 +43,7 @@ impl Supervisor {
         }
     }
 
-    /// Reads until something is told; what was told before it in between.
+    /// Reads until a message comes. Returns the messages before it.
     fn wait_for(&mut self, line: &str) -> Vec<String> {
         let from = self.told.len();
         loop {
@@ -162,7 +162,7 @@ fn activated(repository: &Path, flags: &[&str], sockets: Vec<OwnedFd>, names: &s
 }
 
 fn listeners(count: usize) -> (Vec<OwnedFd>, Vec<SocketAddr>) {
-    // High numbers, so that none is overwritten by another on its way to its place.
+    // High numbers, so that no descriptor is overwritten by another on its way to its place.
     let one = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

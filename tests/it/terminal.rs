@@ -16,7 +16,7 @@ const SLOW: &str = "import time\n\nclass TritonPythonModel:\n    def initialize(
 const SLOW_CONFIG: &str = "backend: 'python'\ninput { name: 'X' data_type: TYPE_FP32 dims: 1 }\n\
                            output { name: 'Y' data_type: TYPE_FP32 dims: 1 }\ninstance_group { kind: KIND_CPU }\n";
 
-/// Starts a server with two slow models and one that fails, waits until it is ready, ends it, and returns what it wrote.
+/// Starts a server with two slow models and one that fails, waits until it is ready, ends it, and returns its output.
 fn start_and_end(python: &Environment, is_terminal: bool, variables: &[(&str, &str)]) -> String {
     let folder = Folder::new("terminal");
     for name in ["slow_a", "slow_b"] {

@@ -1,5 +1,5 @@
 //! TLS on the ports of a server, with certificates that `openssl` makes and clients of other people: curl, `openssl
-//! s_client`, tritonclient and grpcio. What no client does is sent by rustls' own, byte by byte where it matters.
+//! s_client`, tritonclient and grpcio. Bytes that no client sends come from rustls' own, one by one where it matters.
 
 pub(crate) mod files;
 
@@ -27,7 +27,7 @@ const INFER: &str = "/v2/models/identity_uint8/infer";
 const BODY: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1,3],"data":[1,2,3]}]}"#;
 const ANSWERED: &str = r#""data":[1,2,3]"#;
 
-/// A server whose HTTP and gRPC ports have TLS, and its metrics have none.
+/// A server with TLS on its HTTP and gRPC ports, and without it on its metrics port.
 fn server(files: &Files, flags: &[&str]) -> (Folder, Server) {
     let folder = repository::write(Flavour::Deuteron);
     let own = [files.flags("http", false), files.flags("grpc", false)].concat();
@@ -44,7 +44,7 @@ fn failures(server: &Server, reason: &str) -> u64 {
     metric(server.metrics(), &format!("deuteron_tls_handshakes_failed_total{{reason=\"{reason}\"}}"))
 }
 
-/// Waits until a figure is what is expected.
+/// Waits until a figure has its expected value.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -261,7 +261,7 @@ fn a_port_with_mutual_tls_serves_those_alone_who_have_a_certificate() {
     // One of another authority, though the client trusts the server.
     std::fs::copy(files.path("authority.pem"), others.path("authority.pem")).unwrap();
     assert!(ask(others.client(true)).is_err(), "somebody else's certificate");
-    // The gRPC port needs none.
+    // The gRPC port needs no certificate.
     assert_eq!(infer(&files, server.grpc()).unwrap().status, 200);
     // The metrics port has TLS, too.
     let mut metrics = files.http(server.metrics()).unwrap();

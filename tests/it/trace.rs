@@ -369,7 +369,7 @@ impl Collector {
         ExportTraceServiceRequest::decode(&body[..]).unwrap()
     }
 
-    /// The next spans, and what they say of the server.
+    /// The next spans, and their attributes of the server.
     fn next(&self) -> ResourceSpans {
         let request = self.taken.recv_timeout(WAIT_MAX).expect("spans come");
         let [spans] = &request.resource_spans[..] else { panic!("{request:?}") };

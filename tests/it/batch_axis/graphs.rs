@@ -18,7 +18,7 @@ pub enum Runs {
     OnOnnxruntime,
 }
 
-/// A graph, what is known of its first axis, and what its requests look like.
+/// A graph, the facts about its first axis, and the form of its requests.
 pub struct Graph {
     /// Its name.
     pub name: &'static str,

@@ -1,4 +1,4 @@
-//! A page of the guide as steps: what its blocks ask for, and what they say comes of it. Pure.
+//! A page of the guide as steps: its blocks, and the output that they show. Pure.
 //!
 //! In a block `console` a line that begins with `$ ` is a command, and the lines below it are its output. A block `python`
 //! is a program, and a block `text` right behind it its output. A block below `<!-- file: PATH -->` is that file. All other

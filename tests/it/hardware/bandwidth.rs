@@ -1,5 +1,5 @@
 //! Memory bandwidth of the kernels: bytes that must move over the time they take, beside a copy by the driver, and
-//! beside `torch.topk` where Python has PyTorch. Inputs take turns, so that none is in the cache. And the part of a
+//! beside `torch.topk` if Python has PyTorch. Inputs take turns, so that the cache holds no input. And the part of a
 //! copy that is hidden behind kernels of another stream.
 
 use std::process::Command;

@@ -4,7 +4,7 @@ use crate::support::onnx::builder::{self, FLOAT, INT32, INT64, Onnx};
 
 pub use builder::{BOOL, UINT8};
 
-/// One model and what it takes.
+/// One model and its inputs.
 pub struct Case {
     /// The name of the model.
     pub name: String,

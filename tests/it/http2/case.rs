@@ -1,4 +1,4 @@
-//! A case of the suite: what a client sends, and what a server must be seen to do.
+//! A case of the suite: the bytes of a client, and the required behaviour of a server.
 
 use super::frame::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, field, frame,

@@ -1,7 +1,7 @@
-//! Our connection and the `h2` crate's client, joined by two pipes in memory. Bytes decide what both do: what is
-//! asked, how small the windows are, how the pipes are cut, what is given up. Whatever they decide, every call that
-//! is not given up gets its own answer, whole, and after a drain both sides end without a fault. Used by a test and by
-//! a fuzz target.
+//! Our connection and the `h2` crate's client, joined by two pipes in memory. Bytes decide the behaviour of both: the
+//! requests, the size of the windows, the cuts of the pipes, the cancelled calls. In every case a call that is not
+//! cancelled gets its own answer, whole, and after a drain both sides end without a fault. Used by a test and by a fuzz
+//! target.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -29,7 +29,7 @@ const CALLS_MAX: usize = 20;
 const MESSAGE_SIZE_MAX: usize = 90_000;
 /// Bytes that wait in the client's pipe at most.
 const PIPE_SIZE: usize = 64 * 1024;
-/// Rounds after which whatever has not ended never will.
+/// Rounds after which a call that has not ended never will.
 const ROUNDS_MAX: usize = 200_000;
 
 /// Runs one connection as the input decides.
@@ -157,7 +157,7 @@ impl Server {
             connection_window_size: 65_535 + choices.size(70_000) as u32,
             client_resets_max: 1_000,
             control_frames_max: 1_000_000,
-            // The clock here jumps to whatever is due.
+            // The clock here jumps to the next timer.
             keep_alive: KeepAlivePolicy { time: None, ..KeepAlivePolicy::default() },
             ..Http2Settings::default()
         };
@@ -209,7 +209,8 @@ impl Server {
         self.handle_events();
     }
 
-    /// Lets the time pass until something is due. What a client sends behind an answer is waited for a little while.
+    /// Lets the time pass until a timer is due. Bytes that a client sends behind an answer are awaited for a short
+    /// time.
     fn wait(&mut self) {
         self.now = self.connection.poll_timeout().map_or(self.now, |at| at.max(self.now));
         self.connection.handle_timeout(self.now);

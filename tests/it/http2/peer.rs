@@ -68,7 +68,7 @@ impl Session<'_> {
         }
     }
 
-    /// For what is to be seen not to come.
+    /// Waits for events that should not come.
     fn wait_a_little(&mut self, part: usize) {
         let start = Now::now();
         while !self.seen.is_closed && self.may_wait(start, 20) {

@@ -4,7 +4,7 @@
 
 use deuteron::backend::kernel::{BufferRole, LaunchPlan};
 
-/// Launches, the memory that they work on, and what it holds afterwards.
+/// Launches, the memory that they work on, and its expected contents afterwards.
 pub struct Case {
     pub label: String,
     pub plan: LaunchPlan,
@@ -22,7 +22,7 @@ pub struct Buffer {
 pub enum After {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Elements of a float format: equal, or none both, or closer than the part of the larger or of 1 that is given.
+    /// Elements of a float format: equal, or both NaN, or closer than this part of the larger one or of 1.
     Floats(Float, Vec<f32>, f32),
     /// Anything.
     Scratch,
@@ -49,13 +49,13 @@ impl Case {
         case
     }
 
-    /// Adds what is read.
+    /// Adds a buffer that is read.
     pub fn reads(mut self, role: BufferRole, contents: Vec<u8>) -> Self {
         self.buffers.push(Buffer { role, after: After::Bytes(contents.clone()), before: contents });
         self
     }
 
-    /// Adds what is written.
+    /// Adds a buffer that is written.
     pub fn writes(mut self, role: BufferRole, after: After) -> Self {
         let size = match &after {
             After::Bytes(bytes) => bytes.len(),
@@ -118,7 +118,7 @@ impl Float {
         }
     }
 
-    /// Half of what lies between two values of this format near 1.
+    /// Half of the distance between two values of this format near 1.
     pub fn rounding(self) -> f32 {
         match self {
             Self::Fp16 => 1.0 / 2048.0,
@@ -132,7 +132,7 @@ impl Float {
         assert_eq!(got.len(), want.len());
         let at = got.iter().zip(want).position(|(got, want)| {
             let is_same = got == want || got.is_nan() && want.is_nan();
-            // Written so that what is no number is no match.
+            // Written so that NaN is not a match.
             let is_near = (got - want).abs() <= tolerance * want.abs().max(1.0);
             !is_same && !is_near
         })?;

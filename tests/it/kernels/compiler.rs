@@ -1,5 +1,5 @@
-//! The CUDA compiler of PyPI, in a virtual environment of the test's own: what it makes of `kernels/*.cu` is what is in
-//! the repository, and `ptxas` makes machine code of that.
+//! The CUDA compiler of PyPI, in a virtual environment of the test's own: its PTX of `kernels/*.cu` is that of the
+//! repository, and `ptxas` assembles it.
 //!
 //! After a change of a kernel: `UPDATE_EXPECT=1 cargo test --test it kernels::the_ptx` writes the PTX anew.
 
@@ -22,7 +22,7 @@ pub struct Compiler {
 const VERSION: &str = ".version 7.0";
 
 impl Compiler {
-    /// `None` where Python makes no environment.
+    /// `None` if Python cannot make an environment.
     pub fn create() -> Option<Self> {
         let home = Environment::shared()?.packages().join("nvidia/cu13");
         for bin in ["bin", "nvvm/bin"].map(|name| home.join(name)) {
@@ -45,7 +45,7 @@ impl Compiler {
         }
     }
 
-    /// Compiles the source, and holds the PTX of the repository to what comes out.
+    /// Compiles the source, and compares the result with the PTX of the repository.
     pub fn check_ptx(&self, module: KernelModule) {
         let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.ptx", module.name()));
         let output = Command::new(self.home.join("bin/nvcc"))
@@ -66,8 +66,8 @@ impl Compiler {
         }
     }
 
-    /// Makes machine code of the repository's PTX, and prints what each kernel needs of a multiprocessor: none may put
-    /// registers into memory.
+    /// Assembles the repository's PTX, and prints each kernel's use of a multiprocessor: no kernel may spill registers
+    /// into memory.
     pub fn check_assembly(&self, module: KernelModule, architecture: &str) {
         let output = Command::new(self.home.join("bin/ptxas"))
             .args(["-v", "-arch", architecture, "-o", "/dev/null"])

@@ -21,7 +21,7 @@ pub struct Device {
     functions: Vec<(&'static str, GpuFunction)>,
 }
 
-/// Marked bytes before and behind each buffer; the first multiple of what allocations are aligned to.
+/// Marked bytes before and behind each buffer; the smallest multiple of the alignment of allocations.
 const MARGIN: usize = 256;
 const MARK: u8 = 0xee;
 
@@ -94,7 +94,7 @@ impl Device {
         elapsed
     }
 
-    /// Runs a case and holds it to what the twin says.
+    /// Runs a case and compares it with the twin.
     pub fn check(&self, case: &Case) {
         let mark = [MARK; MARGIN];
         let held = |bytes: &[u8]| [&mark, bytes, &mark].concat();

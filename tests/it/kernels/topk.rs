@@ -30,7 +30,7 @@ macro_rules! with_number {
 /// Kind of values in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Any bits: of floats all kinds of what is no number, subnormal numbers, both infinities.
+    /// Any bits: of floats all kinds of NaN, subnormal numbers, both infinities.
     Bits,
     /// As a classifier's: a bell.
     Usual,
@@ -46,7 +46,7 @@ pub enum Values {
     Least,
     /// The best ones in a lane's own places.
     Striped,
-    /// The best ones where segments, and what a block reads at a time, begin and end.
+    /// The best ones at the edges of segments, and of the parts that a block reads at a time.
     Edges,
 }
 

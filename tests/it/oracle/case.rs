@@ -50,7 +50,7 @@ impl Ask {
 /// One row of the table.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Case {
-    /// `group: what it is`, unlike every other.
+    /// `group: subject`, unlike every other.
     pub name: String,
     /// Its request.
     pub ask: Ask,

@@ -77,7 +77,7 @@ pub fn decided(case: &Case, triton: &str, differences: &[Difference]) -> String 
     })
 }
 
-/// Holds one answer to what Triton's becomes by the table.
+/// Compares one answer with Triton's, changed by the table.
 fn judge(pair: &Pair<'_>, differences: &[Difference], used: &mut [bool]) -> Option<String> {
     let mut want = pair.triton.to_owned();
     let mut decisions = Vec::new();

@@ -8,7 +8,7 @@ use crate::oracle::{
     refusal, rewrite,
 };
 
-/// The table. Rows apply from the first to the last, each to what the one before has made.
+/// The table. Rows apply from the first to the last, each to the result of the one before.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         decision: "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",

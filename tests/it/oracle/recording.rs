@@ -1,4 +1,4 @@
-//! The recording: what tritonserver 2.51 answered to each case, as a text file that is read by people and by tests.
+//! The recording: the answers of tritonserver 2.51 to each case, as a text file for people and for tests.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 

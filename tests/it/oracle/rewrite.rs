@@ -179,7 +179,7 @@ fn shortest_raw(raw: &str) -> Option<(String, usize)> {
     Some((short, size))
 }
 
-/// `None` for what is no classification text of a float.
+/// `None` for a text that is not a classification of a float.
 fn shortest_class(text: &str) -> Option<String> {
     let (value, rest) = text.split_once(':')?;
     let (_, decimals) = value.split_once('.')?;

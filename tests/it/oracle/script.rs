@@ -36,8 +36,8 @@ pub struct Script {
     pub rows_max: u32,
     /// The rest of its `config.pbtxt`.
     pub config: &'static str,
-    /// Separated by commas: milliseconds, a letter, and of `rows=`, `columns=`, `priority=` and `timeout_us=` what is
-    /// not as usual.
+    /// Separated by commas: milliseconds, a letter, and those of `rows=`, `columns=`, `priority=` and `timeout_us=`
+    /// that differ from the default.
     pub arrivals: &'static str,
 }
 
@@ -76,8 +76,8 @@ impl Script {
         }
     }
 
-    /// Plays it and tells what happened. Where the answers do not tell the batches that the server counted, the
-    /// machine was too busy to tell them apart, and it is played again.
+    /// Plays it and returns the timeline. If the answers do not show the batches that the server counted, the machine
+    /// was too busy to tell them apart, and it is played again.
     pub fn play(&self, server: &Server) -> String {
         // The first run of a model is not measured.
         let warm = Arrival { at: Duration::ZERO, name: "", rows: 1, columns: 1, parameters: json!({}) };

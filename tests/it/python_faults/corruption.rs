@@ -8,7 +8,7 @@ use crate::python_faults::{Deed, PythonServer, is_alive, kill, unhealthy, until}
 /// Time limit for noticing a fault, on a busy machine. The code would run for a minute.
 const NOTICED: Duration = Duration::from_secs(5);
 const START_MAX: Duration = Duration::from_secs(10);
-/// `execute_timeout_ms` of the model: it ends what cannot be told from a long batch.
+/// `execute_timeout_ms` of the model: it ends a fault that looks like a long batch.
 const TIMEOUT: Duration = Duration::from_millis(2_500);
 
 fn deeds() -> [Deed<'static>; 2] {
@@ -99,7 +99,7 @@ fn random_bytes_on_the_sockets_never_reach_the_server_itself() {
     let Some(mut served) = PythonServer::start(&deeds(), &[]) else { return };
     let other = served.pid("other");
     for seed in 0..6 {
-        // A plausible size and kind, then noise: what looks like the start of a long message is ended by its time.
+        // A plausible size and kind, then noise: the timeout ends a fault that looks like the start of a long message.
         let code = format!(
             "import random\nrandom.seed({seed})\n\
              for fd in sockets():\n    body = random.randbytes(random.randrange(1, 200))\n    \
@@ -146,7 +146,7 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
     let spoils = (0..20).any(|_| served.run("m", &format!("{maps}{reader}")).is_ok());
     assert!(spoils, "{}", served.server.log());
     for _ in 0..100 {
-        // Whatever it answers: somebody writes into the code that it is to run.
+        // Any answer is right: another thread overwrites the code that it is to run.
         let _ = served.run("m", "result = 'x' * 3000");
     }
     assert_eq!((served.pid("other"), served.server.is_running()), (other, true));

@@ -27,8 +27,8 @@ use crate::support::python::Environment;
 use crate::support::server::Server;
 use serde_json::{Value, json};
 
-/// A model that runs its input `CODE`, and answers what that leaves in `result`. Its parameters are run as well:
-/// `import`, `initialize`, `is_ready` and `finalize`.
+/// A model that runs its input `CODE`, and answers with the value of `result` afterwards. Its parameters are run as
+/// well: `import`, `initialize`, `is_ready` and `finalize`.
 const DEED: &str = r#"
 import ctypes, json, os, signal, socket, stat, sys, threading, time
 import numpy as np
@@ -142,7 +142,7 @@ struct PythonServer {
 }
 
 impl PythonServer {
-    /// Serves these models; `None` where there is no interpreter with numpy.
+    /// Serves these models; `None` without an interpreter that has numpy.
     fn start(deeds: &[Deed<'_>], flags: &[&str]) -> Option<Self> {
         let folder = Folder::new("faults");
         deeds.iter().for_each(|deed| deed.write(folder.path()));
@@ -188,7 +188,7 @@ impl PythonServer {
         http::get(self.server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
     }
 
-    /// The Python processes of this server, also those that were not reaped.
+    /// The Python processes of this server, also the unreaped ones.
     fn children(&self) -> Vec<u32> {
         children(self.server.id())
     }
@@ -205,7 +205,7 @@ impl PythonServer {
     }
 }
 
-/// `--backend-config` with an interpreter that has numpy; `None` where none can be made.
+/// `--backend-config` with an interpreter that has numpy; `None` if it cannot be made.
 fn interpreter() -> Option<String> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {

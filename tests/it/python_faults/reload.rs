@@ -44,7 +44,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
             for deed in &deeds {
                 scope.spawn(|| {
                     for _ in 0..count / MODELS.len() {
-                        // A new file: what has not changed would not be loaded again.
+                        // A new file: an unchanged model would not be loaded again.
                         deed.write(served.folder.path());
                         let (status, text) = served.load(deed.name);
                         assert_eq!(status, 200, "{text}");

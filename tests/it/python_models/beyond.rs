@@ -172,7 +172,7 @@ fn a_process_has_what_is_its_own_and_nothing_of_the_server() {
     };
     let number = |what: &str| told(what).parse::<i64>().unwrap();
     assert!(number("cores") >= 1 && number("threads") >= 1, "{lines:?}");
-    // Its standard streams, two sockets, two regions, and what Python holds itself.
+    // Its standard streams, two sockets, two regions, and the files of Python itself.
     assert!(number("files") <= 12, "{lines:?}");
     assert_eq!((number("network"), number("named memory")), (0, 0), "{lines:?}");
     assert!(number("oom") >= 500, "{lines:?}");

@@ -1,4 +1,4 @@
-//! Models that call models: what the recorded answers of tritonserver do not show.
+//! Models that call models: checks that the recorded answers of tritonserver do not show.
 
 use std::fs;
 use std::thread;

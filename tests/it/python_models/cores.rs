@@ -4,7 +4,7 @@
 use super::zoo::{CASES, Models, Zoo};
 use crate::support::server::Server;
 
-/// Says what a library finds when it is imported, and the cores that the process has when it runs.
+/// Reports the variables that a library sees when it is imported, and the cores of the process when it runs.
 const CORES: &str = r#"
 import os
 

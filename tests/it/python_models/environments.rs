@@ -1,5 +1,5 @@
-//! Which Python runs a model: the flag's, the model's own environment as a directory or an archive, and what is
-//! refused.
+//! The choice of Python for a model: the flag's, the model's own environment as a directory or an archive, and
+//! refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

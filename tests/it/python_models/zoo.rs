@@ -27,7 +27,7 @@ pub struct Models {
 }
 
 impl Models {
-    /// None yet. `None` where no Python can run them.
+    /// No models yet. `None` without a Python that can run them.
     pub fn new() -> Option<Self> {
         Some(Self { environment: Environment::of_models()?, folder: Folder::new("python-models") })
     }
@@ -122,7 +122,7 @@ impl Zoo {
         Ok(data.as_array().expect("a list").iter().map(|text| text.as_str().expect("a text").to_owned()).collect())
     }
 
-    /// Posts to the repository's API: the status, and what came.
+    /// Posts to the repository's API. Returns the status, and the body.
     pub fn order(&self, model: &str, what: &str) -> (u16, String) {
         let path = format!("/v2/repository/models/{model}/{what}");
         let answer = http::post(self.server.http(), &path, b"").expect("the server answers");

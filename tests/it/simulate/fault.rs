@@ -80,7 +80,7 @@ pub enum Fault {
     Greedy,
     /// It lets the last response go that is ready, not the first.
     Hasty,
-    /// It does not look at what is there.
+    /// It ignores the waiting requests.
     Idle,
     /// It does not see deadlines while a batch may grow.
     Patient,

@@ -32,7 +32,7 @@ pub fn release(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>, now:
     let close_at = close_at(policy, queue, run_bound);
     let is_late = close_at.is_some_and(|at| at <= now);
     let preferred = (1..=most).rev().find(is_preferred);
-    // None to be had: as many as come before the largest preferred size is passed.
+    // No preferred size fits: as many as fit below the largest preferred size.
     let before = || (1..=most).find(|count| *count < queue.len() && rows(queue, count + 1) > largest);
     match preferred.or_else(before) {
         Some(count) if !is_late => Some(count),

@@ -1,5 +1,5 @@
 //! The world of one schedule: it moves time to the next thing that happens, lets it happen, lets
-//! the scheduler decide, and holds every decision to what was promised.
+//! the scheduler decide, and checks every decision against the promises.
 
 use std::collections::VecDeque;
 
@@ -444,7 +444,7 @@ impl<'a, S: Former> World<'a, S> {
         self.requests[index].over_at(&self.plan.arrivals[index]).is_some_and(|at| at <= self.now)
     }
 
-    /// Those that wait, in the order in which they should leave.
+    /// The waiting requests, in the order in which they should leave.
     fn queue(&self) -> Vec<usize> {
         let mut queue: Vec<_> = self.waiting().collect();
         queue.sort_by_key(|index| {

@@ -1,4 +1,4 @@
-//! The driver's calls, each beside what it must do, in a process of its own that finds the software GPU.
+//! The driver's calls, each with its required effect, in a process of its own that finds the software GPU.
 
 use std::process::Command;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use std::{env, fs};
 use crate::support::folder::Folder;
 use crate::support::skipped::skip_unless_ci;
 
-/// The folder that holds them. `None` where there is no compiler: the test then passes over, with a message. In CI
-/// (`CI=true`) that is a failure.
+/// The folder that holds them. `None` without a compiler: the test is then skipped, with a message. In CI (`CI=true`)
+/// that is a failure.
 pub fn built() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOLDER.get_or_init(build).as_deref()

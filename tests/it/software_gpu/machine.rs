@@ -1,4 +1,4 @@
-//! A machine with a software GPU: what it is told by the environment, what it writes down, and a server there.
+//! A machine with a software GPU: its environment variables, its log, and a server there.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One with a device. `None` where no compiler makes it.
+    /// One with a device. `None` without a compiler that makes it.
     pub fn new() -> Option<Self> {
         Some(Self { folder: Folder::new("machine"), libraries: libraries::built()?, variables: Vec::new() })
     }
@@ -31,7 +31,7 @@ impl Machine {
         self
     }
 
-    /// Lets a program find the libraries of a folder, and tells them what they are to do.
+    /// Lets a program find the libraries of a folder, with their settings.
     pub fn prepare_with(&self, command: &mut Command, libraries: &Path) {
         let before = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         command.env("LD_LIBRARY_PATH", format!("{}:{before}", libraries.display()));
@@ -71,7 +71,7 @@ impl Machine {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Holds a server that was stopped to what it owes the driver: nothing misused, nothing left.
+    /// Checks that a stopped server misused nothing and released everything to the driver.
     pub fn check_clean(&self) {
         let log = self.log();
         let is_fault = |line: &&str| ["misuse:", "leak:", "illegal:"].iter().any(|kind| line.starts_with(kind));

@@ -1,5 +1,5 @@
-//! Rows that lie on the device: tensors in CUDA shared memory, and what moves elements within a row. What is launched, and
-//! what is copied which way, is counted in the software GPU's trace.
+//! Rows that lie on the device: tensors in CUDA shared memory, and kernels that move elements within a row. Launches,
+//! and copies by direction, are counted in the software GPU's trace.
 
 use std::fs;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ impl ClientMemory {
     fn write(&self, at: usize, values: &[f32]) {
         let mut bytes = fs::read(&self.path).unwrap();
         bytes[at * 4..(at + values.len()) * 4].copy_from_slice(bytemuck::cast_slice(values));
-        // In place: what is mapped is this file.
+        // In place: this file is the one that is mapped.
         std::io::Write::write_all(&mut fs::OpenOptions::new().write(true).open(&self.path).unwrap(), &bytes).unwrap();
     }
 

@@ -32,7 +32,7 @@ pub enum KeyKind {
 }
 
 impl Files {
-    /// Makes them; `None` where there is no `openssl`.
+    /// Makes them; `None` without `openssl`.
     pub fn new(kind: KeyKind) -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             skip_unless_ci("there is no openssl");

@@ -1,5 +1,5 @@
-//! Backends in processes of their own: what crashes, hangs or grows in one costs the requests that it has, and the ledger
-//! of the server holds.
+//! Backends in processes of their own: a crash, a hang or growth in one costs only its own requests, and the server's
+//! counts stay right.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `tensorrt_plan` by the road of hosted backends, with a stand-in library in C that behaves at the interface as the real
-//! one does: no real TensorRT runs here.
+//! `tensorrt_plan` through hosted backends, with a stand-in library in C that behaves at the interface as the real one
+//! does: no real TensorRT runs here.
 
 use std::fs;
 use std::path::Path;

@@ -61,7 +61,7 @@ fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-/// Only what is refused: what is answered is a map, whose order is another each time.
+/// Only refusals: an answer that succeeds is a map, whose order differs each time.
 fn by_grpc(table: &mut Table) {
     let (flag, level) = (|| Message::new().int(1, 1), || Message::new().int(2, 7));
     let text = |text: &str| Message::new().bytes(3, text);

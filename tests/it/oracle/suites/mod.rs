@@ -54,7 +54,7 @@ impl Suite {
     }
 }
 
-/// Writes a model in version 1: what it says beyond its backend, and the Python that does the same.
+/// Writes a model in version 1: its configuration without the backend, and the Python that does the same.
 fn model(flavour: Flavour, repository: &Path, name: &str, backend: &str, config: &str, python: &str) {
     let folder = repository.join(name);
     let backend = if flavour == Flavour::Triton { "python" } else { backend };

@@ -28,7 +28,7 @@ pub const SUITE: Suite = Suite {
     write,
 };
 
-/// Models by what their function does, and what else it has; the class is left out.
+/// Models by the body of their function, and further code; the class is left out.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("returns_nothing", "return None"),
     ("returns_a_dict", "return config.as_dict()"),

@@ -1,4 +1,4 @@
-//! One schedule: a policy, instances and their run times, and what the clients of 200 sequences do.
+//! One schedule: a policy, instances and their run times, and the actions of the clients of 200 sequences.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
-//! The world of one schedule. An instance is asked when it becomes idle, when an arrival or the clock
-//! wakes it, or when the batcher names it: as in the server. Its model keeps for each slot a sum over
-//! what came, weighted by order, so that an answer tells whose state it was made of: the property is
-//! that **state never crosses ids**.
+//! The world of one schedule. An instance is asked when it becomes idle, when an arrival or the clock wakes it, or when
+//! the batcher names it: as in the server. Its model keeps for each slot a sum over its inputs, weighted by order, so
+//! that an answer shows the sequence whose state it was made of: the property is that **state never crosses ids**.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -46,7 +45,7 @@ enum News {
 
 struct Request {
     state: State,
-    /// The sequence that it turned out to be part of, and what the state should be after it.
+    /// Its sequence, and the state that is due after it.
     sequence: Option<usize>,
     want: u64,
     got: u64,
@@ -257,7 +256,7 @@ impl<'a> World<'a> {
         Ok(asking)
     }
 
-    /// A batch of iterative sequences is over: the model says at once what becomes of a request, or later.
+    /// A batch of iterative sequences is over: the model decides on a request at once, or later.
     fn land(&mut self, request: usize, flight: RunId) -> Result<(), Violation> {
         if self.requests[request].state == State::Running && self.random.percent(self.plan.late) {
             self.late.push((self.now + self.plan.run, request, flight));
@@ -366,7 +365,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An idle instance asks: it hears what there is, and runs what it is given.
+    /// An idle instance asks: it hears the news, and runs the batch that it is given.
     fn ask(&mut self, instance: usize) -> Result<(), Violation> {
         while let Some(news) = self.news.pop_front() {
             match news {
@@ -446,7 +445,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An iterative sequence is one request: what it makes of its state is its own alone.
+    /// An iterative sequence is one request: its state is its own alone.
     fn check_taken(&mut self, index: usize, arrival: &Arrival, is_taken: bool) -> Result<(), Violation> {
         self.requests[index].want = (0..arrival.runs).fold(0, |sum, _| add(sum, arrival.value));
         match (is_taken, arrival.is_start) {
@@ -530,7 +529,7 @@ impl<'a> World<'a> {
         if running == known { Ok(()) } else { Err("a request was claimed and is in no batch".to_owned()) }
     }
 
-    /// The model runs: what it holds for a slot goes on with the row of that slot.
+    /// The model runs: the state of a slot goes on with the row of that slot.
     fn launch(&mut self, instance: usize, batch: &SequenceBatch<usize>) -> Result<(), Violation> {
         self.states[instance].retain(|slot, _| !batch.ended.contains(slot));
         for row in &batch.rows {
