@@ -1,6 +1,6 @@
 //! Counts from callgrind: the instructions of one binary's own code; and the table that such counts are held against.
 //!
-//! Only the code of the binary counts. What libc does in `memcpy` or `malloc` depends on the processor and on libc.
+//! Only the code of the binary counts. The work of `memcpy` or `malloc` depends on the processor and on libc.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -16,7 +16,7 @@ pub struct Cost {
 /// Reads a file that callgrind wrote: the instructions of functions in objects whose path ends like this.
 ///
 /// Lines are `key=(id) name`, with the name where an id comes first; `place cost` of the function that was named last;
-/// and behind `calls=COUNT PLACE` one line with what the callee cost, which is not the caller's own.
+/// and behind `calls=COUNT PLACE` one line with the cost of the callee, which is not the caller's own.
 pub fn own_instructions(text: &str, binary: &str) -> u64 {
     let mut objects = HashMap::new();
     let (mut is_own, mut is_of_callee, mut sum) = (false, false, 0);
@@ -47,7 +47,7 @@ fn name(value: &str, names: &mut HashMap<String, String>) -> String {
     }
 }
 
-/// Costs by the names of what was counted, and what they were counted with.
+/// Costs by the names of the counted pieces, and the tools of the count.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Table {
     /// The compiler and the processor.

@@ -1,4 +1,5 @@
-//! A gRPC client that sends and receives messages as bytes, on `tonic`: what a message says is the caller's business.
+//! A gRPC client that sends and receives messages as bytes, on `tonic`: the contents of a message are the caller's
+//! business.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -59,7 +60,7 @@ impl Client {
 }
 
 impl Client {
-    /// Sends messages on one stream and then its end; what came, and how the stream ended.
+    /// Sends messages on one stream and then its end. Returns the answers, and the end of the stream.
     pub fn stream(
         &self,
         method: &str,
@@ -88,7 +89,7 @@ impl Client {
     }
 }
 
-/// A stream whose messages a test sends one by one, as it sees what comes back.
+/// A stream whose messages a test sends one by one, after looking at the answers.
 pub struct OpenStream<'a> {
     client: &'a Client,
     sender: Option<tokio::sync::mpsc::Sender<Vec<u8>>>,
@@ -130,7 +131,7 @@ impl OpenStream<'_> {
         self.sender.as_ref().is_some_and(|sender| self.client.runtime.block_on(sender.send(message)).is_ok())
     }
 
-    /// The next answer; none at the end of the stream, or why it failed.
+    /// The next answer; `None` at the end of the stream, or the reason of its failure.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Status> {
         self.client.runtime.block_on(self.answers.message())
     }

@@ -266,8 +266,8 @@ async fn call_and_cancel(
             let (response, mut stream) = sender.send_request(request.clone(), false).expect("the request is sent");
             stream.send_data(framed.clone(), true).expect("the message is sent");
             match response.await {
-                // Those that were reset count until their work is gone; what is refused so was not looked at, and
-                // may be sent again (RFC 9113 §8.7).
+                // Those that were reset count until their work is gone; a refused request was not processed, and may be
+                // sent again (RFC 9113 §8.7).
                 Err(error) if error.reason() == Some(h2::Reason::REFUSED_STREAM) => tokio::task::yield_now().await,
                 response => break response.expect("an answer comes"),
             }

@@ -48,7 +48,7 @@ impl Connection {
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// Over what is connected already.
+    /// Over an existing connection.
     pub fn over(stream: S) -> Self {
         Self { stream: BufReader::new(stream) }
     }

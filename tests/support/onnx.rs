@@ -27,7 +27,7 @@ pub fn addsub() -> Vec<u8> {
     Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
 }
 
-/// One FP32 input `[N, 1]` and `OUTPUT0 = (INPUT0 * INPUT0') * (INPUT0 * INPUT0') * INPUT0`: what takes N cubed steps.
+/// One FP32 input `[N, 1]` and `OUTPUT0 = (INPUT0 * INPUT0') * (INPUT0 * INPUT0') * INPUT0`: N cubed steps.
 pub fn cubic() -> Vec<u8> {
     let node = |operator: &str, inputs: &[&str], output: &str| {
         let node = inputs.iter().fold(Message::new(), |node, input| node.bytes(1, input));

@@ -2,7 +2,7 @@
 //! a message without its schema.
 //!
 //! The dump loses nothing (each field's number, kind and content are there, in order), so two messages are the same
-//! field by field exactly when their dumps are. What looks like a message is shown as one.
+//! field by field exactly when their dumps are. Bytes that look like a message are shown as one.
 
 use std::fmt::Write as _;
 

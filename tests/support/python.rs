@@ -1,6 +1,6 @@
-//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for what cannot live
-//! in it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing changes by
-//! itself.
+//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for packages that
+//! conflict with it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing
+//! changes by itself.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ impl Environment {
     /// Makes `target/venv-NAME` with exactly the packages of a list of this repository, unless it is there already, by
     /// the first of the `interpreters` that can.
     ///
-    /// `None` where no interpreter can: the test then passes over. In CI (`CI=true`) that is a failure.
+    /// `None` if no interpreter can: the test is then skipped. In CI (`CI=true`) that is a failure.
     pub fn create(name: &str, requirements: &str, interpreters: &[&str]) -> Option<Self> {
         let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join(requirements);
         let wanted = fs::read_to_string(&requirements).expect("the list of packages is in the repository");
@@ -61,7 +61,7 @@ impl Environment {
         self.path.join("bin/python")
     }
 
-    /// Runs a line of Python and returns what it prints, without the line's end.
+    /// Runs a line of Python and returns its output, without the line's end.
     pub fn evaluate(&self, program: &str) -> String {
         let output = Command::new(self.python()).arg("-c").arg(program).output().expect("the interpreter is there");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));

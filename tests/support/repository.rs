@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{folder::Folder, onnx};
 
-/// Adds up what comes in a sequence, on two instances.
+/// Adds up the inputs of a sequence, on two instances.
 pub const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
     input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
     sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
@@ -109,8 +109,7 @@ pub fn add(repository: &Path, name: &str, config: &str, file: Option<&[u8]>) {
     }
 }
 
-/// Adds models of which the configuration says more than what they compute: reshape, one value a row, labels of
-/// each output.
+/// Adds models whose configuration has more than their computation: reshape, one value a row, labels of each output.
 pub fn add_configured(repository: &Path) {
     let onnx = onnx::Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
     let twice = onnx.input("x", onnx::FLOAT, &[-1]).output("y", onnx::FLOAT, &[-1]).into_bytes();

@@ -46,8 +46,7 @@ impl Ports {
     }
 }
 
-/// Ports that are not among those that Linux gives to who asks for any (`ip_local_port_range`), and that
-/// no service is known by.
+/// Ports outside of the range that Linux assigns by itself (`ip_local_port_range`), and without a well-known service.
 const PORTS: Range<u32> = 12_000..32_000;
 
 /// A port that this process alone takes, of all that run these tests on this machine: it holds the lock of

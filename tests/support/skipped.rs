@@ -15,7 +15,7 @@ pub fn skip(why: &str) {
     written.expect("the target folder can be written");
 }
 
-/// The same for want of what every machine of CI has: with `CI=true` it fails.
+/// The same for a program that every machine of CI has: with `CI=true` it fails.
 pub fn skip_unless_ci(why: &str) {
     assert!(env::var_os("CI").is_none_or(|value| value != "true"), "{why}");
     skip(why);

@@ -21,8 +21,8 @@ const PYTHONS: &[&str] = &["python3.12", "python3.11", "python3.10", "python3.9"
 /// The flag with which models complete their configurations; without it nothing is completed.
 pub const COMPLETES: &str = "--strict-model-config=false";
 
-/// Starts it on a model repository whose models are written for the Python backend. `None` without Python, or
-/// where `DEUTERON_TESTS` does not ask for it.
+/// Starts it on a model repository whose models are written for the Python backend. `None` without Python, or if
+/// `DEUTERON_TESTS` does not ask for it.
 pub fn start(repository: &Path) -> Option<Server> {
     start_with(repository, &[])
 }
