@@ -66,7 +66,7 @@ pub fn backend_failure(trial: &Trial<'_>) -> Played {
             let (status, _) = ask(&subject, fault);
             let told = start.elapsed();
             trial.check(status >= 500, || format!("{name}: {status} after {}", ms(told)));
-            // Readiness says what is so: not while there is no process, and then who is ready answers.
+            // Readiness is true: the model is not ready without a process, and a ready one answers.
             let is_told = subject.waits(Duration::from_secs(20), |it| !is_ready(it));
             trial.check(is_told, || format!("{name}: the model never says that it is not ready"));
             let is_back = subject.waits(Duration::from_secs(20), is_ready);
@@ -79,7 +79,7 @@ pub fn backend_failure(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Eight requests at once, one of them faulty; each value with what came of it.
+/// Eight requests at once, one of them faulty. Returns each value with its outcome.
 fn batch_with(subject: &Subject, fault: i64) -> Vec<(i64, (u16, Option<i64>))> {
     let seen = Mutex::new(Vec::new());
     thread::scope(|scope| {

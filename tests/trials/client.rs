@@ -67,7 +67,7 @@ pub enum Outcome {
     Refused(Code, String),
     /// An answer to something else.
     Wrong(String),
-    /// None.
+    /// No answer.
     Lost(String),
 }
 
@@ -112,7 +112,7 @@ impl Asker {
         self
     }
 
-    /// Sends one and waits for what comes.
+    /// Sends one and waits for its outcome.
     pub fn ask(&mut self, is_grpc: bool) -> Outcome {
         let nonce = nonce();
         if is_grpc { self.ask_grpc(nonce) } else { self.ask_http(nonce) }

@@ -28,7 +28,7 @@ pub struct Form {
     /// Instead of the trials: writes the models for a server that somebody else starts.
     pub write_repository: Option<PathBuf>,
     pub who: Who,
-    /// Numbers or parts of names; none for all.
+    /// Numbers or parts of names; empty for all.
     pub only: Vec<String>,
     /// The models are written for a server that has only the Python backend.
     pub is_for_python: bool,
@@ -43,7 +43,7 @@ usage: trials [--long] [--soak SECONDS] [--server deuteron|triton] [NUMBER or pa
 ";
 
 impl Form {
-    /// Reads the arguments. What libtest knows and this does not is passed over: `cargo test` gives every program the same.
+    /// Reads the arguments. Other arguments of libtest are ignored: `cargo test` gives every program the same.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut form = Self {
             is_long: false,

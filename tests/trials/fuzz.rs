@@ -69,7 +69,7 @@ fn try_case(subject: &Subject, number: usize) -> Result<bool, String> {
             (subject.grpc, changed(&call, PREFACE.len(), &mut dice))
         }
         _ => {
-            // The frames are whole, what they carry is not.
+            // The frames are whole, their contents are not.
             let message = changed(&message(ECHO, nonce, Some(1_000_000)), 0, &mut dice);
             (subject.grpc, call(&message))
         }
@@ -133,7 +133,7 @@ fn changed(bytes: &[u8], from: usize, dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Sends and ends its side; what comes until the server has closed.
+/// Sends and ends its side. Returns the bytes received until the server closes.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut stream = TcpStream::connect(address).map_err(|error| format!("no connection: {error}"))?;
     let _ = stream.set_read_timeout(Some(HANG));

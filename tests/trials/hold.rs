@@ -101,8 +101,9 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
     trial.check_bytes("memory for each that is held", each, i64::MAX, 16 << 10);
 }
 
-/// Asks so often for an answer of 4 MB that it does not read: how long the server kept the last, and how many there were.
-/// Who does not read does not see the end: the server's descriptors show it.
+/// Asks `count` times for an answer of 4 MB, and never reads it. Returns the time that the server kept the last
+/// connection, and the number of them. A client that does not read does not see the end: the server's descriptors show
+/// it.
 fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Duration) -> (Option<Duration>, usize) {
     let request = http::echo_request(ANSWER_SIZE);
     let ask = |_| {
@@ -120,7 +121,7 @@ fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Dur
 /// Row 14.
 pub fn idle_connections(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
-    // As many as this process may have open, beside what it has: 10,000 in the row.
+    // As many as this process may have open, beside its other files: 10,000 in the row.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1_024);
     let wanted = trial.size(400, 9_900).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(200));
     around(trial, &subject, Around { slowdown_max: 1.2, ..STANDARD }, || {

@@ -33,7 +33,7 @@ pub fn client_hang_up(trial: &Trial<'_>) -> Played {
         trial.check(outcome == Outcome::Answered, || format!("the request afterwards: {outcome:?}"));
         trial.within("the request afterwards", took, Duration::from_millis(450), Duration::from_secs(2));
         trial.check(ran <= BATCHES_BEGUN_MAX * ROWS_MAX, || format!("{ran} requests ran that nobody waited for"));
-        // A server without such a counter shows by `ran` what it dropped.
+        // A server without such a counter shows the dropped requests by `ran`.
         let has_counter = Counts::read(&subject).received.is_some();
         trial.check(!has_counter || cancelled + ran >= 160, || format!("{cancelled} were cancelled, {ran} ran"));
     });

@@ -218,7 +218,7 @@ fn load(subject: &Subject) -> (u16, String) {
 /// Row 9.
 pub fn killed_and_restarted(trial: &Trial<'_>) -> Played {
     let folder = crate::support::folder::Folder::new("trials");
-    // No model: what a start costs by itself.
+    // No model: the cost of a start by itself.
     let wish = Wish { deuteron: &["--model-control-mode=explicit"], triton: &["--model-control-mode=explicit"], ..OWN };
     crate::models::write(folder.path(), trial.form.is_for_python);
     let (mut command, ports) = crate::subject::command(trial, wish, &folder)?;

@@ -1,4 +1,5 @@
-//! Rows 1 to 4: load below, above and back below what the server can do, and deadlines. And the load that other rows use.
+//! Rows 1 to 4: load below, above and back below the server's capacity, and deadlines. And the load that other rows
+//! use.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -118,7 +119,7 @@ fn faults<'a>(records: &'a [Record], is_allowed: impl Fn(Code) -> bool + 'a) -> 
 pub fn open_loop_load_held(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
     let peak = capacity(&subject, ECHO, 8, trial.size(Duration::from_millis(500), Duration::from_secs(2)));
-    // A busy machine does not keep what it reached a moment ago.
+    // A busy machine does not keep the rate that it reached a moment ago.
     let rate = trial.size((peak * 0.3).min(400.0), peak * 0.7);
     let time = trial.size(Duration::from_millis(1_500), Duration::from_secs(20));
     let deadline = trial.size(Duration::from_secs(10), Duration::from_secs(1));
@@ -137,7 +138,7 @@ pub fn open_loop_load_held(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// The server of rows 2 and 3: it refuses at once what it cannot do in time.
+/// The server of rows 2 and 3: it refuses a request at once if it would be late.
 const OVERLOADED: Wish<'_> = Wish { deuteron: &["--admission=deadline"], ..PLAIN };
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -228,7 +229,8 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
 
 /// Row 4.
 pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
-    // A server that has measured how long the job takes refuses at once what it cannot do in time: its timers are tried here.
+    // A server that has measured how long the job takes refuses at once a request that would be late: its timers are
+    // tried here.
     let subject = Subject::start(trial, Wish { deuteron: &["--admission=none"], ..PLAIN })?;
     let runs = |subject: &Subject| metric(subject, "nv_inference_count{model=\"job\"");
     around(trial, &subject, STANDARD, || {
@@ -273,7 +275,7 @@ pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
 
 const LATE: Duration = Duration::from_millis(20);
 
-/// Sends one that has 20 ms; how long it took, and what it was told.
+/// Sends one that has 20 ms. Returns its time, and its answer.
 fn late_request(subject: &Subject, is_grpc: bool) -> (Duration, Option<Code>) {
     if is_grpc {
         let start = Instant::now();

@@ -1,6 +1,6 @@
-//! The trials: what any server of the protocol must survive, tried from outside by URL and process id. Each plays one row
-//! of a table of faults and abuse with a good client beside it (`standard`), prints its figures, and passes or fails;
-//! last comes `passed N/26`. `docs/reliability.md` has the rows and what came of them.
+//! The trials: faults and abuse that any server of the protocol must survive, tried from outside by URL and process id.
+//! Each plays one row of a table of faults and abuse with a good client beside it (`standard`), prints its figures, and
+//! passes or fails; last comes `passed N/26`. `docs/reliability.md` has the rows and their results.
 //!
 //! It knows nothing of the crate under test but the path of its binary, which it starts unless it is told of another
 //! server. `cargo test` plays the short form, `.ci/run trials` the long one, `.ci/run soak` load and faults for long.
@@ -100,7 +100,7 @@ const ROWS: &[Row] = &[
 /// Rows that our server is known to fail, and why: they are played and shown, and do not fail the run.
 const KNOWN: &[(u32, &str)] = &[];
 
-/// The rows of the table; what comes behind is played too, and not counted.
+/// The rows of the table; trials behind them are played too, and not counted.
 const COUNTED: u32 = 26;
 
 /// Trials at a time in the short form: most of their time they wait.

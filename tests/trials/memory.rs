@@ -71,7 +71,7 @@ pub fn memory_ceiling(trial: &Trial<'_>) -> Played {
     let Some(group) = Group::new() else {
         return Err(NotApplicable("no control group can be made here".to_owned()));
     };
-    // Once without a ceiling, to learn what it takes by itself.
+    // Once without a ceiling, to learn its own memory.
     let wish = Wish { deuteron: &TIMERS, ..OWN };
     let mut free = Subject::start(trial, wish)?;
     let own = free.resident();

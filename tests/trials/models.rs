@@ -16,14 +16,14 @@ pub const JOB: &str = "job";
 pub const QUEUED: &str = "queued";
 /// Its versions answer the same.
 pub const VERSIONED: &str = "versioned";
-/// Adds up what a sequence brings, on 8 slots.
+/// Adds up the inputs of a sequence, on 8 slots.
 pub const SUMS: &str = "sums";
 /// Longest pause in a sequence of [`SUMS`].
 pub const SEQUENCE_IDLE_MS: u64 = 1_000;
 /// Fails as its input says.
 pub const FAULTY: &str = "faulty";
 
-/// Echoes one tensor: its name, datatype, rows of a batch, delay, and what else its configuration says.
+/// Echoes one tensor: its name, datatype, rows of a batch, delay, and the rest of its configuration.
 type Echo = (&'static str, &'static str, u32, u32, &'static str);
 
 const BATCHED: &str = "dynamic_batching { }";

@@ -1,5 +1,5 @@
-//! The soak: the mixed load of row 26 with reloads and signals, for as long as is asked. A line each minute; at the end
-//! the good client has lost nothing, and memory, descriptors and counters are what they were behind the first tenth.
+//! The soak: the mixed load of row 26 with reloads and signals, for the requested time. A line each minute; at the end
+//! the good client has lost nothing, and memory, descriptors and counters are as behind the first tenth.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ struct Minute {
     faults: Vec<String>,
 }
 
-/// Plays it, and prints what it saw.
+/// Plays it, and prints its observations.
 pub fn run(form: &Form, time: Duration) -> ExitCode {
     const FLAGS: [&str; 6] = [
         "--model-control-mode=explicit",

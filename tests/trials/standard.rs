@@ -34,7 +34,8 @@ pub struct Around {
 /// As the rows say.
 pub const STANDARD: Around = Around { kept_max: 2 << 20, is_once: false, slowdown_max: 3.0 };
 
-/// The allowance of the short form, which measures from the first load on: what a server allocates once is in it.
+/// The allowance of the short form, which measures from the first load on: it includes the server's one-time
+/// allocations.
 const KEPT_MAX_SHORT: i64 = 48 << 20;
 /// And for the good client: the machine is busy with other trials.
 const LATENCY_MAX_SHORT: Duration = Duration::from_secs(2);
@@ -93,8 +94,8 @@ pub fn metric(subject: &Subject, start: &str) -> u64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
 }
 
-/// The good client, until told to stop. It goes before the clients of the load, which share its core: what it waits for is
-/// the server. Where this process may not do so, it waits for them too.
+/// The good client, until told to stop. It goes before the clients of the load, which share its core: so it waits for
+/// the server only. If this process may not raise its priority, it waits for them too.
 fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
     // Of this thread alone (setpriority(2), "C library/kernel differences").
     let _ = rustix::process::setpriority_process(None, -10);

@@ -1,4 +1,4 @@
-//! Rows 10 to 12: what the protocols say. The cases of the suites are those of `tests/it`.
+//! Rows 10 to 12: conformance to the protocols. The cases of the suites are those of `tests/it`.
 
 use std::io::Read;
 use std::sync::Mutex;
@@ -109,7 +109,7 @@ fn play(subject: &Subject, pipeline: &[Piped], cut: Cut) -> Result<(), String> {
     for piece in pieces {
         connection.send(piece).map_err(|error| error.to_string())?;
         if matches!(cut, Cut::At(_)) {
-            // The server reads what came so far.
+            // The server reads the bytes so far.
             thread::sleep(Duration::from_micros(300));
         }
     }

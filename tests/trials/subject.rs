@@ -1,4 +1,4 @@
-//! The server that a trial is played against: started for it, or running already, and what its process shows of itself.
+//! The server that a trial is played against: started for it, or running already, and the figures of its process.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! One trial as it is played: what it shows, what it holds against the row, and why it cannot be played here.
+//! One trial as it is played: its figures, its checks against the row, and the reason if it cannot be played here.
 
 use std::fmt::Display;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ impl<'a> Trial<'a> {
         self.figures.lock().expect("no trial panics within").push(text.to_string());
     }
 
-    /// Forgets what was seen so far: that was the first pass, which shows nothing but failures.
+    /// Forgets the figures so far: those of the first pass, which shows only failures.
     pub fn forget_figures(&self) {
         self.figures.lock().expect("no trial panics within").clear();
     }

@@ -18,8 +18,8 @@ use flate2::write::GzEncoder;
 /// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends bytes on a connection of their own, as far as they are taken; the status of the answer, and the answer. Who is
-/// refused early may be reset before all is sent.
+/// Sends bytes on a connection of their own, as far as they are taken. Returns the status of the answer, and the
+/// answer. A refused connection may be reset before all is sent.
 pub fn send(address: SocketAddr, bytes: &[u8]) -> Result<(u16, String), String> {
     let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
     let _ = stream.set_read_timeout(Some(PATIENCE));
@@ -158,7 +158,7 @@ pub fn send_each(subject: &Subject, sent: impl Fn(u16), goes_on: &impl Fn() -> b
         if !goes_on() {
             return;
         }
-        // At a ceiling a connection may be closed without an answer: the ledger of others says what was lost.
+        // At a ceiling a connection may be closed without an answer: other clients' counts show the losses.
         sent(send(subject.http, &request).map_or(0, |(status, _)| status));
         thread::sleep(Duration::from_millis(20));
     }
