@@ -9,7 +9,7 @@ use crate::support::python::Environment;
 use crate::support::skipped::skip_unless_ci;
 use crate::turn;
 
-/// Lines that the program prints for what holds.
+/// Number of lines that the program prints, one for each check that holds.
 const CHECKS: usize = 43;
 
 #[test]

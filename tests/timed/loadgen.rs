@@ -45,7 +45,7 @@ struct Fake {
 struct State {
     manner: Manner,
     count: AtomicU64,
-    /// Requests whose answer was begun: not those that are hung up on.
+    /// Requests whose answer was begun, without those that are hung up on.
     failed: AtomicU64,
     hung_up: AtomicU64,
     stalled_until: Mutex<Option<Instant>>,
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// The answer; `None` for none at all.
+    /// The answer; `None` to hang up.
     fn infer(&self, body: &[u8]) -> Option<(u16, &'static str)> {
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         if let Ok(body) = serde_json::from_slice(body) {
@@ -421,7 +421,7 @@ fn deuteron_counts_what_the_client_counts_over_both_protocols() {
         assert_eq!(report["total_succeeded"].as_u64().unwrap(), after - before, "{line}: {report}");
         assert_eq!(report["errors"], Value::Array(vec![]), "{line}: {report}");
         before = after;
-        // Its own durations are within what the client saw.
+        // Its own durations are within the client's.
         let rows = number(report, "batch_size");
         let inferences = number(report, "server_inferences") / rows;
         assert!((inferences / number(report, "succeeded") - 1.0).abs() < 0.25, "{line}: {report}");

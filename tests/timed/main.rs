@@ -1,5 +1,6 @@
-//! The integration tests whose windows are narrow: refusals and timeouts to the millisecond, and what the load generator
-//! measures. They are a program of their own, since cargo runs programs one after the other, and `it` keeps every core busy.
+//! The integration tests whose windows are narrow: refusals and timeouts to the millisecond, and the figures of the
+//! load generator. They are a program of their own, since cargo runs programs one after the other, and `it` keeps every
+//! core busy.
 
 #![allow(
     clippy::unwrap_used,
