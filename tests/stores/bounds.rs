@@ -111,7 +111,7 @@ fn a_model_of_many_files_is_fetched_with_few_of_them_open() {
         (server, watching.join().unwrap())
     });
     assert!(answers(&server, "a") && setup.cached().len() == FILES + 1, "{}", server.log());
-    // Each once for who fetches and once for who sees that it is on the disk.
+    // Each counts once for the fetching thread, and once for the one that syncs it to the disk.
     assert!((FILES_MAX..=2 * FILES_MAX + 16).contains(&most), "{most} descriptors at a time");
 }
 

@@ -1,4 +1,4 @@
-//! Faults of a store: nothing that is not whole is served, nothing is fetched twice, and what was fetched serves on.
+//! Faults of a store: incomplete files are never served, nothing is fetched twice, and fetched models serve on.
 
 use std::time::{Duration, Instant};
 

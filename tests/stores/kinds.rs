@@ -1,4 +1,4 @@
-//! Each kind of store, and what is asked of every one: models load, a poll follows what changes, names stay in the
+//! Each kind of store, and the checks of all of them: models load, a poll follows changes, names stay in the
 //! repository.
 
 use std::fs;
@@ -116,7 +116,7 @@ fn explicit_mode_fetches_what_is_asked_for_and_lists_all() {
     assert!(["a", "b", "c"].iter().all(|name| index.contains(&format!("\"name\":\"{name}\""))), "{index}");
     assert_eq!(load(&server, "b").0, 200);
     assert!(answers(&server, "b") && setup.cached().iter().all(|path| !path.starts_with("c/")));
-    // A load brings what is there now.
+    // A load fetches the current files.
     store.put("models/b/2/weights", b"more");
     assert_eq!(load(&server, "b").0, 200);
     assert_eq!(status(&server, "/v2/models/b/versions/2/ready"), 200);
@@ -200,7 +200,7 @@ fn the_service_account_of_a_machine_is_taken_where_there_is_no_key() {
     let token = r#"{"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}"#;
     fs::write(account.join("token"), token).unwrap();
     let metadata = StandIn::files(folder.path());
-    // The stand-in for the store answers by its own name alone: seen is who asks for the token.
+    // The stand-in for the store answers by its own name alone: only the request for the token is seen.
     let proxy = Proxy::before(metadata.address());
     let setup = Setup::new("gs://bucket/models".to_owned())
         .with("GOOGLE_BASE_URL", &format!("http://{}", store.address()))

@@ -1,5 +1,5 @@
-//! Servers whose model repository is in a store, on stand-ins for these and a proxy that has faults. A program of its own:
-//! only a build with the feature `stores` has what it tries (`.ci/run stores`).
+//! Servers whose model repository is in a store, on stand-ins for these and a proxy that has faults. A program of its
+//! own: it needs a build with the feature `stores` (`.ci/run stores`).
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ const WAIT_MAX: Duration = Duration::from_secs(40);
 /// A secret that no log may have.
 const SECRET: &str = "wJalrXUtnFEMIsecret";
 
-/// A model that answers what it is asked.
+/// A model that answers with its input.
 const MODEL: &str = "backend: 'identity' max_batch_size: 8 version_policy { all {} }
     input { name: 'INPUT0' data_type: TYPE_FP32 dims: 2 } output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: 2 }";
 

@@ -1,5 +1,5 @@
-//! A proxy before a stand-in, with faults by a script: each request that fits the next fault of its kind has it. What was
-//! asked for and what was passed on is written down.
+//! A proxy before a stand-in, with faults by a script: each request that fits the next fault of its kind has it.
+//! Requests and forwarded bytes are recorded.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -53,7 +53,7 @@ pub struct Proxy {
 
 struct State {
     upstream: SocketAddr,
-    /// A part of the request line, and what happens to the next request that has it; how often.
+    /// A part of the request line, the fault of the next request that has it, and a count.
     faults: Mutex<Vec<(String, Fault, usize)>>,
     asked: Mutex<Vec<Asked>>,
 }
@@ -176,7 +176,7 @@ impl State {
     }
 }
 
-/// Without what tells a body's size: it is told anew.
+/// Without the fields of a body's size, which are set anew.
 fn answer_head(head: &str, size: usize) -> String {
     let is_told = |line: &str| {
         let line = line.to_ascii_lowercase();

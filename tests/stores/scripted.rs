@@ -1,4 +1,5 @@
-//! A store of which each answer is computed: larger than any stand-in would hold, or with a look at who asks at a time.
+//! A store of which each answer is computed: larger than any stand-in would hold, or with a count of concurrent
+//! requests.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ pub struct Scripted {
     state: Arc<State>,
 }
 
-/// The body for a target, or none for what is not there.
+/// The body for a target; `None` if it does not exist.
 type Answer = dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync;
 
 struct State {

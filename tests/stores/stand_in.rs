@@ -1,5 +1,5 @@
-//! The stand-ins for stores, each a process: moto for S3, fake-gcs-server for Google's, azurite for Azure's, and Python's own
-//! server for files over HTTP. They take what they are given without a login, azurite with its well-known key.
+//! The stand-ins for stores, each a process: moto for S3, fake-gcs-server for Google's, azurite for Azure's, and
+//! Python's own server for files over HTTP. They need no login, but azurite its well-known key.
 
 use std::fs;
 use std::io::Write as _;
@@ -79,7 +79,7 @@ impl StandIn {
         let lock = fs::File::create(modules.join("lock")).unwrap();
         lock.lock().unwrap();
         if !program.exists() {
-            // Without scripts of packages: none of them is needed.
+            // Without scripts of packages, which are not needed.
             let mut npm = Command::new("npm");
             npm.args(["install", "--silent", "--ignore-scripts", "--prefix"]).arg(&modules).arg(AZURITE);
             let installed = npm.output();
