@@ -1,8 +1,8 @@
 // The words of CUDA that kernels/*.cu use, for a host compiler. A block's threads are fibers, of which one runs until
-// it meets the others: at a barrier, or in a warp for a shuffle or a vote. Who runs next is drawn from a seed, and in
-// half of the blocks a warp runs as far ahead as it can, so that work which only comes out right in one order is found.
-// A thread that waits for one that ended, lanes of a warp that meet for different things, and memory outside of a
-// buffer end the run.
+// it meets the others: at a barrier, or in a warp for a shuffle or a vote. The next one to run is drawn from a seed,
+// and in half of the blocks a warp runs as far ahead as it can, so that work which only comes out right in one order is
+// found. A thread that waits for one that ended, lanes of a warp that meet for different things, and memory outside of
+// a buffer end the run.
 #pragma once
 
 #include <setjmp.h>
@@ -80,7 +80,7 @@ struct Block {
 
 inline thread_local Block block;
 
-// Waits until all of those who meet have brought something; returns what they brought, by their place.
+// Waits until all threads of the meeting have brought a value. Returns the values by their place.
 inline const std::vector<uint64_t>& meet(Meeting& meeting, const char* purpose, unsigned place, uint64_t value) {
     if (meeting.arrived != 0 && std::strcmp(meeting.purpose, purpose) != 0) {
         fail("threads that work together are at different places");
@@ -208,7 +208,7 @@ inline void run_block(uint64_t& seed) {
     }
 }
 
-// Runs the kernel on each block, in any order; `shared` is what each finds, full of what others left.
+// Runs the kernel on each block, in any order; `shared` is the shared memory of each, with the leftovers of others.
 inline void run(uint3 grid, unsigned threads, unsigned char* shared, size_t shared_size, uint64_t seed,
                 const std::function<void()>& kernel) {
     if (threads % WARP != 0) {

@@ -30,7 +30,7 @@ void launch(const std::vector<Guarded>& buffers) {
         value.kind = number<uint32_t>();
         value.bits = number<uint64_t>();
         if (value.kind == POINTER) {
-            // A buffer by its number; none beyond the last.
+            // A buffer by its number; null beyond the last.
             value.bits = value.bits < buffers.size() ? reinterpret_cast<uint64_t>(buffers[value.bits].start()) : 0;
         }
     }

@@ -1,4 +1,4 @@
-// Memory that tells who reaches beyond it.
+// Memory that detects accesses beyond it.
 #pragma once
 
 #include "emulate.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr size_t PAGE = 4096;
 constexpr unsigned char MARK = 0xee;
 
-// Memory whose end is the end of what may be touched, and whose front is marked.
+// Memory that ends at an unmapped page, and whose front is marked.
 class Guarded {
    public:
     explicit Guarded(size_t size, size_t alignment = 16) : size_(size) {
