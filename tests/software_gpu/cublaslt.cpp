@@ -67,7 +67,7 @@ struct Preference {
     uint64_t workspace_size_max = 0;
 };
 
-// cublasLtMatmulAlgo_t: what it was found for is in it, and held against what it is used for.
+// cublasLtMatmulAlgo_t: it records the problem that it was found for, and each use is checked against it.
 struct Algorithm {
     uint64_t words[8];
 };
@@ -122,7 +122,7 @@ CUresult multiply(CUcontext context, const Product& of) {
     if (a == nullptr || b == nullptr || c == nullptr || d == nullptr || bias == nullptr) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    // As rows of op(A), so that what is multiplied lies side by side.
+    // As rows of op(A), so that the multiplied elements lie side by side.
     std::vector<float> rows(m * inner), column(inner);
     for (uint64_t i = 0; i < m; i++) {
         for (uint64_t p = 0; p < inner; p++) {

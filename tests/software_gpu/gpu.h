@@ -26,13 +26,13 @@ EXPORTED CUcontext context_of(CUstream stream);
 // Returns true if a failure of this kind is due now.
 EXPORTED bool is_due(const char* kind);
 
-// Writes a line about a caller who does what the documentation forbids.
+// Writes a line about a call that the documentation forbids.
 EXPORTED void misuse(const std::string& what);
 
 // The number of a device by its UUID as nvidia-smi writes it; -1 for none.
 EXPORTED int device_of(const char* uuid);
 
-// Memory of a device, and what all contexts take of it.
+// Memory of a device, and its use by all contexts.
 EXPORTED void memory_of(int device, uint64_t& total, uint64_t& used);
 
 // Kernels and products that ran so far.

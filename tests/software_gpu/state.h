@@ -33,7 +33,7 @@ constexpr unsigned THREADS_MAX = 1024;
 constexpr unsigned SHARED_SIZE_MAX = 48 * 1024;
 constexpr int COMPUTE_CAPABILITY[2] = {9, 0};
 
-// One piece of a stream's work; a success, or what breaks the context.
+// One piece of a stream's work. Returns success, or the failure that breaks the context.
 using Work = std::function<CUresult()>;
 
 struct Memory {
@@ -41,7 +41,7 @@ struct Memory {
     explicit Memory(size_t size) : held(size, ALIGNMENT) {}
 };
 
-// A file that stands for what another process shares.
+// A file that stands for memory shared by another process.
 struct SharedMemory {
     std::string path;
     unsigned char* start = nullptr;
@@ -108,7 +108,7 @@ struct Context {
     int device = 0;
     std::atomic<int> failure{0};
     std::atomic<bool> is_hung{false};
-    // Of what follows.
+    // Guards the members below.
     std::mutex lock;
     std::map<uint64_t, std::unique_ptr<Memory>> memory, pinned;
     std::map<uint64_t, std::unique_ptr<SharedMemory>> shared;
