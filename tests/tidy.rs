@@ -27,7 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // 0 ground
     ("time", &[]),
     ("limits", &[]),
-    // Notes of what threads run, for a signal handler.
+    // Notes of the threads' runs, for a signal handler.
     ("crash", &["limits"]),
     ("error", &[]),
     ("budget", &["error"]),
@@ -152,7 +152,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
-/// The threads of stores, in builds that have them, and what these run alone: the only tokio of the program.
+/// The threads of stores, in builds that have them, and code that only they run: the only tokio of the program.
 const STORE_FILES: &[&str] = &[
     "src/control/stores/client.rs",
     "src/control/stores/connector.rs",

@@ -61,7 +61,7 @@ sequence_batching {
   control_input { name: "CORRID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }
 }
 """
-#: A model for each kind of client, so that what servers count can be held against what its clients did.
+#: A model for each kind of client, so that the counts of servers can be held against those of its clients.
 MODELS = {
     **{name: ECHO for name in ("rest", "grpc", "stream", "client")},
     **{name: SLOW for name in ("slow", "slow_client")},
@@ -731,7 +731,7 @@ class Road:
         clients = stop_after(1.0, self.sequences("sum_parted", 3, has_id=False))
         broken, finished = (sum(getattr(client, what) for client in clients) for what in ("broken", "finished"))
         unknown = self.counted("unknown sum_parted") - before
-        # Servers of before the metric have none.
+        # Servers older than the metric do not have it.
         has_metric = any("unknown sum_parted" in replica.now for replica in self.replicas)
         is_well = broken > 2 * max(finished, 1) and (unknown == broken or not has_metric)
         figures = f"{broken} broken, {finished} finished" + (f", {unknown} counted as unknown" if has_metric else "")

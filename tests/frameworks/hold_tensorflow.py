@@ -178,7 +178,7 @@ print(f"{checked} outputs of {len(list(repository.iterdir()))} models as TensorF
 checked = 0
 openvino = os.environ.get("OPENVINO_WHEEL")
 if openvino:
-    # Both are found: OpenVINO runs what it can, TensorFlow the rest.
+    # Both are found: OpenVINO runs the models that it can, TensorFlow the rest.
     os.environ["INTEL_OPENVINO_DIR"] = openvino
     server = Server(program, repository)
     hold(server, "openvino", 1e-4)

@@ -28,7 +28,7 @@ def mount(source, target, flags):
 def bind(source, target, is_read_only):
     mount(source, target, MS_BIND | MS_REC)
     if is_read_only:
-        # Flags that the mount below has may be kept from users who are no root.
+        # Flags that the mount below has may be locked for users without root.
         kept = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV)
         mount("none", target, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 

@@ -16,7 +16,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-#: The image: the program and what it is linked to.
+#: The image: the program and its libraries.
 ENTRYPOINT = "/usr/bin/deuteron"
 USER_AGENT = "kube-probe/1.37"
 

@@ -385,7 +385,7 @@ def a_client_that_leaves_gives_its_regions_back(side):
                 head = f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
                 link.sendall((head + body).encode())
                 time.sleep(0.1)
-                # A reset, not the end of what is sent.
+                # A reset, rather than an end of sending.
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         side.client.unregister_system_shared_memory()
         deadline = time.monotonic() + 10

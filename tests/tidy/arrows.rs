@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::Source;
 
-/// The modules by path, and what each hands on by `pub use`.
+/// The modules by path, and the re-exports of each by `pub use`.
 pub struct Tree {
     modules: BTreeMap<String, Vec<Use>>,
 }
