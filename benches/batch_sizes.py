@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What it costs to batch a model, and what the server makes of it by itself.
+"""Cost of batching a model, and the batch sizes that the server chooses by itself.
 
     python3 benches/batch_sizes.py target/release/deuteron MODEL.onnx INPUT:DATATYPE:DIMS OUTPUT:DATATYPE:DIMS [ROWS] [FLAGS ...]
 
 The same file three times on one server, one instance each on core 0 and `deuteron bench` with eight clients on core 1: with
-`dynamic_batching { }`, where the server learns the size of batches; with a delay of a microsecond, where batches have what
-waits, up to ROWS (8); and without batching. Six rounds in turns; microseconds a request as medians (least to most), and
-the sizes that were chosen."""
+`dynamic_batching { }`, where the server learns the size of batches; with a delay of a microsecond, where batches have the
+waiting requests, up to ROWS (8); and without batching. Six rounds in turns; microseconds a request as medians (least to
+most), and the sizes that were chosen."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What 10,000 connections cost: memory of those that are idle, and requests where each sends one a second.
+"""Cost of 10,000 connections: memory of idle ones, and requests when each sends one a second.
 
     python3 benches/many_connections.py target/release/deuteron [CONNECTIONS]
 

@@ -165,7 +165,7 @@ MADE = []
 
 
 def group(root, files):
-    """A control group with these files; None where this user may make none."""
+    """A control group with these files; None if this user may not make one."""
     folder = f"{root}/deuteron-bench-{os.getpid()}-{len(MADE)}"
     try:
         os.mkdir(folder)

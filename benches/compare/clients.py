@@ -1,4 +1,4 @@
-"""What users see: NVIDIA's clients against two servers in turns, A B B A.
+"""Latency for users: NVIDIA's clients against two servers in turns, A B B A.
 
     python clients.py --a HTTP,GRPC,PID --b HTTP,GRPC,PID --model NAME [--shape INPUT:16]
         [--perf-analyzer PATH] [--clients pa-http,…] [--concurrency 1,16,64] [--seconds 2]
@@ -128,8 +128,8 @@ async def tasks(module, address, server, options, concurrency):
 
 
 def perf_analyzer(protocol, address, options, concurrency):
-    """p50, p99 and requests/s by perf_analyzer. Of many at a time it is asked for so many requests instead of windows, in which it
-    comes to no end; requests/s are none then, since it divides by whole seconds."""
+    """p50, p99 and requests/s by perf_analyzer. With many at a time it is asked for a request count instead of windows, in which
+    it never ends; requests/s are NaN then, since it divides by whole seconds."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         command = [options.perf_analyzer, "-m", options.model, "-i", protocol, "-u", address, "-f", file.name]
         # A fifth of the time for each of its windows: its work on the requests afterwards takes long if they are many.
