@@ -26,7 +26,7 @@ class ServerError(RuntimeError):
 
 
 def _has_tls(port: str, args: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Whether a port has TLS by flags and variables: the server does not tell. A file of flags is not looked into."""
+    """True if a port has TLS by flags and variables: the server does not report it. A file of flags is not read."""
     has = False
     for name in (f"{port}-use-ssl", f"{port}-use-ssl-mutual"):
         value = variables.get("DEUTERON_" + name.replace("-", "_").upper(), "")
@@ -132,7 +132,7 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         return self._process.poll() is None
 
     def stop(self, timeout: float = 35.0) -> int:

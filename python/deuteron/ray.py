@@ -58,7 +58,7 @@ _log = logging.getLogger("ray.serve")
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """Where one server is. Addresses are ``HOST:PORT``, ``None`` for a port that is not served."""
+    """Addresses of one server. They are ``HOST:PORT``, ``None`` for a port that is not served."""
 
     #: Ray's name of the replica.
     replica: str
@@ -134,7 +134,7 @@ def app_builder(options: Dict[str, Any]) -> serve.Application:
 
 
 def endpoints(app: Union[str, DeploymentHandle] = "default", *, timeout: float = 5.0) -> List[Endpoint]:
-    """Where the servers of an application are that are ready now.
+    """The endpoints of an application's ready servers.
 
     ``app`` is the name that ``serve.run`` was given, or the handle that another deployment of the application was bound with.
     A replica that does not answer in ``timeout`` seconds is left out.
@@ -219,9 +219,9 @@ class Balancer:
         retry_on: Tuple[Type[BaseException], ...] = (OSError, http.client.HTTPException),
         timeout: float = 30.0,
     ) -> T:
-        """What ``ask`` returns for the ``HOST:PORT`` of a server.
+        """The result of ``ask`` for the ``HOST:PORT`` of a server.
 
-        Where it raises one of ``retry_on``, the next server is asked, until ``timeout`` seconds are over. An HTTP status is
+        If it raises one of ``retry_on``, the next server is asked, until ``timeout`` seconds are over. An HTTP status is
         no reason for that, but for 503. The failed request may have run: not for sequences.
         """
         deadline = time.monotonic() + timeout
@@ -316,7 +316,7 @@ class _Replica:
             raise ServerError(f"{self._server!r} is not ready: {said}")
 
     def endpoint(self) -> Optional[Endpoint]:
-        """Where the server is; ``None`` while it is not ready."""
+        """The server's endpoint; ``None`` while it is not ready."""
         try:
             self.check_health()
         except ServerError:
@@ -326,7 +326,7 @@ class _Replica:
         return Endpoint(context.replica_tag, ray.get_runtime_context().get_node_id(), self._server.pid, **addresses)
 
     async def __call__(self, request: Request) -> Any:
-        """What Ray's proxy answers: where all servers of the deployment are."""
+        """The answer through Ray's proxy: the endpoints of all servers of the deployment."""
         context = serve.get_replica_context()
         handle = serve.get_deployment_handle(context.deployment, context.app_name)
         found = _sorted(await handle.broadcast("endpoint").results_async(timeout_s=5.0, return_exceptions=True))
@@ -365,7 +365,7 @@ def _sorted(answers: Sequence[Any]) -> List[Endpoint]:
 
 
 def _why_not_ready(server: Server) -> Optional[str]:
-    """What a server says that is not ready. All its ports tell; one without TLS is asked where there is one."""
+    """The reason of a server that is not ready. All its ports tell it; one without TLS is preferred."""
     scheme, _, address = min(server.urls.values(), key=lambda url: url.startswith("https")).partition("://")
     connection: http.client.HTTPConnection
     if scheme == "https":
