@@ -79,7 +79,7 @@ def report(name, is_well, figures):
 
 
 def free_port():
-    """A port below those that the system gives to clients: nobody takes it while its server is started again."""
+    """A port below those that the system gives to clients: no client takes it while its server is started again."""
     for port in random.sample(range(18000, 32000), 200):
         with socket.socket() as listener:
             try:
@@ -215,7 +215,7 @@ class Replica:
             return False
 
     def look(self):
-        """Reads the counts; False where nobody answers any more."""
+        """Reads the counts; False if the replica no longer answers."""
         try:
             text = read_url(f"http://127.0.0.1:{self.ports['metrics']}/metrics")
         except (OSError, http.client.HTTPException):
@@ -265,7 +265,7 @@ class Lost(Exception):
 
 
 class Stall(threading.Thread):
-    """How long this process itself waited for a core at most: no client here can be faster."""
+    """Longest wait of this process itself for a core: no client here can be faster."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -341,7 +341,7 @@ class Rest(Client):
 
 
 class PartedRest(Rest):
-    """Head and body come one after the other, as from most clients. Who sends a request again must have both."""
+    """Head and body come one after the other, as from most clients. A balancer that sends a request again must have both."""
 
     PAUSE = 0.005
 
@@ -808,7 +808,7 @@ class Road:
         return sum(replica.logged()[model] for replica in self.replicas)
 
     def report_counts(self, before, ledgers):
-        """What clients had answered, against metrics and access logs. A replica's metrics port closes when the drain begins, and
+        """Compares the clients' answers with metrics and access logs. A replica's metrics port closes when the drain begins, and
         sequences in streams go on after it: these are in the access log alone."""
         asked = {model: sum(client.answered for client in clients) for model, clients in ledgers.items() if clients}
         counted = {model: self.counted(model) - before[model] for model in asked if model != "sum_stream"}
@@ -894,14 +894,14 @@ def stop_after(seconds, clients):
 
 
 def shares(replicas, seconds):
-    """How many requests of the model each replica ran in that time."""
+    """Number of the model's requests that each replica ran in that time."""
     before = [replica.look() and replica.count("work") for replica in replicas]
     time.sleep(seconds)
     return [replica.look() and replica.count("work") - count for replica, count in zip(replicas, before)]
 
 
 def has_report(address, folder, over_grpc):
-    """Whether an answer has a load report, for a client that asks for one. grpcio would not show the trailer."""
+    """True if an answer has a load report, for a client that asks for one. grpcio would not show the trailer."""
     url, more = f"http://{address}/v2/models/rest/infer", []
     body = b'{"inputs":[{"name":"x","datatype":"INT64","shape":[1],"data":[1]}]}'
     if over_grpc:

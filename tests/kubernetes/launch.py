@@ -1,8 +1,8 @@
 """Starts a container as a node would, with nothing but Linux: `python launch.py FILE`, which node.py writes.
 
 It is in the mount namespace of its own that `unshare` made. The container sees a root that cannot be written, its volumes, and
-/proc, /sys and /dev of this machine; it has the user of its security context, no capabilities, and can get no more. Where the
-user of this machine is no root, the container keeps their user.
+/proc, /sys and /dev of this machine; it has the user of its security context, no capabilities, and can get no others. If the
+user of this machine is not root, the container keeps their user.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Who asks a server in a cluster: REST over HTTP/1.1, HTTP/2 as Knative's proxy speaks it, gRPC, and what they send."""
+"""Clients of a server in a cluster: REST over HTTP/1.1, HTTP/2 as Knative's proxy speaks it, gRPC, and their requests."""
 
 import http.client
 import json
@@ -123,8 +123,8 @@ class H2c:
 
 
 def detected_protocol(port, path, timeout=1):
-    """What Knative's queue-proxy does before it knows: GET over h2c, and over HTTP/1.1 where that is no 200 to 399. Returns 2, 1
-    or 0 for neither."""
+    """The probe of Knative's queue-proxy for an unknown protocol: GET over h2c, and over HTTP/1.1 unless that gives 200 to 399.
+    Returns 2, 1 or 0 for neither."""
     headers = [("user-agent", "kube-probe/1.37")]
     try:
         connection = H2c(port, timeout)

@@ -1,4 +1,4 @@
-"""What the Python module does, by whichever `deuteron` can be imported: `module.py MODELS`. A line for each thing that holds."""
+"""Checks of the Python module, by the `deuteron` that can be imported: `module.py MODELS`. A line for each check that holds."""
 
 import json
 import os

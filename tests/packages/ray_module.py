@@ -1,6 +1,6 @@
-"""What `deuteron.ray` does, with a stand-in for Ray: `ray_module.py MODELS`. A line for each thing that holds.
+"""Checks of `deuteron.ray`, with a stand-in for Ray: `ray_module.py MODELS`. A line for each check that holds.
 
-The stand-in makes replicas in this process and calls what Ray Serve calls; `.ci/run ray` tries the same on Ray itself.
+The stand-in makes replicas in this process and calls the methods that Ray Serve calls; `.ci/run ray` tries the same on Ray itself.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the process of a Python model costs: CPU time of the process per request, for models that do next to nothing.
+"""Cost of the process of a Python model: CPU time of the process per request, for models that do next to nothing.
 
     python tests/python/worker_bench.py [--python INTERPRETER] [case…]
 
