@@ -45,7 +45,7 @@ SIGNATURE = (
 
 
 class Target:
-    """Where a request goes: the model, its version, and the wanted outputs."""
+    """Target of a request: the model, its version, and the wanted outputs."""
 
     __slots__ = ("model", "version", "outputs", "parent")
 
@@ -248,7 +248,7 @@ class ModelCall(channel.Call):
             channel.process.aux.writer.send_last_word(frame(channel.BLS_READ, U64.pack(self.number)))
 
     def drain(self):
-        """Drops responses that nobody takes."""
+        """Drops responses that are no longer taken."""
         while True:
             try:
                 _, is_last = self.replies.popleft()
@@ -289,7 +289,7 @@ def execute(request, decoupled):
 
 
 def execute_later(request, decoupled):
-    """`InferenceRequest.async_exec`. A future of the running loop, which whoever reads the aux socket completes."""
+    """`InferenceRequest.async_exec`. A future of the running loop, which the reader of the aux socket completes."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -330,7 +330,7 @@ def execute_later(request, decoupled):
 
 
 def cancel_call(call):
-    """Tells the server that nobody needs the responses."""
+    """Tells the server that the responses are no longer needed."""
     if not call.is_finished:
         channel.process.aux.writer.send_last_word(frame(channel.BLS_CANCEL, U64.pack(call.number)))
 

@@ -1,4 +1,4 @@
-"""What the server's own Python models of other frameworks share: inputs and outputs of the configuration, batches that are
+"""Shared by the server's own Python models of other frameworks: inputs and outputs of the configuration, batches that are
 gathered along the first dimension and cut apart, and outputs that are compared with the configuration."""
 
 import json
@@ -58,7 +58,7 @@ def shortened(text):
 
 
 def blames_request(text):
-    """Whether a framework's text blames the shapes or values of the request."""
+    """True if a framework's text blames the shapes or values of the request."""
     text = text.lower()
     return any(word in text for word in REQUEST_FAULTS) and not any(word in text for word in OWN_FAULTS)
 

@@ -33,7 +33,7 @@ def run(coroutine):
 
 
 def start(coroutine, states):
-    """Runs a coroutine that nobody waits for. The requests of these senders fail if it does."""
+    """Runs a coroutine without a waiter. The requests of these senders fail if it does."""
     future = asyncio.run_coroutine_threadsafe(_guard(coroutine, states), _loop())
     running.add(future)
     future.add_done_callback(running.discard)

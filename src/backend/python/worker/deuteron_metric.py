@@ -22,7 +22,7 @@ LABELS_MAX = 256
 
 
 class MetricKind(enum.IntEnum):
-    """What a family measures."""
+    """Kind of a family's metrics."""
 
     COUNTER = 0
     GAUGE = 1
@@ -45,7 +45,7 @@ UNSUPPORTED = {
 
 
 class FamilyState:
-    """What a family and its metrics share."""
+    """State of a family and of its metrics."""
 
     __slots__ = ("kind", "id", "is_deleted")
 
