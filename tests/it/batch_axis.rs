@@ -1,5 +1,5 @@
-//! Which models are batched without a word in their configuration: those whose rows run by themselves. No answer may
-//! depend on the requests that come at the same time.
+//! Models that are batched without a batch size in their configuration: those whose rows run by themselves. No answer
+//! may depend on concurrent requests.
 
 mod graphs;
 
@@ -17,7 +17,7 @@ use crate::support::onnx::builder::{FLOAT, Onnx};
 use crate::support::repository;
 use crate::support::server::Server;
 
-/// Clients that ask at a time.
+/// Concurrent clients.
 const CLIENTS: usize = 8;
 /// Rows of each of their requests.
 const ROWS: usize = 2;
@@ -232,7 +232,7 @@ fn a_configuration_that_says_what_the_first_axis_is_wins() {
     let warned = "the rows of 'batched' depend on each other, and requests share batches as its configuration says: output 'y' \
                   of a row differs by up to ";
     assert!(log.contains(warned) && !log.contains("the rows of 'right'"), "{log}");
-    // It has rows, and each request runs alone.
+    // It has rows, but each request runs alone.
     let config = http::get(server.http(), "/v2/models/listed/config").unwrap();
     assert!(!String::from_utf8(config.body).unwrap().contains("dynamic_batching"));
     let config = http::get(server.http(), "/v2/models/listed-rows/config").unwrap();
@@ -249,7 +249,7 @@ fn first_axes_with_different_names_are_no_batch_axis() {
         .output("y", FLOAT, &[-1, 4])
         .output("v", FLOAT, &[-1, 4])
         .into_bytes();
-    // The dimensions of the builder are named after their places.
+    // The builder names dimensions by their index.
     let mut other = two.clone();
     let at = other.windows(2).position(|bytes| bytes == b"d0").unwrap();
     other[at..at + 2].copy_from_slice(b"n0");

@@ -1,5 +1,5 @@
-//! The figures of `docs/guide/capacity.md`: servers behind a balancer, simulated with the scheduler's own code on a clock of
-//! numbers. `UPDATE_EXPECT=1 cargo test --test it capacity::` writes them into the page.
+//! The figures of `docs/guide/capacity.md`: servers behind a balancer, simulated with the scheduler's own code on a
+//! simulated clock. `UPDATE_EXPECT=1 cargo test --test it capacity::` writes them into the page.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// Which server gets a request.
+/// The choice of a server for a request.
 #[derive(Clone, Copy)]
 enum Balancer {
     /// The one with the fewest requests in flight.
@@ -77,7 +77,7 @@ impl Balancer {
         match self {
             Self::Least => {
                 let first = random.below(servers.len());
-                // Among equals the first from a drawn one on.
+                // Among equals, the first from a random one on.
                 let order = (0..servers.len()).map(|step| (first + step) % servers.len());
                 order.min_by_key(|index| load(*index)).unwrap()
             }
@@ -102,7 +102,7 @@ struct SimulatedServer {
     /// Instances without a batch.
     idle: Vec<usize>,
     in_flight: usize,
-    /// When it looks at its queue again though nothing has happened.
+    /// The instant of its next look at the queue without an event.
     asks_at: Option<Instant>,
 }
 
@@ -119,7 +119,7 @@ impl SimulatedServer {
         }
     }
 
-    /// A request comes, and waits if it can be in time.
+    /// Takes a request, which waits if it can be in time.
     fn handle_request(&mut self, token: usize, now: Instant) {
         let limit = now + LIMIT;
         let is_late = self.forecast.answered_at(0, 1, now).is_some_and(|at| at + ADMISSION_SLACK > limit);
@@ -135,7 +135,7 @@ impl SimulatedServer {
         }
     }
 
-    /// Requests whose time is over go; an idle instance takes a batch.
+    /// Drops late requests, and gives an idle instance a batch.
     fn poll(&mut self, now: Instant) -> Option<(usize, EntryBatch<usize>)> {
         while self.scheduler.poll_expired(now).is_some() {
             self.forecast.handle_leave(0, 1);
@@ -177,7 +177,7 @@ struct Plan {
     servers: usize,
     instances: usize,
     balancer: Balancer,
-    /// Of all that the instances can do.
+    /// Arrival rate, as a share of the instances' capacity.
     load: f64,
 }
 
@@ -211,7 +211,7 @@ impl Figures {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     Arrival,
-    /// Of a server and its instance.
+    /// A batch of a server and its instance is done.
     Done(usize, usize, Vec<usize>),
     Ask(usize),
 }

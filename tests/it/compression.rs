@@ -76,7 +76,7 @@ const ANSWERS_MAX: u64 = 64;
 fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     const ANSWERS: u64 = ANSWERS_MAX + 16;
     let folder = Folder::new("compressions");
-    // All requests are answered by one batch, so all answers begin to be compressed at about the same time.
+    // One batch answers all requests, so that all compressions begin at about the same time.
     let config = format!(
         "backend: 'identity' max_batch_size: {ANSWERS}
          dynamic_batching {{ preferred_batch_size: {ANSWERS} max_queue_delay_microseconds: 20000000 }}
@@ -84,7 +84,7 @@ fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     );
     repository::add(folder.path(), "identity_fp32", &config, None);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
-    // Several slices each, so few are done before all have begun, and give their places to others.
+    // Several slices each, so that few are done before all have begun.
     let (body, length) = binary(200_000);
     let fields = [("Accept-Encoding", "gzip"), (LENGTH, &length)];
     let request = http::request("POST", PATH, &fields, &body);
@@ -232,7 +232,7 @@ fn bodies_that_cannot_be_read_are_the_clients_mistake() {
     // Those of one object's beginning were inflated.
     assert_eq!(metric(server.metrics(), "deuteron_inflate_refused_total"), refused - 6);
     assert_eq!(metric(server.metrics(), "deuteron_requests_refused_total{reason=\"unsupported_media\"}"), 10);
-    // An unknown model is told before, and nothing is inflated for it.
+    // An unknown model is refused first, and nothing is inflated for it.
     let fields = [("content-encoding", "gzip")];
     assert_eq!(post(server.http(), "/v2/models/nope/infer", &fields, &body).status, 404);
     assert_eq!(post(server.http(), PATH, &fields, &encode("gzip", &body)).status, 200);
@@ -259,7 +259,7 @@ fn what_inflates_beyond_a_limit_is_refused_and_names_its_flag() {
     assert!(called.status() == "8" && called.text().contains("--grpc-max-message-size"), "{}", called.text());
     wait_free(&server);
 
-    // Within the limit on size a few kilobytes may not become the largest body.
+    // Even within the size limit, a few kilobytes may not become the largest body.
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
     let zeros = |coding: &str, size: usize| {
         let got = post(server.http(), PATH, &[("content-encoding", coding)], &encode(coding, &vec![0; size]));
@@ -547,7 +547,7 @@ fn other_requests_of_the_shard_run_while_a_large_body_is_inflated_and_a_client_t
     assert!(during >= 20, "{during} requests were answered while 60 MB were inflated");
     assert!(longest < Duration::from_millis(50), "{longest:?}");
 
-    // One that leaves at once stops it: it is never complete.
+    // A client that leaves at once stops the inflation before its end.
     let inflated = metric(server.metrics(), "deuteron_inflated_total");
     let mut connection = Connection::open(server.http()).unwrap();
     connection.send(&request).unwrap();

@@ -178,7 +178,7 @@ fn told(outcome: &Outcome) -> String {
     )
 }
 
-/// Why a machine has no GPU differs between machines.
+/// Removes the reason for having no GPU, which differs between machines.
 fn without_reason(error: &str) -> String {
     let parts = error.split_once(NO_GPUS).and_then(|(before, rest)| Some((before, rest.split_once("; --gpu=off")?.1)));
     parts.map_or_else(|| error.to_owned(), |(before, after)| format!("{before}{NO_GPUS}…; --gpu=off{after}"))

@@ -227,7 +227,7 @@ fn what_is_no_model_yet_takes_no_server_out_of_service() {
     assert_eq!(http::get(server.http(), "/v2/health/ready").unwrap().status, 200);
     fs::remove_dir_all(one.path().join("b")).unwrap();
     wait_until("the copy is served", || index(&server) == format!("a 1 READY; b 1 READY; {notes}"));
-    // A model that is one, and is broken, still counts.
+    // An existing but broken model still counts.
     fs::write(one.path().join("a/config.pbtxt"), "no configuration").unwrap();
     fs::remove_dir_all(one.path().join("notes")).unwrap();
     identity(one.path(), "c", &["1"], "");
@@ -235,7 +235,7 @@ fn what_is_no_model_yet_takes_no_server_out_of_service() {
     wait_until("the broken one is met", || http::get(server.http(), "/v2/health/ready").unwrap().status == 503);
 }
 
-/// Sends requests at this rate until told to stop; how many of each version answered, in order of time.
+/// Sends requests at this rate until told to stop. Returns the counts of answers by version, in order of time.
 fn load_on(server: &Server, path: &str, per_second: u64, is_over: &AtomicBool) -> Vec<String> {
     let mut versions = Vec::new();
     let mut connection = http::Connection::open(server.http()).unwrap();
@@ -270,7 +270,7 @@ fn reloads_under_load(more: &str) {
             assert_eq!(load(&server, "m"), (200, String::new()));
             assert!(infer(&server, "m").1.contains("\"model_version\":\"2\""), "the answer comes after the swap");
             wait_index(&server, "m 1 UNAVAILABLE unloaded; m 2 READY");
-            // Whatever the configuration says now, it cannot be.
+            // A version with an invalid configuration.
             fs::create_dir_all(repository.path().join("m/3")).unwrap();
             identity(repository.path(), "m", &["3"], "instance_group [{ kind: KIND_GPU }]\n");
             let (status, text) = load(&server, "m");
@@ -309,7 +309,7 @@ fn reloads_under_load(more: &str) {
     let sent: usize = all.iter().map(Vec::len).sum();
     assert!(sent > 200, "{sent}");
     let shard = |name: &str| metric(&server, name);
-    // The one that `infer` sent between is among them.
+    // With the request that `infer` sent in between.
     assert_eq!(shard("deuteron_requests_received_total"), shard("deuteron_requests_succeeded_total"));
 }
 

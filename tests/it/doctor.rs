@@ -35,7 +35,7 @@ fn the_doctor_tells_what_was_found_where_and_fails_where_no_server_could_run() {
     fs::create_dir_all(&packages).unwrap();
     let library = packages.join("libonnxruntime.so.1.99.0");
     fs::write(&library, "this is no library").unwrap();
-    // Nothing of this machine, so that the outcome is the same on all.
+    // No variables of this machine, so that the outcome is the same on all.
     let bare = [("PATH", Path::new("")), ("HOME", folder.path()), ("VIRTUAL_ENV", &environment)];
     let (code, text) = deuteron(&["doctor"], &bare);
     assert_eq!(code, Some(0), "{text}");

@@ -98,7 +98,7 @@ fn both_front_ends_run_their_model_in_json_and_binary() {
         }
         let field = format!("additional/{sized}");
         assert_eq!(ask(address, "POST", path, &[("Content-Type", &field)], &binary).status, 400);
-        // The field of the protocol says nothing here.
+        // The field of the protocol is ignored here.
         let length = size.to_string();
         let fields = [("Inference-Header-Content-Length", length.as_str())];
         assert_eq!(ask(address, "POST", path, &fields, &binary).status, 400, "{path}");
@@ -278,7 +278,7 @@ fn sagemaker_loads_models_by_their_paths_invokes_and_unloads_them() {
     assert_eq!(ask("POST", "/models/none/invoke", &[], &plain).status, 404);
     assert_eq!(ask("POST", &format!("/models/{MODEL}/invoke"), &[], &plain).status, 404, "not the host's");
 
-    // One that a process of its own tries first.
+    // A model that a separate process tries first.
     repository::copy(&hosted.models.path().join("addsub"), &at("f6/model")).unwrap();
     assert_eq!(load("f6", "f6/model"), (200, String::new()));
     assert_eq!(ask("DELETE", "/models/f6", &[], b"").status, 200);

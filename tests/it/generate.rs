@@ -192,7 +192,7 @@ fn a_stream_is_events_in_chunks_and_its_first_response_sets_the_status() {
     let size = format!("{:x}", failed.len() + 2);
     let want = format!("HTTP/1.1 400 Bad Request\r\n{head}{size}\r\n{failed}\n\n\r\n0\r\n\r\n");
     assert_eq!(ask("HTTP/1.1", r#"{"IN":-1}"#), want);
-    // A client of HTTP/1.0 knows no chunks, not even where it would keep the connection.
+    // An HTTP/1.0 client does not know chunks, not even if it would keep the connection.
     let body = r#"{"IN":2,"id":"i"}"#;
     let request = format!(
         "POST /v2/models/square/generate_stream HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\r\n{body}",
@@ -298,7 +298,7 @@ fn a_client_leaves(io: &str) {
     let places = stats["model_stats"][0]["response_stats"].as_object().unwrap().values();
     let cancelled: u64 = places.map(|place| place["cancel"]["count"].as_u64().unwrap()).sum();
     assert_eq!(cancelled, 4, "{stats}");
-    // One that only ended its input is answered to the end, in whole events.
+    // A client that only ended its input is answered to the end, in whole events.
     let mut stream = TcpStream::connect(server.http()).unwrap();
     let body = br#"{"IN":[1,2],"DELAY":[0,300],"WAIT":0}"#;
     stream.write_all(&http::request("POST", PATH, &[], body)).unwrap();

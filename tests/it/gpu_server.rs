@@ -81,7 +81,7 @@ fn doubling() -> Vec<u8> {
         .into_bytes()
 }
 
-/// All numbers that a model answers, output by output.
+/// All numbers in a model's answer, output by output.
 fn numbers(server: &Server, model: &str, shape: &[usize]) -> Vec<f64> {
     let count: usize = shape.iter().product();
     let values: Vec<String> = (0..count).map(|index| (index * 13 % 29).to_string()).collect();
@@ -127,7 +127,7 @@ fn models_that_the_plan_lacks_run_on_onnx_runtime_s_cuda_provider_where_it_is_na
             let (got, want) =
                 (numbers(&server, "conv_gpu", &[rows, 1, 8, 8]), numbers(&server, "conv_cpu", &[rows, 1, 8, 8]));
             assert_eq!(got.len(), want.len(), "{round} {rows}");
-            // The provider multiplies in TF32 where it may.
+            // The provider may multiply in TF32.
             let is_near = |(got, want): (&f64, &f64)| (got - want).abs() <= 1e-2 * want.abs().max(1.0);
             assert!(got.iter().zip(&want).all(is_near), "{round} {rows}: {got:?} for {want:?}");
         }

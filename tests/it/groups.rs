@@ -13,7 +13,7 @@ use crate::support::over::Over;
 use crate::support::repository;
 use crate::support::server::Server;
 
-/// An `identity` that takes so long for each batch, with these instance groups.
+/// An `identity` that takes `delay_ms` for each batch, with these instance groups.
 fn model(repository: &Folder, name: &str, delay_ms: u64, groups: &str) {
     let folder = repository.path().join(name);
     fs::create_dir_all(folder.join("1")).unwrap();
@@ -32,7 +32,7 @@ fn infer(server: &Server, name: &str) -> u16 {
     http::post(server.http(), &format!("/v2/models/{name}/infer"), BODY).unwrap().status
 }
 
-/// Infers on one connection, one request after the other, as long as that says.
+/// Infers on one connection, one request after the other, while `goes_on` returns true.
 fn infer_while(server: &Server, name: &str, goes_on: impl Fn() -> bool) {
     let request = http::request("POST", &format!("/v2/models/{name}/infer"), &[], BODY);
     let mut connection = Connection::open(server.http()).unwrap();
@@ -101,7 +101,7 @@ fn two_models_that_share_a_resource_never_run_at_the_same_time() {
     let took = time_of(&server, ["a", "b"], 4);
     assert!(took >= eight, "{took:?}");
     drop(server);
-    // Two at a time.
+    // Two batches at a time.
     let server = Server::deuteron(repository.path(), &["--shards=1", LIMITED, "--rate-limit-resource=r:2"]);
     let took = time_of(&server, ["a", "b"], 4);
     assert!(took >= eight / 2 && took < eight, "{took:?}");
@@ -290,7 +290,7 @@ fn what_cannot_be_had_is_refused_at_load() {
     check(&[LIMITED], both);
 }
 
-/// The cores of the threads of a process whose names begin like that.
+/// The cores of the threads of a process whose names begin with `name`.
 fn cores_of(server: &Server, name: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().flatten();
     let mut cores = Vec::new();
@@ -306,7 +306,7 @@ fn cores_of(server: &Server, name: &str) -> Vec<String> {
     cores
 }
 
-/// The cores that this process, and so a server that it starts, may use.
+/// The cores that this process, and so its server, may use.
 fn available() -> Vec<usize> {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -320,13 +320,13 @@ fn available() -> Vec<usize> {
 #[test]
 fn workers_and_the_threads_of_their_engines_stay_on_their_cores() {
     let available = available();
-    let [one, two, ..] = available[..] else { return }; // There is nothing to tell apart.
+    let [one, two, ..] = available[..] else { return }; // one core cannot show a difference
     let repository = Folder::new("cores");
     model(&repository, "m", 1, "{ name: \"a\" }, { name: \"b\" host_policy: \"far\" }");
     let flags = [format!("--worker-cores={two}"), format!("--host-policy=far,cpu-cores={one},{two}")];
     let server = Server::deuteron(repository.path(), &flags.each_ref().map(String::as_str));
     let both = if two == one + 1 { format!("{one}-{two}") } else { format!("{one},{two}") };
-    // Of each worker a thread that waits and one that computes; the second has one more to compute on.
+    // Each worker has a thread that waits and one that computes; the second worker has one more core to compute on.
     assert_eq!(
         (cores_of(&server, "w0-m"), cores_of(&server, "w1-m")),
         (vec![two.to_string(); 2], vec![both.clone(); 2])

@@ -83,7 +83,7 @@ fn is_running(id: u32) -> bool {
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Requests until told to stop, each on a connection of its own.
+/// Sends requests until told to stop, each on a connection of its own.
 fn on_new_connections(address: SocketAddr, is_over: &AtomicBool) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     while !is_over.load(Ordering::SeqCst) {
@@ -97,8 +97,8 @@ fn on_new_connections(address: SocketAddr, is_over: &AtomicBool) -> (usize, Vec<
     (answered, lost)
 }
 
-/// Requests on one connection as long as the server keeps it. Like every client that keeps connections it asks again on
-/// a new one where an idle one was closed before it answered anything.
+/// Requests on one connection as long as the server keeps it. Like every client that keeps connections, it asks again
+/// on a new one if an idle one was closed before it answered.
 fn on_kept_connections(address: SocketAddr, is_over: &AtomicBool) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     let mut kept: Option<Connection> = None;
@@ -197,7 +197,7 @@ fn no_request_is_lost_by_epoll_either() {
 #[test]
 fn requests_that_are_in_flight_end_where_they_began() {
     let folder = repository::write(Flavour::Deuteron);
-    // So long that it runs while the sockets change hands.
+    // Long enough to run while the sockets change hands.
     let path = folder.path().join("slow/config.pbtxt");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(path, text.replace("\"300\"", "\"3000\"")).unwrap();

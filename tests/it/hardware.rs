@@ -19,9 +19,9 @@ pub struct Scale {
     pub is_software: bool,
     /// Bytes that inputs of one shape take together: several times a cache.
     pub size: usize,
-    /// Runs behind one another that are timed as one.
+    /// Consecutive runs that are timed as one.
     pub runs: usize,
-    /// Times that this is done, of which the best counts.
+    /// Repetitions, of which the best counts.
     pub repetitions: usize,
     /// Batches of one row.
     pub rounds: usize,

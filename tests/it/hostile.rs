@@ -52,7 +52,7 @@ fn resident_kib(server: &Server, what: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The models, and a part of why each fails.
+/// The models, and a part of the reason for each failure.
 fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)> {
     fs::write(outside.join("secret"), "apple\nbanana\n").unwrap();
     fs::write(outside.join("model.onnx"), onnx::addsub()).unwrap();
@@ -109,7 +109,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     fs::write(model(repository, "garbage", onnx_config).join("1/model.onnx"), b"\x08\x08\x3a\xff\xff\xff\xff\x0fx")
         .unwrap();
 
-    // Names that are no text, and a directory of such.
+    // Names that are not text, and a directory of such.
     fs::create_dir_all(repository.join(OsStr::from_bytes(b"bad\xff")).join("1")).unwrap();
     fs::create_dir_all(repository.join("good").join(OsStr::from_bytes(b"\xff1"))).unwrap();
     symlink(outside, repository.join("linked_out")).unwrap();

@@ -1,6 +1,6 @@
-//! Requests that mean harm: for every operator that takes a shape, a size, an axis or an index from a request, tensors
-//! without elements and integers at their extremes. Each is answered, and the server stays up. `.ci/run hostile-requests`
-//! sends `DEUTERON_HOSTILE_REQUESTS` of them to each engine; `cargo test` sends a few hundred.
+//! Hostile requests: for every operator that takes a shape, a size, an axis or an index from a request, tensors without
+//! elements and integers at their extremes. Each is answered, and the server stays up. `.ci/run hostile-requests` sends
+//! `DEUTERON_HOSTILE_REQUESTS` of them to each engine; `cargo test` sends a few hundred.
 
 mod cases;
 
@@ -109,7 +109,7 @@ fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)
         .iter()
         .filter(|case| http::get(server.http(), &format!("/v2/models/{}/ready", case.name)).unwrap().status == 200)
         .collect();
-    // An engine has not all operators, but most.
+    // An engine has most of the operators, but not all.
     assert!(served.len() * 2 > cases.len(), "{} of {}: {}", served.len(), cases.len(), server.log());
     let mut answers = std::collections::BTreeMap::new();
     for number in 0..count {

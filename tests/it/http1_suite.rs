@@ -88,7 +88,7 @@ fn attempt(mut stream: Box<dyn RawStream>, case: &Case, piece_size: usize) -> Re
             read_until(&mut *stream, &mut input, |input| input.ends_with(b"\r\n\r\n"))?;
         }
         for piece in part.chunks(piece_size) {
-            // The server may have refused it and closed already.
+            // The server may have refused the request and closed already.
             if stream.write_all(piece).and_then(|()| stream.flush()).is_err() {
                 break;
             }

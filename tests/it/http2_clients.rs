@@ -54,7 +54,7 @@ fn messages_of_any_size_come_back_bit_for_bit() {
 fn a_message_of_a_gibibyte_comes_back_where_the_flag_allows_it() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--grpc-max-message-size=1100000000"]);
-    // Bytes that stand nowhere before the tensor.
+    // Bytes that do not occur before the tensor.
     let part: Vec<u8> = (0..1 << 20).map(|index: u32| 0xf0 | (index % 13) as u8).collect();
     let size = i64::from(1_u32 << 30);
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "UINT8").packed(3, &[1, size]);

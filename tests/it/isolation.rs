@@ -87,13 +87,13 @@ fn double() -> Vec<u8> {
     onnx.input("x", FLOAT, &[-1, -1]).output("y", FLOAT, &[-1, -1]).into_bytes()
 }
 
-/// Adds a model and the same once more, in a process.
+/// Adds a model to the server, and the same once more in a process.
 fn add_both(folder: &Path, name: &str, config: &str, file: &[u8]) {
     repository::add(folder, name, config, Some(file));
     repository::add(folder, &format!("{name}_alone"), &format!("{config}\n{}", isolated()), Some(file));
 }
 
-/// That both give the same to a request: the outputs, or the error but for the model's name.
+/// Checks that both give the same answer to a request: the outputs, or the error but for the model's name.
 fn assert_same(server: &Server, name: &str, body: &Value) {
     let alone = format!("{name}_alone");
     let ((status, mut want), (other, mut got)) = (infer(server, name, body), infer(server, &alone, body));
@@ -130,7 +130,7 @@ fn add_models(folder: &Path) {
     }
 }
 
-/// That all of [`add_models`] answer alike.
+/// Checks that all of [`add_models`] answer alike.
 fn assert_alike(server: &Server) {
     for (name, datatype, data) in [
         ("bool", "BOOL", json!([true, false, true])),
@@ -142,10 +142,10 @@ fn assert_alike(server: &Server) {
     ] {
         assert_same(server, name, &json!({"inputs": [input("x", datatype, &[1, 3], &data)]}));
         assert_same(server, name, &json!({"inputs": [input("x", datatype, &[0, 3], &json!([]))]}));
-        // A client's mistake.
+        // An error of the client.
         assert_same(server, name, &json!({"inputs": [input("x", datatype, &[3], &data)]}));
     }
-    // From one line to regions that must grow.
+    // From one line to requests whose regions must grow.
     for size in [1, 17, 5_000, 100_000, 400_000] {
         let values: Vec<f64> = (0..size).map(|index| f64::from(index) * 0.5).collect();
         assert_same(server, "double", &row(&values));
@@ -433,6 +433,6 @@ fn the_configuration_shows_it_and_the_command_of_the_processes_is_not_in_the_hel
     let (is_well, text) = run(&["config", "show", &path, "--onnx-engine=embedded"]);
     assert!(is_well && text.contains("key: \"isolation\"") && text.contains("string_value: \"process\""), "{text}");
     assert!(!run(&["--help"]).1.contains("run-engine"));
-    // Without a server it has nothing to do.
+    // Without a server the program refuses to run.
     assert!(!run(&["run-engine"]).0);
 }

@@ -1,5 +1,5 @@
 //! API keys on the server as a process: permissions over every protocol, path and method; bounds that hold exactly over
-//! all shards; a file that changes while clients are connected; and clients of other people with keys.
+//! all shards; a file that changes while clients are connected; and third-party clients with keys.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -75,7 +75,7 @@ fn openers(class: Option<&'static str>) -> Option<Vec<&'static str>> {
     class.map(|class| if class == "metrics" { vec!["metrics", "read"] } else { vec![class] })
 }
 
-/// The class that a category asks for; of the index and of lists, which only show, it is another.
+/// The class that a category asks for; the index and lists only show, and ask for another.
 fn class_of(category: &str, only_shows: bool) -> Option<&'static str> {
     match category {
         "health" => None,
@@ -216,7 +216,7 @@ fn every_alias_of_a_hosting_service_asks_for_a_key_too() {
                 || path.starts_with("/models") && category == &"model-repository" && method == "GET";
             let class = if *redirect == "metrics" { Some("metrics") } else { class_of(category, only_shows) };
             for (index, (caller, fields)) in callers().into_iter().enumerate() {
-                // Half of them each time: the other form of a key was tried by the method before.
+                // Half of the callers each time: the method before tried the other form of a key.
                 if (index + method.len()) % 2 == 0 {
                     continue;
                 }
@@ -400,7 +400,7 @@ fn each_request_of_a_stream_counts_and_a_key_that_is_gone_ends_it() {
     assert_eq!((end.code(), end.message()), (tonic::Code::Unauthenticated, "the API key is not known"));
 }
 
-/// Has the file read again, and waits until the log says the outcome for this time.
+/// Has the file read again, and waits until the log shows the outcome of this reload.
 fn reload(server: &Server, times: usize) {
     server.signal("HUP");
     let start = Instant::now();
@@ -408,7 +408,7 @@ fn reload(server: &Server, times: usize) {
         assert!(start.elapsed() < Duration::from_secs(20), "{}", server.log());
         thread::sleep(Duration::from_millis(20));
     }
-    // The shards take it up in their next turn.
+    // The shards apply it in their next turn.
     thread::sleep(Duration::from_millis(50));
 }
 

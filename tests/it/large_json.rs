@@ -76,7 +76,7 @@ fn a_large_tensor_in_json_is_answered_whole_while_the_shard_serves_others() {
         let mut values = data.split(',').map(|value| value.parse::<f32>().unwrap());
         assert!((0..COLUMNS).all(|index| values.next() == Some((index % 900 + 100) as f32)) && values.next().is_none());
     });
-    // Reading and writing it takes most of the time, of which a client that came in between would have waited the half.
+    // Reading and writing the body takes most of the time; a client in between would otherwise wait for half of it.
     assert!(longest < took / 4, "waited {longest:?} of {took:?}, {count} requests");
     assert_eq!(metric(server.metrics(), HELD), 0, "nothing of it is held");
 }
@@ -95,7 +95,7 @@ fn a_fault_in_a_large_body_is_told_as_in_a_small_one() {
         (large.replacen("\"data\":[100,", "\"data\":[\"100\",", 1), 400, "attempt to access JSON non-number as double"),
         (large.replacen("INPUT0", "INPUT9", 1), 400, "INPUT9"),
         (large[..large.len() - 1].to_owned(), 400, "failed to parse the request JSON buffer"),
-        // Its elements take as much memory again as its text, and a little more.
+        // Its elements take a little more memory than its text.
         (body(1_200_000), 413, "--receive-memory-bytes-max"),
     ] {
         let (have, text) = ask(PATH, &body);

@@ -56,7 +56,7 @@ fn lines_with(log: &Path, word: &str, count: usize) -> Vec<String> {
     lines()
 }
 
-/// A repository of one model that is nothing to load.
+/// A repository of one trivial model.
 fn one_model() -> Folder {
     let folder = Folder::new("one");
     repository::add(folder.path(), "square", repository::SQUARE, None);
@@ -322,7 +322,7 @@ fn a_full_disk_stops_nothing_and_is_counted() {
     assert!(server.stop().success());
 }
 
-/// A server whose outputs are ours to treat badly.
+/// A server with outputs that the test controls.
 struct Unread {
     child: Child,
     ports: Ports,
@@ -341,7 +341,7 @@ impl Unread {
         ([127, 0, 0, 1], self.ports.http).into()
     }
 
-    /// SIGTERM, and whether it ended well.
+    /// Sends SIGTERM. Returns true if it ended well.
     fn stop(&mut self) -> bool {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         let mut status = None;
@@ -399,7 +399,7 @@ fn a_queue_that_is_full_drops_lines_counts_them_and_says_so_when_somebody_reads(
     let mut command = Server::command(folder.path(), &["--log-verbose=1"], ports);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut server = Unread::start(command, ports);
-    // Each has a line as long, and the queue is full of 12 MiB of these.
+    // Each has a line of that length, and the queue is full with 12 MiB of them.
     let request = http::request("GET", &format!("/v2/{}", "x".repeat(PATH_SIZE)), &[], b"");
     let mut connection = http::Connection::open(server.http()).unwrap();
     for _ in 0..REQUESTS {

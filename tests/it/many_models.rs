@@ -25,7 +25,7 @@ use crate::support::{http, onnx, repository};
 const ROWS: usize = 64 * 1024;
 /// Its file is somewhat larger than its table.
 const FILE_SIZE: usize = ROWS * 4 + 1024;
-/// Different tables, of which each model has one.
+/// Number of different tables; each model has one of them.
 const TABLES: usize = 10;
 
 /// A repository of `count` models that look a row up: that of row 3 is 3 + 1,000 × the model's table.
@@ -93,7 +93,7 @@ fn two_thousand_models_of_which_forty_are_hot_are_served_in_the_memory_of_fifty(
     let mut resident = Vec::new();
     for round in 0..20 {
         (0..HOT).for_each(|index| gives(&server, index));
-        // Spread over the repository.
+        // Spread over the repository, so that they are cold.
         (0..5).for_each(|cold| gives(&server, HOT + (5 * round + cold) * 19));
         let size = metric(server.metrics(), "deuteron_model_cache_bytes");
         assert!(size <= limit, "{size} of {limit} bytes");
@@ -191,7 +191,7 @@ fn what_is_no_model_is_not_found_and_a_model_that_comes_later_is() {
         assert!(Instant::now() < until, "{}", server.log());
         thread::sleep(Duration::from_millis(100));
     }
-    // A version that there is not, of a model that serves.
+    // A missing version of a model that serves.
     gives(&server, 0);
     let answer = http::post(server.http(), "/v2/models/m0000/versions/7/infer", b"{}").unwrap();
     assert_eq!(answer.status, 404);
@@ -382,7 +382,7 @@ fn behind_a_balancer_each_model_is_on_one_server() {
         "each was loaded once, by REST and gRPC together, but for some that spilled: {counts:?}"
     );
     assert!(counts.iter().all(|count| *count >= 5), "{counts:?}");
-    // One server less: its models go to the others, and those of the others stay where they are.
+    // One server less: its models go to the others, and the others keep theirs.
     let at = |server: &Server| -> Vec<bool> { (0..COUNT).map(|index| is_loaded(server, &model(index))).collect() };
     let before = [at(&servers[1]), at(&servers[2])];
     drop(servers.remove(0));

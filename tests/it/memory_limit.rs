@@ -37,7 +37,7 @@ fn server_with(room: usize, flags: &[&str]) -> (Folder, Server, usize) {
     server_of(repository::write(Flavour::Deuteron), room, flags)
 }
 
-/// The same for a repository of one's own.
+/// The same for a given repository.
 fn server_of(folder: Folder, room: usize, flags: &[&str]) -> (Folder, Server, usize) {
     static IDLE: OnceLock<usize> = OnceLock::new();
     let idle = *IDLE.get_or_init(|| {
@@ -83,7 +83,7 @@ fn hold(address: SocketAddr, size: usize) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Opens connections that hold bodies until the step is there.
+/// Opens connections that hold bodies until the step is reached.
 fn fill(server: &Server, wanted: u64, held: &mut Vec<TcpStream>) {
     let start = Instant::now();
     while step(server) < wanted {
@@ -93,7 +93,7 @@ fn fill(server: &Server, wanted: u64, held: &mut Vec<TcpStream>) {
             used(server)
         );
         held.extend(hold(server.http(), MIB / 2));
-        // Until it was looked at.
+        // Until the server has checked its memory.
         thread::sleep(Duration::from_millis(25));
     }
 }
@@ -107,7 +107,7 @@ fn message() -> Vec<u8> {
     Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, [0; 4]).into_bytes()
 }
 
-/// All that comes until the end, of a peer that ends the connection soon.
+/// All bytes until the end, of a peer that ends the connection soon.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut rest = Vec::new();
@@ -136,7 +136,7 @@ fn cached_answers_go_before_any_request_is_refused() {
     repository::add(folder.path(), "kept", config, None);
     let (_folder, server, _) = server_of(folder, 96 * MIB, &["--cache-config=local,size=1000000000"]);
     let raw = [("Inference-Header-Content-Length", "0")];
-    // Twice the room, in steps that the server can see coming, on a busy machine too.
+    // Twice the room, in increments that the server can notice in time, on a busy machine too.
     for number in 0..3_000_u32 {
         if number % 32 == 0 {
             thread::sleep(Duration::from_millis(30));
@@ -217,7 +217,7 @@ fn connect_small(address: SocketAddr) -> TcpStream {
 #[test]
 fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_closed() {
     let (_folder, server, limit) = server_with(64 * MIB, &["--http-write-timeout=60", "--http-idle-timeout=60"]);
-    // They are connected before new connections get no inference.
+    // They connect before new connections are refused inferences.
     let request = http::request("POST", PATH, &[], BODY);
     let (first, second) = request.split_at(request.len() - 1);
     let mut late: Vec<_> = (0..40).map(|_| Connection::open(server.http()).unwrap()).collect();
@@ -231,7 +231,7 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
         }
     });
     waits_until("they are here", || metric(server.metrics(), "deuteron_receive_memory_bytes") >= (2 * 6 * MIB) as u64);
-    // Unfinished bodies up to the second step: from there the answers, which no bound counts, pass the last.
+    // Unfinished bodies up to the second step: from there the answers, which are not bounded, pass the last.
     let mut held = Vec::new();
     fill(&server, 2, &mut held);
     thread::scope(|scope| {
@@ -285,7 +285,7 @@ fn of_a_connection_with_streams_only_the_heaviest_stream_is_reset() {
     let path = literal(":path", "/v2/models/identity_int8/infer");
     let length = literal("inference-header-content-length", length);
     let block = [&b"\x83\x86\x41\x01a"[..], &path, &length].concat();
-    // Answers of 5 MB, of which the client never allows more than 64 KiB.
+    // Answers of 5 MB, with a window of 64 KiB.
     let of_stream = |stream: u32| {
         let parts: Vec<_> = body.chunks(16_000).collect();
         let last = parts.len() - 1;
@@ -326,7 +326,7 @@ fn a_model_whose_file_alone_does_not_fit_is_not_loaded() {
         server_with(64 * MIB, &["--model-control-mode=explicit", "--load-model=identity_fp32"]);
     repository::add(folder.path(), "large", "platform: 'onnxruntime_onnx'", Some(b""));
     let file = File::options().write(true).open(folder.path().join("large/1/model.onnx")).unwrap();
-    // Not a byte of it is on the disk.
+    // It takes no space on the disk.
     file.set_len(80 << 20).unwrap();
     let answer = http::post(server.http(), "/v2/repository/models/large/load", b"").unwrap();
     let text = String::from_utf8_lossy(&answer.body).into_owned();
@@ -403,7 +403,7 @@ fn under_abuse_of_many_kinds_the_process_keeps_to_its_limit_and_a_client_that_co
     waits_until("the memory is back", || resident(&server) < limit - 40 * MIB);
 }
 
-/// Bytes that the process has which the kernel cannot take back.
+/// Memory of the process that the kernel cannot reclaim.
 fn resident(server: &Server) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let lines = status.lines().filter(|line| line.starts_with("RssAnon:") || line.starts_with("RssShmem:"));

@@ -85,7 +85,7 @@ pub fn parameters(parameters: &[(&str, &str)]) -> String {
     parameters.iter().map(line).collect()
 }
 
-/// That the model adds.
+/// Checks that the model adds.
 pub fn assert_adds(server: &Server, model: &str) {
     let row = |value: &str| [value; 16].join(",");
     let input = |name: &str, value: &str| {
@@ -97,7 +97,7 @@ pub fn assert_adds(server: &Server, model: &str) {
     assert!(answer.status == 200 && text.contains(&format!("\"data\":[{}]", row("3.5"))), "{} {text}", answer.status);
 }
 
-/// The line of the log that tells of a model's load.
+/// The line of the log about a model's load.
 fn load_line(server: &Server, model: &str) -> String {
     let log = server.log();
     log.lines().find(|line| line.contains(&format!("'{model}' version"))).unwrap_or(&log).to_owned()
@@ -249,7 +249,7 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
         let text = String::from_utf8(answer.body).unwrap();
         assert!(text.contains("[11.0,22.0]"), "{text}\n{}", server.log());
         if is_library {
-            // The library is given the descriptor by its name, so it stays open for instances that are made anew.
+            // The library opens the file by the name of its descriptor, which stays open for new instances.
             let folder = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
             let open: Vec<_> = folder.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect();
             let is_open = |name: &str| open.contains(&repository.path().join(name).join("1/model.onnx"));
@@ -363,7 +363,7 @@ fn settings_of_a_model_are_honoured_or_refused_by_name() {
         ("session.intra_op.allow_spinning", "1"),
     ];
     tasks(&(worker(&every) + "optimization { graph { level: 1 } }\n"));
-    // Of GPUs, on the CPU: as in Triton.
+    // Settings for GPUs have no effect on the CPU, as in Triton.
     let accelerator =
         "gpu_execution_accelerator { name: \"tensorrt\" parameters { key: \"precision_mode\" value: \"FP16\" } }";
     let config = format!("optimization {{ execution_accelerators {{ {accelerator} }} }}");

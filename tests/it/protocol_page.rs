@@ -38,7 +38,7 @@ fn document(server: &Server) -> Vec<u8> {
     http::get(server.http(), "/v2/docs/openapi.json").unwrap().body
 }
 
-/// The file of a module: of `tests/it`, or of `src` where its path begins so.
+/// The file of a module: of `tests/it`, or of `src` if its path begins so.
 fn module_file(path: &str) -> PathBuf {
     let relative = path.replace("::", "/");
     let base = if path.starts_with("src::") { root() } else { root().join("tests/it") };
@@ -114,7 +114,7 @@ fn the_client_in_plain_python_is_right_as_often_as_the_model() {
     let server = server();
     let client = Path::new("examples/client.py");
     let mut command = Command::new("python3");
-    // Neither the packages nor the variables of this machine.
+    // Without the packages and the variables of this machine.
     command.args(["-I", "-S"]).arg(client).arg(server.http().to_string()).current_dir(root());
     let Ok(output) = command.output() else { return skip_unless_ci("python3 is needed") };
     let said = String::from_utf8_lossy(&output.stdout);

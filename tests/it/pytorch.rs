@@ -66,7 +66,7 @@ pub fn start(repository: &Path, flags: &[&str], has_compiler: bool) -> Server {
     if !has_compiler {
         command.env("PATH", "/nowhere").env("CXX", "/nowhere/c++");
     }
-    // The shim may be compiled first, beside everything else.
+    // The shim may be compiled first, on a busy machine.
     Server::start_within(Duration::from_secs(400), command, ports)
 }
 
@@ -121,7 +121,7 @@ fn modules_run_by_a_shim_that_is_compiled_once_in_the_server_and_in_processes_of
     drop(server);
     let shims = || -> Vec<_> { fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
     assert_eq!(shims().len(), 1, "{:?}", shims());
-    // One file, with the configuration beside it.
+    // A single file, with the configuration beside it.
     let file = folder.path().join("file/net.pt");
     write(&file, double);
     write(&folder.path().join("file/config.pbtxt"), CONFIG);

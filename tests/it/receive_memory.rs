@@ -39,7 +39,7 @@ fn wait_held(server: &Server, least: u64) {
     }
 }
 
-/// A client that has sent the most of a body and no end.
+/// A client that has sent most of a body, without its end.
 fn hold(server: &Server, size: usize) -> Connection {
     let mut connection = Connection::open(server.http()).unwrap();
     connection.send(&head(size + 1)).unwrap();
@@ -129,7 +129,7 @@ fn memory_comes_back_however_a_client_leaves() {
     for leave in [Leave::Close, Leave::Reset(8)] {
         let (message, metrics) = (vec![0; 5 + 300_000], server.metrics());
         let mut message = message;
-        // More is announced than comes.
+        // The announced size is larger than the message.
         message[1..5].copy_from_slice(&400_000_u32.to_be_bytes());
         let then = move || {
             while metric(metrics, HELD) < 300_000 {
@@ -176,7 +176,7 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
             assert!(held <= BUDGET as u64 && held > BUDGET as u64 / 2, "{held} bytes were counted");
             most
         });
-        // The five bytes before a message, of a call; of a plain body they are its first.
+        // Five bytes precede the message of a call; in a plain body they are its first bytes.
         let start = [&[0][..], &u32::try_from(SIZE).unwrap().to_be_bytes()].concat();
         answers = h2::upload(server.grpc(), &[[grpc; 20], [rest; 20]].concat(), &start, SIZE);
         drop(over);

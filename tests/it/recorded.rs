@@ -59,7 +59,7 @@ fn deuteron_answers_each_suite_as_triton_was_recorded_or_as_decided() {
     assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
 }
 
-/// The decisions that `--compat=triton` turns round: with it Deuteron answers as Triton.
+/// The decisions that `--compat=triton` reverses: with it Deuteron answers as Triton.
 const FOLLOWED: &[&str] = &[
     "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",
     "liveness has the protocol's JSON body; Triton's is empty",

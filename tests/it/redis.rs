@@ -133,7 +133,7 @@ fn page(server: &Server) -> String {
     String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap()
 }
 
-/// Waits until a metric is at least so much.
+/// Waits until a metric is at least `least`.
 fn wait_for(server: &Server, name: &str, least: u64) {
     let start = Instant::now();
     while metric(server, name) < least {
@@ -142,7 +142,7 @@ fn wait_for(server: &Server, name: &str, least: u64) {
     }
 }
 
-/// Stored answers are handed over, and arrive a moment after their request was answered.
+/// Waits for stored answers, which arrive a moment after their request was answered.
 fn wait_for_keys(redis: &Redis, count: usize) {
     let start = Instant::now();
     while redis.keys().len() < count {
@@ -313,7 +313,7 @@ fn a_redis_that_never_answers_delays_no_request_beyond_the_limit() {
         for _ in 0..20 {
             let start = Instant::now();
             is_hit(&server, "fast", [1.0, 2.0]);
-            // The limit, and as much again for a machine that has other things to do.
+            // The limit, and the same again for a busy machine.
             assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
         }
         let failed = |reason: &str| metric(&server, &format!("{FAILED}{{reason=\"{reason}\"}}"));

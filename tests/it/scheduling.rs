@@ -21,7 +21,7 @@ fn add(repository: &Folder, name: &str, config: &str, file: Option<&[u8]>) {
     }
 }
 
-/// A built-in model whose runs take so long.
+/// A built-in model whose runs take `delay_ms`.
 fn sleeper(delay_ms: u32, more: &str) -> String {
     format!(
         "backend: \"identity\" {more}\n\
@@ -153,7 +153,7 @@ fn a_latency_target_bounds_the_batches_by_measured_run_times() {
     add(&repository, "loose", &with(800_000), None);
     let server = Server::deuteron(repository.path(), &["--shards=1"]);
     let largest = |model: &str| {
-        // It learns from the first.
+        // It learns the run time from the first request.
         assert_eq!(ask(&server, &infer(model, 1, "")).0.status, 200);
         thread::scope(|scope| {
             for _ in 0..16 {

@@ -22,7 +22,7 @@ fn models() -> Folder {
     add("identity", &format!("backend: 'identity' max_batch_size: 8 {PAIR}"));
     let delay = "parameters { key: 'execute_delay_ms' value { string_value: '600' } }";
     add("slow", &format!("backend: 'identity' max_batch_size: 8 instance_group {{ count: 1 }} {delay} {PAIR}"));
-    // A batch is four requests, however they come.
+    // A batch has four requests, whenever they arrive.
     let batching = "dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 20000000 }";
     add(
         "batched",

@@ -85,7 +85,7 @@ fn the_server_gives_on_it_what_it_gives_on_the_cpu_and_shows_it() {
         assert!(gpu_metric(&server, "time_us_total", &format!(",stage=\"{stage}\"")) > 0, "{stage}");
     }
     let row = |name: &str, value: &str| format!("{name}{{gpu_uuid=\"{UUID}\"}} {value}\n");
-    // NVML is asked every other second.
+    // NVML is read every other second.
     let taken = |text: &str, name: &str| {
         let start = row(name, "");
         let value = text.lines().find_map(|line| line.strip_prefix(start.trim_end_matches('\n')));
@@ -124,7 +124,7 @@ fn of_a_classification_only_the_best_come_back() {
     assert_eq!(classes, answers(&server, "digits", 64).1);
     let log = machine.log()[before..].to_owned();
     let copies: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("out: ")).collect();
-    // 64 rows of ten values; of the best one value and one index each.
+    // Inputs: 64 rows of ten values. Outputs: one value and one index of the best of each.
     assert_eq!(copies, [(64 * 10 * 4).to_string(), (64 * (4 + 4)).to_string()]);
     end(server, &machine);
 }
@@ -267,7 +267,7 @@ fn a_model_that_comes_and_goes_leaves_nothing() {
     for _ in 0..3 {
         order("gpu", "load");
         check_alike(&server, "gpu");
-        // Over one that serves.
+        // Loads over a serving version.
         order("gpu", "load");
         check_alike(&server, "gpu");
         order("gpu", "unload");

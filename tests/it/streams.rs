@@ -27,7 +27,7 @@ fn request(model: &str, value: i32) -> Vec<u8> {
     Message::new().bytes(1, model).bytes(3, "r").message(5, input).bytes(7, value.to_le_bytes()).into_bytes()
 }
 
-/// The numbers that came, or the errors in band, and the status at the end.
+/// The received numbers, or the errors in band, and the status at the end.
 fn play(server: &Server, metadata: &[(&'static str, &'static str)], requests: Vec<Vec<u8>>) -> (Vec<String>, String) {
     let (came, end) = Client::new(server.grpc()).stream(STREAM, metadata, requests);
     let shown = |answer: Vec<u8>| {

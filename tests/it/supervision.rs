@@ -30,7 +30,7 @@ impl Supervisor {
         Self { socket, told: Vec::new() }
     }
 
-    /// Reads until a line with such a beginning is told; its rest.
+    /// Reads until a line with this beginning comes. Returns its rest.
     fn wait_for_rest(&mut self, begin: &str) -> String {
         loop {
             let mut space = [0; 4096];
@@ -118,7 +118,7 @@ fn the_watchdog_is_fed_until_the_server_stands_still() {
     (0..10).for_each(|_| drop(supervisor.wait_for("WATCHDOG=1")));
     let took = start.elapsed();
     assert!(took > Duration::from_millis(1_500) && took < Duration::from_secs(6), "every 0.2 s: {took:?}");
-    // A process that is stopped stands still altogether: the supervisor hears nothing more.
+    // A stopped process does nothing: the supervisor gets no further messages.
     server.signal("STOP");
     thread::sleep(Duration::from_millis(100));
     supervisor.socket.set_nonblocking(true).unwrap();
@@ -137,7 +137,7 @@ fn activated(repository: &Path, flags: &[&str], sockets: Vec<OwnedFd>, names: &s
     if !names.is_empty() {
         command.env("LISTEN_FDNAMES", names);
     }
-    // The shell's process becomes the server's, so that it can tell its id.
+    // The shell's process becomes the server's, so that its id is known.
     let mut shell = Command::new("sh");
     shell.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -148,7 +148,7 @@ fn activated(repository: &Path, flags: &[&str], sockets: Vec<OwnedFd>, names: &s
     unsafe {
         shell.pre_exec(move || {
             for (number, socket) in (3..).zip(&sockets) {
-                // dup2 on itself would leave the flag that closes it.
+                // dup2 onto itself would keep the close-on-exec flag.
                 if socket.as_raw_fd() == number {
                     libc::fcntl(number, libc::F_SETFD, 0);
                 } else if libc::dup2(socket.as_raw_fd(), number) < 0 {
@@ -291,7 +291,7 @@ fn a_directory_with_one_onnx_file_of_any_name_is_that_model() {
     assert_eq!(ready(&server, "my_model"), 200);
     let server = Server::deuteron(folder.path(), &["--shards=1", "--model-name=iris"]);
     assert_eq!(ready(&server, "iris"), 200);
-    // With two it is not clear which.
+    // With two files the choice is not clear.
     std::fs::write(folder.path().join("other.onnx"), &model).unwrap();
     let text = refused(folder.path(), &["--model-name=iris"]);
     assert!(text.contains("--model-name is for a path that holds one model"), "{text}");

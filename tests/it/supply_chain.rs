@@ -22,7 +22,7 @@ fn list(name: &str) -> BTreeSet<String> {
 
 /// The packages that build the program or are linked into it, `name@version`, with their licences.
 fn packages() -> BTreeMap<String, String> {
-    // As it is released.
+    // The features of a release.
     let tree = ["tree", "--locked", "--features=stores", "--edges=normal,build", "--prefix=none", "--format={p}|{l}|"];
     let told = |more: &[&str]| Command::new("cargo").args(tree).args(more).current_dir(ROOT).output().unwrap();
     // The feature's dependencies may not be here yet.
@@ -73,7 +73,7 @@ fn one<'a>(tokens: &'a [&'a str], allowed: &BTreeSet<String>) -> (bool, &'a [&'a
             (_, rest) => (false, rest),
         },
         [licence, "WITH", exception, rest @ ..] => (allowed.contains(&format!("{licence} WITH {exception}")), rest),
-        // Or any later version of it.
+        // Or any later version of the licence.
         [licence, rest @ ..] => (allowed.contains(licence.trim_end_matches('+')), rest),
         [] => (false, tokens),
     }
@@ -141,7 +141,7 @@ fn no_package_needs_a_newer_rust_than_the_crate_says() {
     };
     let packages = metadata["packages"].as_array().unwrap();
     let ours = packages.iter().find(|package| package["name"] == "deuteron").map(least).unwrap();
-    // Packages that only tests build are in the list too, and need less.
+    // Packages that only tests build are in the list too; they may need an older Rust.
     let newer = packages.iter().filter(|package| least(package) > ours);
     assert_eq!(newer.map(|package| package["name"].as_str().unwrap()).collect::<Vec<_>>(), Vec::<&str>::new());
 }

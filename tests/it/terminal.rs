@@ -73,7 +73,7 @@ fn a_terminal_shows_what_loads_and_in_colour_what_fails_and_nothing_else_does() 
     assert!(coloured.contains("] 1 of 3: slow_a ") && coloured.contains(", slow_b "), "{coloured:?}");
     let failed = coloured.lines().find(|line| line.contains("failed to load")).unwrap();
     assert!(failed.contains("\x1b[31mE") && failed.contains("\x1b[0m"), "{failed:?}");
-    // The last look of the line is taken away before the next lines come.
+    // The last progress line is erased before the next lines come.
     let rest = coloured.rsplit("Loading [").next().unwrap();
     assert!(rest.contains("\r\x1b[K") && rest.contains("1 of 3 models failed"), "{rest:?}");
 

@@ -1,4 +1,4 @@
-//! TLS on the ports of a server, with certificates that `openssl` makes and clients of other people: curl, `openssl
+//! TLS on the ports of a server, with certificates that `openssl` makes and third-party clients: curl, `openssl
 //! s_client`, tritonclient and grpcio. Bytes that no client sends come from rustls' own, one by one where it matters.
 
 pub(crate) mod files;
@@ -239,7 +239,7 @@ fn openssl_resumes_its_sessions_and_finds_no_old_version_or_suite() {
     {
         refused(&["-tls1_2", "-cipher", &format!("{suite}:@SECLEVEL=0")]);
     }
-    // Neither compression nor renegotiation.
+    // Neither compression nor renegotiation is offered.
     let text = s_client(&files, server.http(), &["-tls1_2", "-ign_eof"]);
     assert!(text.contains("Compression: NONE"), "{text}");
 }
@@ -258,7 +258,7 @@ fn a_port_with_mutual_tls_serves_those_alone_who_have_a_certificate() {
     };
     assert_eq!(ask(files.client(true)).unwrap().status, 200);
     assert!(ask(files.client(false)).is_err(), "no certificate");
-    // One of another authority, though the client trusts the server.
+    // A certificate of another authority, though the client trusts the server.
     std::fs::copy(files.path("authority.pem"), others.path("authority.pem")).unwrap();
     assert!(ask(others.client(true)).is_err(), "somebody else's certificate");
     // The gRPC port needs no certificate.
@@ -315,7 +315,7 @@ fn plain_clients_at_a_port_with_tls_and_tls_clients_at_one_without_are_told_so()
     let preface = http::exchange(server.grpc(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     assert_eq!(preface.status, 400, "HTTP/2 without TLS is plain text as well");
     assert_eq!(failures(&server, "plain"), before + 2);
-    // The metrics port has none; nor has this server.
+    // The metrics port has no TLS; nor has this server.
     assert!(files.connect(server.metrics()).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").is_err());
     let folder = repository::write(Flavour::Deuteron);
     let plain = Server::deuteron(folder.path(), &[]);
@@ -343,7 +343,7 @@ fn bytes_that_are_no_tls_get_an_alert_and_cost_nothing_else() {
         let first: &[u8] = if round % 2 == 0 { &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc] } else { &[0x80] };
         let mut socket = TcpStream::connect(server.http()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // It may be closed before all of it is sent.
+        // The connection may be closed before all of it is sent.
         let _ = socket.write_all(&[first, &bytes].concat());
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -450,7 +450,7 @@ fn the_end_of_input_is_the_clients_word_and_a_cut_connection_is_none() {
     connection.stream().flush().unwrap();
     assert_eq!(connection.receive().unwrap().status, 200);
     assert!(connection.is_closed());
-    // The server's end is its word, too: it is no cut connection.
+    // The server's end is a close_notify, too.
     let mut connection = files.http(server.http()).unwrap();
     connection.send(&request("GET", "/v2", &[("Connection", "close")], b"")).unwrap();
     assert_eq!(connection.receive().unwrap().status, 200);
@@ -527,7 +527,7 @@ fn certificates_are_read_again_without_a_lost_connection_and_broken_ones_are_not
         let last = shown(server.http());
         assert_ne!(last, first);
         assert_eq!(shown(server.grpc()), last, "on every port");
-        // A key that is not that of the certificate, and one that is no key.
+        // A key of another certificate, and a file that is not a key.
         let key = std::fs::read(files.path("server.key")).unwrap();
         replace(&files.path("server.key"), &std::fs::read(files.path("client.key")).unwrap());
         server.signal("HUP");

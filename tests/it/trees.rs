@@ -155,7 +155,7 @@ fn models_trained_at_random_answer_as_their_libraries_do_to_the_last_bit() {
     let Some(environment) = Environment::create("trees", "tests/trees/requirements.txt", &["python3"]) else { return };
     let folder = Folder::new("trees");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees/forests.py");
-    // Other models each day.
+    // Other models each run.
     let seed = std::env::var("DEUTERON_SEED").unwrap_or_else(|_| (std::process::id() % 10_000).to_string());
     let made = folder.path().join("made");
     let output = Command::new(environment.python())

@@ -132,7 +132,7 @@ fn play(name: &str) {
     assert!(output.status.success(), "docs/guide/{name}: {} {script_text}", output.status);
 }
 
-/// The first of the programs that only developers of such a client have, and this machine does not.
+/// The first missing program of those that only developers of such a client have.
 fn missing_program(steps: &[Step]) -> Option<&'static str> {
     let has = |program: &str| {
         let paths = std::env::var_os("PATH").unwrap_or_default();

@@ -64,7 +64,7 @@ pub fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// The commands of a block `console`. Lines before the first are no output of anything, and are passed over.
+/// The commands of a block `console`. Lines before the first are ignored.
 fn commands(block: &Block<'_>, steps: &mut Vec<Step>) {
     let mut goes_on = false;
     for (index, text) in block.lines.iter().enumerate() {

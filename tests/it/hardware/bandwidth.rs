@@ -58,7 +58,7 @@ pub fn print(device: &Device, scale: &Scale) {
     bench.overlap(input);
 }
 
-/// A device, and how much is asked of it.
+/// A device, and the amount of work on it.
 struct Bench<'a> {
     device: &'a Device,
     scale: &'a Scale,
@@ -90,7 +90,7 @@ impl Bench<'_> {
         const REQUESTS: usize = 256;
         const REQUEST_SIZE: usize = 4096;
         let turns = (self.scale.size / 2 / (REQUESTS * REQUEST_SIZE)).max(1);
-        // Requests lie apart, as their bodies do.
+        // Requests lie apart, as their bodies do in the server.
         let plans: Vec<(LaunchPlan, DevicePointer)> = (0..turns.min(self.scale.runs))
             .map(|turn| {
                 let part = |request: usize| CopyPart {
@@ -149,7 +149,7 @@ impl Bench<'_> {
         unsafe { pinned.write_bytes(0, size) };
         let copies = Side::new(context);
         let kernels = Side::new(context);
-        // Within the cache: nothing to share but the multiprocessors, which copies do not use.
+        // Within the cache: the kernels need only the multiprocessors, which copies do not use.
         let count = if self.scale.is_software { 1 << 10 } else { 1 << 20 };
         let plan = activation_plan(count, Activation::Gelu, Datatype::Fp32).expect("it is planned");
         let behind = memory + size as u64;

@@ -147,7 +147,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Takes answers, which must be some.
+/// Takes the answers, all of which must be outputs.
 struct Dropped;
 
 impl AnswerSink for Dropped {

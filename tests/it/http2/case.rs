@@ -50,7 +50,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The code of GOAWAY, where one came that is no announcement.
+    /// The code of GOAWAY, except for an announcement.
     pub fn goaway(&self) -> Option<u32> {
         self.frames.iter().rev().find(|(_, frame)| frame.kind == GOAWAY).map(|(_, frame)| number(&frame.payload[4..]))
     }
@@ -70,7 +70,7 @@ impl Seen {
         has_head && self.of(stream).any(is_whole)
     }
 
-    /// Bytes of content that came of a stream after a part.
+    /// Bytes of content received on a stream after a part.
     pub fn content(&self, stream: u32, part: usize) -> usize {
         let of_part = self.of(stream).filter(|(at, frame)| *at == part && frame.kind == DATA);
         of_part.map(|(_, frame)| frame.payload.len()).sum()
@@ -80,7 +80,7 @@ impl Seen {
         self.frames.iter().map(|(_, frame)| frame).find(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0)
     }
 
-    /// The blocks of the answers, in order.
+    /// The field blocks of the answers, in order.
     pub fn blocks(&self) -> Vec<Vec<u8>> {
         let mut blocks: Vec<Vec<u8>> = Vec::new();
         for (_, frame) in &self.frames {

@@ -57,7 +57,7 @@ pub fn exchange(input: &[u8]) {
     assert!(server.connection.is_finished(), "the connection has seen its end");
 }
 
-/// Moves whole pieces until something holds.
+/// Moves whole pieces until the condition holds.
 fn settle(client: &mut Client, server: &mut Server, is_over: impl Fn(&Client) -> bool, what: &str) {
     let mut idle_rounds = 0;
     for _ in 0..ROUNDS_MAX {
@@ -78,7 +78,7 @@ fn settle(client: &mut Client, server: &mut Server, is_over: impl Fn(&Client) ->
     panic!("{what}");
 }
 
-/// The bytes that decide.
+/// The bytes that decide on everything.
 struct Choices<'a> {
     rest: &'a [u8],
 }
@@ -300,7 +300,7 @@ impl Call {
         assert!(self.got == self.want, "{} bytes came, {} were asked for", self.got.len(), self.want.len());
     }
 
-    /// Hands so much of the body to the client.
+    /// Hands `size` bytes of the body to the client.
     fn send(&mut self, size: usize) {
         let Some(stream) = &mut self.stream else { return };
         let part = self.unsent.split_to(size.min(self.unsent.len()));
@@ -316,7 +316,7 @@ impl Call {
         let mut context = Context::from_waker(Waker::noop());
         if let Some(head) = &mut self.head {
             let Poll::Ready(reply) = Pin::new(head).poll(&mut context) else { return };
-            // More streams than there may be, before the client knew or while others were being reset: not looked at.
+            // Above the bound on streams, before the client knew it or while others were being reset: not processed.
             if reply.as_ref().is_err_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM)) {
                 self.is_given_up = true;
                 return;
@@ -438,7 +438,7 @@ impl Client {
     fn give_up(&mut self, choices: &mut Choices<'_>) {
         let Some(call) = self.pick(choices).filter(|call| !call.has_ended()) else { return };
         call.is_given_up = true;
-        // Dropping all that belongs to a stream resets it.
+        // Dropping all handles of a stream resets it.
         (call.stream, call.head, call.body) = (None, None, None);
     }
 

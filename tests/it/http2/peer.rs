@@ -9,7 +9,7 @@ use super::frame::{ACK, PREFACE, SETTINGS, frame, parse, ping, settings};
 
 /// A server as the suite sees it.
 pub trait Peer {
-    /// Sends it bytes; false where it has gone.
+    /// Sends it bytes. Returns false if it has closed.
     fn send(&mut self, bytes: &[u8]) -> bool;
 
     /// Bytes that it sent meanwhile; `None` when it has closed.
@@ -78,12 +78,12 @@ impl Session<'_> {
         }
     }
 
-    /// The state machine answers at once, and is not waited for.
+    /// Returns true if there is time to wait. The state machine answers at once, without a wait.
     fn may_wait(&self, start: Now, part: u32) -> bool {
         self.patience == Duration::ZERO || start.elapsed() < self.patience / part
     }
 
-    /// False where nothing more can come.
+    /// Returns false if nothing more can come.
     fn look(&mut self, part: usize) -> bool {
         match self.peer.receive() {
             None => self.seen.is_closed = true,

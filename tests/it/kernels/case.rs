@@ -11,7 +11,7 @@ pub struct Case {
     pub buffers: Vec<Buffer>,
 }
 
-/// A buffer before and after.
+/// A buffer with its contents before and after.
 pub struct Buffer {
     pub role: BufferRole,
     pub before: Vec<u8>,
@@ -39,7 +39,7 @@ pub enum Float {
 pub const POISON: u8 = 0xa5;
 
 impl Case {
-    /// A case without buffers, but for its scratch.
+    /// A case without buffers except its scratch.
     pub fn new(label: String, plan: LaunchPlan) -> Self {
         let mut case = Self { label, plan, buffers: Vec::new() };
         if case.plan.scratch_size > 0 {
@@ -160,7 +160,7 @@ impl Random {
         (0..size.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(size).collect()
     }
 
-    /// Values of a bell's shape around 0, and now and then one that is special.
+    /// Values of a normal distribution around 0, with a few special ones.
     pub fn values(&mut self, count: usize) -> Vec<f32> {
         const SPECIAL: [f32; 8] =
             [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE, 1e30, -1e30];

@@ -27,7 +27,7 @@ impl Compiler {
         let home = Environment::shared()?.packages().join("nvidia/cu13");
         for bin in ["bin", "nvvm/bin"].map(|name| home.join(name)) {
             for program in fs::read_dir(bin).expect("the packages bring programs") {
-                // Wheels do not keep that a program may run.
+                // Wheels drop the flag that a program may run.
                 let path = program.expect("the folder is ours").path();
                 fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
             }
@@ -35,7 +35,7 @@ impl Compiler {
         Some(Self { home })
     }
 
-    /// Holds the types and the numbers of the software GPU's driver to `cuda.h`.
+    /// Compares the types and the numbers of the software GPU's driver with `cuda.h`.
     pub fn check_software_gpu(&self) {
         let mut command = Command::new("g++");
         command.args(["-std=c++17", "-fsyntax-only", "-DWITH_CUDA_H", "-I"]).arg(self.home.join("include"));
@@ -87,7 +87,7 @@ impl Compiler {
     }
 }
 
-/// The names of a kernel's parameters in the source, where a macro may have put its name together.
+/// The names of a kernel's parameters in the source, whose name a macro may have composed.
 pub fn parameter_names(module: KernelModule, entry: &str) -> Vec<String> {
     let text = fs::read_to_string(source(module)).expect("the source is in the repository").replace('\\', " ");
     // `topk_warp_32(` is written `topk_warp_##BITS(`.

@@ -99,7 +99,7 @@ fn compiled() -> Option<PathBuf> {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -7,8 +7,8 @@ use deuteron::backend::kernel::pointwise::{
 
 use super::case::{After, Case, Float, Random};
 
-/// Beside the rounding to the format: a GPU's exponential and the twin's differ by some units of the last place, and so
-/// do sums in another order.
+/// Tolerance beside the rounding to the format: a GPU's exponential and the twin's differ by some units of the last
+/// place, and so do sums in another order.
 const TOLERANCE: f32 = 2e-6;
 
 fn after(float: Float, values: Vec<f32>) -> After {

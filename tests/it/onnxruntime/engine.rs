@@ -43,7 +43,7 @@ fn load(engine: &Onnxruntime, config: &str, file: &[u8]) -> Result<Box<dyn Loade
     std::fs::write(folder.path().join("model.onnx"), file).unwrap();
     let spec = spec(config);
     let model = engine.load(&spec, folder.path());
-    // Instances read the file again; it must stay until then.
+    // Instances read the file again; the folder must stay until then.
     model.inspect(|_| std::mem::forget(folder))
 }
 

@@ -7,18 +7,18 @@ use crate::oracle::case::Case;
 pub struct Difference {
     /// The decision, in a sentence.
     pub decision: &'static str,
-    /// Which answers it is about.
+    /// The answers that it is about.
     pub on: On,
     /// The answer that they become.
     pub becomes: Becomes,
 }
 
-/// Which of Triton's answers a difference is about.
+/// The selection of Triton's answers.
 #[derive(Clone, Copy)]
 pub enum On {
-    /// Those of these cases, each of which must be there and must change.
+    /// The answers to these cases, each of which must exist and must change.
     Cases(&'static [&'static str]),
-    /// All that the function names; at least one must change.
+    /// All answers that the function selects; at least one must change.
     Every(fn(&Case, &str) -> bool),
 }
 
@@ -29,7 +29,7 @@ pub enum Becomes {
     Answer(&'static str),
     /// The function's answer to the case.
     Asked(fn(&Case) -> String),
-    /// The same with this text instead of that, everywhere.
+    /// The same with every occurrence of the first text replaced by the second.
     Replaced(&'static str, &'static str),
     /// The function's rewriting of it.
     Rewritten(fn(&str) -> String),
@@ -57,7 +57,7 @@ pub struct Pair<'a> {
     pub deuteron: &'a str,
 }
 
-/// Everything that is not as it should be; empty when all is well.
+/// All complaints; empty if all is well.
 pub fn compare(pairs: &[Pair<'_>], differences: &[Difference]) -> Vec<String> {
     let mut used = vec![false; differences.len()];
     let mut complaints: Vec<String> = pairs.iter().filter_map(|pair| judge(pair, differences, &mut used)).collect();

@@ -27,7 +27,7 @@ fn next_float_data(text: &str) -> Option<(bool, usize)> {
         .min_by_key(|(_, place)| *place)?;
     let object = text.get(place..)?;
     let data = object.find("\"data\":[")? + "\"data\":[".len();
-    // An output whose data is binary has no list: the list found is then another output's.
+    // An output with binary data has no list: the next list is then another output's.
     match object.find('}') {
         Some(end) if end < data => {
             let next = next_float_data(object.get(end..)?)?;
@@ -57,7 +57,7 @@ fn as_triton_lays_out(text: &str) -> String {
     let all = format!("{whole}{fraction}");
     let leading = all.len() - all.trim_start_matches('0').len();
     let digits = all.trim_start_matches('0');
-    // The place of the decimal point among the digits.
+    // The position of the decimal point among the digits.
     let point =
         i32::try_from(whole.len()).expect("a short text") + exponent - i32::try_from(leading).expect("the same");
     let trimmed = digits.trim_end_matches('0');
@@ -77,7 +77,7 @@ fn as_triton_lays_out(text: &str) -> String {
     }
 }
 
-/// An answer with doubles as they were sent, where Triton's reader misses them by their last digit.
+/// An answer with doubles as they were sent; Triton's reader gets their last digit wrong.
 pub fn exact_doubles(answer: &str) -> String {
     const DOUBLES: &[(&str, &str)] = &[
         ("9.999999999999999e-31", "1e-30"),
@@ -167,7 +167,7 @@ pub fn shortest_binary_classes(answer: &str) -> String {
 /// Escaped texts with their lengths, the texts shortened; and the bytes they take.
 fn shortest_raw(raw: &str) -> Option<(String, usize)> {
     let (mut short, mut size) = (String::new(), 0);
-    // Every text stands behind four bytes of length, of which the last three are zero.
+    // Four bytes of length precede every text; the last three of them are zero.
     for text in raw.split("\\x00\\x00\\x00").skip(1) {
         let text = text.rsplit_once("\\x").map_or(text, |(text, _)| text);
         let text = shortest_class(text).unwrap_or_else(|| text.to_owned());

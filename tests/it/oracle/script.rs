@@ -24,7 +24,7 @@ const RUN_MS: u64 = 200;
 const TOGETHER_MAX: Duration = Duration::from_millis(20);
 /// Most times that a script is played.
 const PLAYS_MAX: usize = 3;
-/// From when all threads are there to the first arrival.
+/// Time from the start of all threads to the first arrival.
 const LEAD: Duration = Duration::from_millis(30);
 
 /// One script.
@@ -111,7 +111,7 @@ impl Script {
         self.arrivals.split(", ").map(Arrival::parse).collect()
     }
 
-    /// The batches that ran so far: how many of each size.
+    /// The batches that ran so far: the count of each size.
     fn sizes(&self, server: &Server) -> Vec<(u64, u64)> {
         let path = format!("/v2/models/{}/stats", self.name);
         let answer = http::get(server.http(), &path).expect("the server answers");
@@ -169,7 +169,7 @@ impl Arrival {
     }
 }
 
-/// Sends a request when its time has come, on a connection that was made before.
+/// Sends a request at its time, on an existing connection.
 fn ask(server: &Server, model: &str, arrival: &Arrival, start: Instant) -> Outcome {
     let Arrival { rows, columns, parameters, .. } = arrival;
     let body = json!({

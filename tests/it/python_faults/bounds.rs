@@ -88,7 +88,7 @@ fn a_model_that_keeps_its_inputs_gets_errors_once_the_memory_is_full_and_never_h
         }
     };
     println!("{kept} of {} bytes were kept; then {status} {text}", x.len());
-    // All regions together: 1, 2, 4 and 8 MiB.
+    // All regions together have 1 + 2 + 4 + 8 MiB.
     assert!((7..=15).contains(&kept), "{kept}");
     assert!(text.contains("--python-memory-bytes-max"), "{text}");
     // Small requests still find room, and the kept tensors are unchanged.
@@ -105,7 +105,7 @@ fn a_model_that_keeps_its_inputs_gets_errors_once_the_memory_is_full_and_never_h
 #[test]
 fn calls_of_other_models_beyond_what_an_instance_may_have_in_flight_are_refused_at_once() {
     let Some(served) = PythonServer::start(&[Deed::named("caller"), Deed::named("target")], &[]) else { return };
-    // The first keeps the target busy until all were made.
+    // The first call keeps the target busy until all were made.
     let code = "import asyncio
 def call(code):
     tensor = pb_utils.Tensor('CODE', np.array([code], dtype=object))

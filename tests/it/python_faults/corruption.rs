@@ -128,7 +128,7 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
         assert_eq!(served.well("m", &fill), "2");
         assert_eq!(served.well("m", "result = 3"), "3");
     }
-    // Neither can be made smaller beneath the server, nor larger.
+    // Neither region can be shrunk or enlarged beneath the server.
     let resize = "import re\nrefused = 0\n\
         for line in open('/proc/self/maps'):\n    \
             if 'memfd' in line:\n        \
@@ -142,7 +142,7 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
             while True:\n        \
                 for one in maps:\n            one[0:4096] = os.urandom(4096)\n\
         model.spoiler = threading.Thread(target=spoil, daemon=True)\nmodel.spoiler.start()\n";
-    // Now and then this very answer is spoiled, and the process is replaced by one that spoils nothing.
+    // Sometimes this very answer is corrupted; the next process corrupts nothing.
     let spoils = (0..20).any(|_| served.run("m", &format!("{maps}{reader}")).is_ok());
     assert!(spoils, "{}", served.server.log());
     for _ in 0..100 {
@@ -159,7 +159,8 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
 #[test]
 fn the_end_is_noticed_though_a_child_keeps_the_sockets() {
     let Some(served) = PythonServer::start(&deeds(), &[]) else { return };
-    // Past Python's own fork, which would close them; one in the group of its parent, one in a session of its own.
+    // Without Python's own fork, which would close them; one child in the group of its parent, one in a session of its
+    // own.
     for (fork, is_killed) in [("fork() == 0", true), ("fork() == 0 and libc.setsid() > 0", false)] {
         let file = served.folder.path().join(format!("child{is_killed}"));
         let code = format!(

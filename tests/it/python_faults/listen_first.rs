@@ -12,7 +12,7 @@ use crate::support::server::{Ports, Server};
 
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A repository of an example and of a model that starts when a file is there.
+/// A repository of an example, and of a model that starts once a file exists.
 fn repository() -> Folder {
     let folder = Folder::new("listen-first");
     let file = folder.path().join("go-on");

@@ -73,7 +73,7 @@ class TritonPythonModel:
         exec(FINALIZE)
 "#;
 
-/// Joined to [`DEED`] where the model has `is_ready`.
+/// Joined to [`DEED`] if the model has `is_ready`.
 const DEED_IS_READY: &str = "
     def is_ready(self):
         scope = {**globals(), 'model': self, 'result': True}
@@ -161,7 +161,7 @@ impl PythonServer {
         run(self.server.http(), model, code)
     }
 
-    /// The same, which must be well.
+    /// The same, which must succeed.
     fn well(&self, model: &str, code: &str) -> String {
         self.run(model, code).unwrap_or_else(|error| panic!("{model}: {code}: {error:?}\n{}", self.server.log()))
     }
@@ -193,7 +193,7 @@ impl PythonServer {
         children(self.server.id())
     }
 
-    /// Descriptors and threads of the server.
+    /// Counts of the server's descriptors and threads.
     fn resources(&self) -> (usize, usize) {
         let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", self.server.id())).unwrap().count();
         (count("fd"), count("task"))
@@ -232,7 +232,7 @@ fn unhealthy(instance: &str) -> Outcome {
     Err((500, format!("Stub process '{instance}' is not healthy.")))
 }
 
-/// The direct children of a process that run, or were not reaped.
+/// The direct children of a process that run or are unreaped.
 fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     processes.filter(|id| stat(*id).is_some_and(|(_, of)| of == parent)).collect()
@@ -255,7 +255,7 @@ fn kill(id: u32, signal: &str) {
     assert!(status.success(), "process {id} is gone");
 }
 
-/// Waits until something is so, and says how long that took.
+/// Waits until a condition holds. Returns the time that it took.
 fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !is_so() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, PythonServer, run, until};
 
-/// Requests to another model meanwhile.
+/// Longest wait of requests to another model meanwhile.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[test]

@@ -10,7 +10,7 @@ use crate::support::over::Over;
 
 /// Reloads of all models together; `DEUTERON_RELOADS` has another number for a longer run.
 const RELOADS: usize = 200;
-/// Reloads after which memory is at its level.
+/// Reloads after which memory is stable.
 const WARM_UP: usize = 40;
 /// Rounds of the reloads after the warm-up, with a look at memory between two.
 const ROUNDS: usize = 4;
@@ -92,7 +92,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
         println!("{} answers; descriptors, threads and resident bytes: {found:?}", answered.load(Ordering::Relaxed));
         let (before, after) = (found[0].0, found[ROUNDS - 1].0);
         assert!(after.0 <= before.0 && after.1 <= before.1, "{before:?}, then {after:?}");
-        // It goes up and down by a megabyte.
+        // Memory varies by a megabyte.
         let least = |found: &[((usize, usize), i64)]| found.iter().map(|(_, resident)| *resident).min().unwrap();
         let (first, last) = (least(&found[..ROUNDS / 2]), least(&found[ROUNDS / 2..]));
         assert!(last - first < 2 * 1024 * 1024, "{first}, then {last}");

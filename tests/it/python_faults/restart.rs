@@ -51,7 +51,8 @@ fn a_model_that_ends_in_each_batch_is_started_after_pauses_that_grow() {
     assert!(longest < REFUSED, "{longest:?}");
     assert!(used < CPU_MAX, "{used:?}");
     assert_eq!(served.pid("other"), other);
-    // One that has answered starts at once again: of five pauses that grow the last would be eight and sixteen seconds.
+    // A process that has answered is started again at once: with growing pauses the fourth and the fifth would take
+    // eight and sixteen seconds.
     until("it serves again", Duration::from_secs(20), || served.run("m", "result = 1").is_ok());
     let ends = [(); 5].map(|()| {
         let (pid, start) = (served.pid("m"), Instant::now());

@@ -73,7 +73,7 @@ fn a_server_that_is_killed_leaves_no_process_and_no_memory_and_its_files_go_with
         "parameters { key: 'EXECUTION_ENV_PATH' value { string_value: '$$TRITON_MODEL_DIRECTORY/env.tar.gz' } }";
     Deed { config, ..Deed::named("packed") }.write(folder.path());
     pack(&archive);
-    // Deaf, busy, and one with a child.
+    // Ignoring signals, busy, and one with a child.
     for (name, initialize) in [
         ("deaf", "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"),
         ("busy", "import threading; threading.Thread(target=lambda: [x for x in iter(int, 1)], daemon=True).start()"),

@@ -100,7 +100,7 @@ fn one_bad_request_of_three_fails_alone() {
     let answers = thread::scope(|scope| {
         let asked = [2, -1, -1].map(|code| {
             let asked = scope.spawn(move || ask(code));
-            // The one that fails is the first of the batch, which is counted all the same.
+            // The failing request is the first of the batch, which is counted all the same.
             thread::sleep(Duration::from_millis(100));
             asked
         });
@@ -201,7 +201,7 @@ fn a_model_sees_that_its_client_has_gone() {
         let before = runs();
         let runs_now = move || {
             wait_for("it runs", || runs() == before + 1);
-            // The model has begun to look.
+            // The model has begun to check.
             thread::sleep(Duration::from_millis(100));
         };
         match round {

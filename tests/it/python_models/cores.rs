@@ -1,5 +1,5 @@
-//! The cores and the thread counts of Python processes: fixed before `model.py` is imported, equal, and the user's where
-//! the user says so. Nothing is timed.
+//! The cores and the thread counts of Python processes: fixed before `model.py` is imported, equal, and overridden by
+//! the user's variables. Nothing is timed.
 
 use super::zoo::{CASES, Models, Zoo};
 use crate::support::server::Server;
@@ -35,7 +35,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([result]) for _ in requests]
 "#;
 
-/// The cores that this process, and so a server that it starts, may use.
+/// The cores that this process, and so its server, may use.
 fn available() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::zoo::{CASES, Models, Zoo, ints, wait_for};
 use serde_json::json;
 
-/// Explicit control, and little patience at the end.
+/// Explicit control, and a short grace at the end.
 const FLAGS: &[&str] = &["--model-control-mode=explicit", "--load-model=slow", "--exit-timeout-secs=2"];
 /// Causes of an immediate failure of a step.
 const DEATHS: &[&str] = &["kill", "exit", "abort", "segfault"];
@@ -198,7 +198,7 @@ fn a_model_that_fails_at_its_end_is_gone_all_the_same() {
     let processes = zoo.processes();
     let start = Instant::now();
     zoo.server.stop();
-    // One hangs in finalize; it is ended at the latest when the server is.
+    // One hangs in finalize; it is killed at the latest with the server.
     assert!(start.elapsed() < Duration::from_secs(45), "{:?}", start.elapsed());
     wait_for("no process is left", || !processes.iter().any(|process| super::zoo::is_running(*process)));
 }
@@ -220,7 +220,7 @@ fn a_model_that_cannot_come_back_is_not_ready_until_it_can() {
         fs::write(&fault, "execute kill\n").unwrap();
         asked.join().unwrap()
     });
-    // It may be refused, or wait for the model.
+    // The request may be refused, or wait for the model.
     assert!(asked_meanwhile.as_ref().map_or_else(|(status, _)| *status >= 500, |answer| answer[0] == "fine"));
     comes_back(&zoo, "m");
     wait_for("it is ready", || zoo.ready("m") == 200);

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// Time limit for a change to show.
 pub const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// One text in, texts out, as the models that are asked for a case by its name have it.
+/// One text in, texts out: the configuration of models that get a case by its name.
 pub const CASES: &str = "backend: 'python' instance_group { kind: KIND_CPU }
     input { name: 'case' data_type: TYPE_STRING dims: 1 } output { name: 'result' data_type: TYPE_STRING dims: -1 }";
 

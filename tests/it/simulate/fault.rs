@@ -78,7 +78,7 @@ pub enum Fault {
     Forgetful,
     /// It makes one batch of two.
     Greedy,
-    /// It lets the last response go that is ready, not the first.
+    /// It sends the last response that is ready, not the first.
     Hasty,
     /// It ignores the waiting requests.
     Idle,
@@ -95,7 +95,7 @@ pub enum Fault {
 /// A scheduler with a fault.
 pub struct Faulty {
     inner: Scheduler<usize>,
-    /// As the scheduler would keep them.
+    /// The run times that the scheduler would keep.
     times: RunTimes,
     fault: Fault,
     ready: RefCell<Vec<usize>>,

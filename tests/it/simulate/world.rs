@@ -13,7 +13,7 @@ use super::plan::{Arrival, Plan};
 use super::random::Random;
 use super::reference;
 
-/// A promise that was broken, in words.
+/// A broken promise, in words.
 pub type Violation = String;
 
 const TIMELINE_LINES: usize = 40;
@@ -24,7 +24,7 @@ pub struct World<'a, S> {
     admission: Admission,
     /// Order of responses, if they keep that of their requests.
     ordering: Option<Ordering<usize>>,
-    /// The last of them that left.
+    /// The last response that left.
     sent: Option<usize>,
     requests: Vec<Request>,
     arrived: usize,
@@ -79,7 +79,7 @@ enum Seat {
 pub struct Counts {
     outcomes: [u64; 5],
     releases: [u64; ReleaseReason::ALL.len()],
-    /// Responses that were held until it was their turn.
+    /// Responses that were held until their turn.
     held: u64,
 }
 
@@ -132,19 +132,19 @@ impl<'a, S: Former> World<'a, S> {
         }
     }
 
-    /// Writes down what happens: slower.
+    /// Records a timeline: slower.
     pub fn with_timeline(mut self) -> Self {
         self.timeline = Some(VecDeque::new());
         self
     }
 
-    /// Runs to the end, or to the first promise that is broken.
+    /// Runs to the end, or to the first broken promise.
     pub fn run(mut self) -> Result<Counts, Violation> {
         self.run_on()?;
         Ok(self.counts)
     }
 
-    /// Runs likewise, and answers the last lines of the timeline.
+    /// Runs likewise, and returns the last lines of the timeline.
     pub fn run_to_timeline(mut self) -> String {
         let end = self.run_on().err().unwrap_or_else(|| "all were answered".to_owned());
         self.log(&end, String::new);
@@ -220,7 +220,7 @@ impl<'a, S: Former> World<'a, S> {
         Ok(())
     }
 
-    /// A run has ended: its response leaves, at once or when it is its turn.
+    /// A run has ended: its response leaves, at once or in its turn.
     fn respond(&mut self, index: usize, outcome: Outcome) -> Result<(), Violation> {
         let (Some(ordering), Some(turn)) = (&mut self.ordering, self.requests[index].turn) else {
             return self.answer(index, State::Running, outcome);
@@ -363,7 +363,7 @@ impl<'a, S: Former> World<'a, S> {
         self.instances[seat] = Seat::Running { batch: batch.tokens, rows: batch.rows, since: self.now, until, dies };
     }
 
-    /// A request that waits is answered by its shard.
+    /// A waiting request is answered by its shard.
     fn leave(&mut self, index: usize, outcome: Outcome) -> Result<(), Violation> {
         self.admission.leave(self.requests[index].level, self.plan.arrivals[index].size);
         self.answer(index, State::Waiting, outcome)
@@ -481,7 +481,7 @@ impl<'a, S: Former> World<'a, S> {
 }
 
 impl Request {
-    /// When it must have been answered if it still waits.
+    /// The instant by which it must be answered if it still waits.
     fn over_at(&self, arrival: &Arrival) -> Option<Instant> {
         let timeout_at = self.timeout_at.filter(|_| !self.is_delaying);
         timeout_at.into_iter().chain(arrival.deadline).min()

@@ -16,7 +16,7 @@ use crate::kernels::device::Device;
 /// Set in the process that a test starts.
 const INNER: &str = "DEUTERON_SOFTWARE_GPU_TEST";
 
-/// Runs a test of this binary in a process that finds the libraries; the body, where this is that process.
+/// Runs a test of this binary in a process that finds the libraries; in that process, runs the body.
 fn inside(machine: Option<Machine>, test: &str, body: impl FnOnce()) -> Option<Machine> {
     if std::env::var_os(INNER).is_some() {
         body();
@@ -106,7 +106,7 @@ fn a_kernel_that_leaves_its_memory_breaks_its_context_and_no_other() {
             let shape = LaunchShape { grid: [4, 1], threads: 256, shared_size: 0 };
             let event = context.new_event(false).unwrap();
             context.launch(device.stream(), function, shape, &values).unwrap();
-            // A kernel may have failed by now, and then so does this call.
+            // A kernel may have failed by now, and then this call fails too.
             context.record(event, device.stream())?;
             loop {
                 match context.is_passed(event) {
@@ -174,7 +174,7 @@ fn what_the_documentation_forbids_is_written_down() {
     }
 }
 
-/// Holds a stream until it is let go.
+/// Holds a stream until it is released.
 #[derive(Default)]
 struct Gate(AtomicBool);
 

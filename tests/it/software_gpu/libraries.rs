@@ -32,7 +32,7 @@ fn build() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// All that goes into them.
+/// The contents of all their sources.
 fn sources(tests: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for folder in [tests.join("software_gpu"), tests.join("kernels"), tests.with_file_name("kernels")] {
@@ -52,7 +52,7 @@ fn sources(tests: &Path) -> Vec<u8> {
     all
 }
 
-/// Copies of them, of which one library lacks a function, or is not there at all.
+/// Copies of them, in which one library lacks a function, or is missing.
 pub fn without(library: &str, function: Option<&str>) -> Option<Folder> {
     let (from, folder) = (built()?, Folder::new("software-gpu"));
     for name in ["libcuda.so.1", "libcublasLt.so.13", "libnvidia-ml.so.1"] {

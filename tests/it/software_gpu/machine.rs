@@ -25,7 +25,7 @@ impl Machine {
         Some(Self { folder: Folder::new("machine"), libraries: libraries::built()?, variables: Vec::new() })
     }
 
-    /// The same, told something.
+    /// The same with a variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((format!("SOFTWARE_GPU_{name}"), value.to_owned()));
         self
@@ -40,7 +40,7 @@ impl Machine {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// The same, with all the libraries there are.
+    /// The same, with all the libraries.
     pub fn prepare(&self, command: &mut Command) {
         self.prepare_with(command, self.libraries);
     }
@@ -58,9 +58,9 @@ impl Machine {
         Server::start(command, ports)
     }
 
-    /// Lets something fail from now on: `kind@n`.
+    /// Lets a step fail from now on: `kind@n`.
     pub fn fail(&self, what: &str) {
-        // It is read as soon as it is there.
+        // The file is read as soon as it exists.
         let (new, path) = (self.folder.path().join("new"), self.folder.path().join("faults"));
         fs::write(&new, what).expect("the folder is ours");
         fs::rename(new, path).expect("the folder is ours");

@@ -24,7 +24,7 @@ const TABLE: usize = 3 * 136;
 /// The table of a part that is gathered or scattered.
 const PART: usize = 24;
 
-/// `t` is each row turned, `y` its product with a weight and `t` side by side.
+/// `t` is each row reversed, `y` its product with a weight and `t` side by side.
 fn turned() -> Vec<u8> {
     let weight: Vec<u8> = (0..12_i32).flat_map(|index| ((index * 5 % 7 - 3) as f32 / 4.0).to_le_bytes()).collect();
     Onnx::default()
@@ -37,7 +37,7 @@ fn turned() -> Vec<u8> {
         .into_bytes()
 }
 
-/// `gpu` on the GPU, with more in its configuration, and `cpu`, the same on the CPU.
+/// `gpu` on the GPU, with further configuration, and `cpu`, the same on the CPU.
 fn models(more: &str) -> Folder {
     let folder = Folder::new("gpu-rows");
     let config = |name: &str, kind: &str, more: &str| {
@@ -166,7 +166,7 @@ fn end(server: Server, machine: &Machine, devices: usize) {
     let before = ended();
     let response = http::post(server.http(), "/v2/cudasharedmemory/unregister", b"").unwrap();
     assert_eq!(response.status, 200, "{}", text(&response));
-    // Memory of clients is open in a context of its own on each.
+    // Memory of clients is open in its own context on each device.
     until("they are closed", || ended() == before + devices);
     super::end(server, machine);
 }
@@ -185,7 +185,7 @@ fn tensors_in_cuda_shared_memory_never_lie_on_the_host() {
     let memory = ClientMemory::new(1000);
     memory.register(&server, "r", 0);
     for (rows, seed) in [(1, 3), (3, 4), (8, 5), (2, 6)] {
-        // Not on a multiple of more than a float.
+        // Aligned to a float only.
         memory.write(5, &row_values(rows, seed));
         memory.write(301, &[f32::NAN; 600]);
         let trace = Traced::begin(&machine);
@@ -207,7 +207,7 @@ fn tensors_in_cuda_shared_memory_never_lie_on_the_host() {
 #[test]
 fn a_batch_of_both_is_one_upload_one_gather_and_one_scatter() {
     let Some(machine) = traced() else { return };
-    // A batch is eight rows, however they come.
+    // A batch has eight rows, whenever they arrive.
     let folder = models("dynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 20000000 }\n");
     let server = machine.serve(folder.path(), &["--allow-client-shm=true"]);
     let memory = ClientMemory::new(2000);
@@ -283,7 +283,7 @@ fn what_cannot_stay_on_the_device_goes_over_the_host_and_gives_the_same() {
         let is_moved = |line: &String| line.starts_with("across") || line.contains("reshape_copy");
         assert_eq!(trace.lines().into_iter().find(is_moved), None, "{model} {name}");
     }
-    // Too little room: Triton's refusal, and nothing is written.
+    // Too little room: Triton's refusal, without a write.
     let body = json!({
         "inputs": [{ "name": "x", "datatype": "FP32", "shape": [1, 4, 6], "data": row_values(1, 1) }],
         "outputs": [{ "name": "y", "parameters": { "shared_memory_region": "near", "shared_memory_byte_size": 100 } }],
@@ -313,7 +313,7 @@ fn a_region_outlives_its_requests_and_the_context_of_the_models() {
         assert_eq!(response.status, 200, "{}", text(&response));
         check(&memory.read(500, OUTPUT_ROW), &want, "after a new context");
     }
-    // Unregistered while requests are under way: they end as if it was there.
+    // Unregistered while requests are under way: they end as before.
     thread::scope(|scope| {
         let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&server, "gpu", 1, 2, places))).collect();
         until("one is in flight", || {

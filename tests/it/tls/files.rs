@@ -65,7 +65,7 @@ impl Files {
         fs::rename(self.path("new.pem"), self.path(&format!("{name}.pem"))).unwrap();
     }
 
-    /// Runs `openssl` with such words in the folder.
+    /// Runs `openssl` with these arguments in the folder.
     pub fn openssl(&self, words: &str) {
         let words_of: Vec<&str> = words.split(' ').filter(|word| !word.is_empty()).collect();
         let output = Command::new("openssl").args(words_of).current_dir(self.0.path()).output().unwrap();

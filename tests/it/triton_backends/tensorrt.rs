@@ -71,7 +71,7 @@ fn without_a_gpu_a_plan_is_refused_and_the_reason_is_the_gpu() {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
     let plain = "platform: 'tensorrt_plan'";
-    // By preference of the backend, by configuration, and on the CPU by force.
+    // By preference of the backend, by configuration, and forced to the CPU.
     let by_library = "unable to load model 'plan', TensorRT backend supports only GPU device";
     for flags in [&["--gpu=off"][..], &["--gpu=off", "--backend-isolation=process"]] {
         let text = refusal(plain, flags);

@@ -516,7 +516,7 @@ fn in_order(answer: &str) -> String {
     format!("{head}\"outputs\":[{{{}}}]}}", outputs.join("},{"))
 }
 
-/// The two outputs of each message, the other way round.
+/// The two outputs of each message, in the other order.
 fn swapped(answer: &str) -> String {
     let (idx, out) = (
         "  5 {\n    1: \"IDX\"\n    2: \"UINT32\"\n    3: bytes \"\\x01\"\n  }\n",
@@ -531,7 +531,7 @@ fn swapped(answer: &str) -> String {
     swapped
 }
 
-/// With the version in each message that is no error.
+/// Adds the version to each message that is not an error.
 fn with_version(answer: &str) -> String {
     let lines: Vec<&str> = answer.lines().collect();
     let mut out = Vec::new();

@@ -134,7 +134,7 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Without the frames of Triton's own module.
+/// Removes the frames of Triton's own module.
 fn without_utils(answer: &str) -> String {
     let mut parts = answer.split("\\n");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -215,7 +215,7 @@ fn by_grpc(table: &mut Table) {
             let tensor = parameters(tensor, input);
             let tensor = contents.into_iter().fold(tensor, |tensor, contents| tensor.message(5, contents));
             let request = Message::new().bytes(1, "floats").bytes(3, "7").message(5, tensor);
-            // Parameters of an output have another number than those of an input.
+            // The parameters of an output have another field number than those of an input.
             let asked = Message::new().bytes(1, "OUTPUT0");
             let entry =
                 |tensor: Message, (key, value)| tensor.message(2, Message::new().bytes(1, key).message(2, value));

@@ -25,11 +25,11 @@ pub struct World<'a> {
     /// News that no instance has heard yet, in order.
     news: VecDeque<News>,
     instances: Vec<Seat>,
-    /// Requests whose batch is over, of which the model has not said yet whether they run again.
+    /// Requests whose batch is over, before the model has said whether they run again.
     late: Vec<(Instant, usize, RunId)>,
     /// The state of each slot, by instance.
     states: Vec<HashMap<usize, u64>>,
-    /// The sequence that an id names now.
+    /// The current sequence of an id.
     current: HashMap<u64, usize>,
     sequences: Vec<Sequence>,
     now: Instant,
@@ -56,13 +56,13 @@ struct Request {
 /// The world's knowledge of one sequence, by the clients' side alone.
 #[derive(Default)]
 struct Sequence {
-    /// Over its requests so far.
+    /// The sum over its requests so far.
     sum: u64,
     /// Requests that are not answered yet.
     pending: usize,
     active_at: Instant,
     has_ended: bool,
-    /// A client left it, a request was late, or an instance died: it may end for that.
+    /// True if a client left it, a request was late, or an instance died: it may end because of that.
     is_hurt: bool,
 }
 
@@ -150,13 +150,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Writes down what happens: slower.
+    /// Records a timeline: slower.
     pub fn with_timeline(mut self) -> Self {
         self.timeline = Some(VecDeque::new());
         self
     }
 
-    /// Runs to the end, or to the first promise that is broken.
+    /// Runs to the end, or to the first broken promise.
     pub fn run(mut self) -> Result<Counts, Violation> {
         self.run_on()?;
         for end in SequenceEnd::ALL {
@@ -165,7 +165,7 @@ impl<'a> World<'a> {
         Ok(self.counts)
     }
 
-    /// Runs likewise, and answers the last lines of the timeline.
+    /// Runs likewise, and returns the last lines of the timeline.
     pub fn run_to_timeline(mut self) -> String {
         let end = self.run_on().err().unwrap_or_else(|| "all were answered".to_owned());
         self.log(|| end);
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
         Ok(arrival.into_iter().chain(departures).chain(ends).chain(late).chain(asked).min())
     }
 
-    /// Lets batches end; the instances that are idle now.
+    /// Lets batches end. Returns the instances that are idle now.
     fn finish(&mut self) -> Result<Vec<usize>, Violation> {
         let mut asking = Vec::new();
         for index in 0..self.instances.len() {
@@ -274,7 +274,7 @@ impl<'a> World<'a> {
         Ok(!due.is_empty())
     }
 
-    /// The model wants to see a request again, or is done with it.
+    /// The model wants a request again, or releases it.
     fn release(&mut self, index: usize, flight: RunId) -> Result<(), Violation> {
         let arrival = &self.plan.arrivals[index];
         if self.requests[index].state == State::Running && self.requests[index].runs < arrival.runs {
@@ -322,7 +322,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An answer tells the state that it was made of.
+    /// Checks that an answer comes from its own state.
     fn check_answer(&mut self, index: usize, dies: bool) -> Result<(), Violation> {
         let request = &self.requests[index];
         if dies || request.got == request.want {
@@ -433,7 +433,7 @@ impl<'a> World<'a> {
             }
             Ok(()) => match runs {
                 None => Err(format!("{index} goes on with a sequence that has ended")),
-                // One that is hurt is broken when its turn comes.
+                // A broken sequence ends when its turn comes.
                 Some(sequence) if !sequence.is_hurt && sequence.pending == 0 && arrival.at > idle_at(sequence) => {
                     Err(format!("{index} goes on with a sequence that was idle"))
                 }
@@ -615,7 +615,7 @@ impl Seat {
     }
 }
 
-/// A sum that tells the order, too.
+/// A sum that depends on the order, too.
 fn add(sum: u64, value: u64) -> u64 {
     sum.wrapping_mul(31).wrapping_add(value)
 }
