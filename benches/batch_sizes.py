@@ -58,7 +58,7 @@ def main():
                 bench = ["taskset", "-c", "1", binary, "bench", "-m", kind, "-u=127.0.0.1:18500", "--concurrency-range=8"]
                 done = subprocess.run([*bench, "-p=3000", "--max-trials=1", "--format=json"], capture_output=True, text=True)
                 result = json.loads(done.stdout.splitlines()[0])
-                # In the first turn sizes are learned.
+                # The first turn learns the sizes.
                 if turn > 0:
                     times[kind].append(1e6 / result["throughput"])
         metrics = urllib.request.urlopen("http://127.0.0.1:18502/metrics").read().decode()

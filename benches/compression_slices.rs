@@ -23,7 +23,7 @@ const BLOCKS_SIZE: usize = 1024 * 1024;
 /// Makes a byte from a random number.
 type Make = fn(u64) -> u8;
 
-/// Plain bytes: their name, and how they are made.
+/// Plain bytes: their name, and the function that makes them.
 const PLAIN: [(&str, Make); 4] = [
     ("random", |random| random.to_le_bytes()[7]),
     ("four values", |random| b'a'.wrapping_add(random.to_le_bytes()[7] & 3)),

@@ -114,7 +114,7 @@ impl Case {
         );
     }
 
-    /// The times of runs with one request, shortest first.
+    /// Run times with one request, shortest first.
     fn run(&self, instance: &mut dyn Instance) -> Vec<Duration> {
         self.run_for(instance, WINDOW)
     }
@@ -137,7 +137,7 @@ impl Case {
     }
 }
 
-/// Sees to it that only good runs are measured.
+/// Checks that only successful runs are measured.
 struct Judge;
 
 impl AnswerSink for Judge {

@@ -20,13 +20,13 @@ use callgrind::{Cost, Table};
 use cases::{CASES, Case, Work};
 
 const TABLE: &str = "benches/instructions.txt";
-/// Runs before the counting, so that memory which is kept is there.
+/// Runs before the counting, so that kept memory is already allocated.
 const WARM_UP: u64 = 3;
 /// Runs that are counted.
 const RUNS: u64 = 8;
 
 fn main() -> ExitCode {
-    // Cargo puts `--bench` behind.
+    // Cargo appends `--bench`.
     let mut arguments = env::args().skip(1).filter(|argument| argument != "--bench");
     if let Some(name) = arguments.next() {
         run(&name);
@@ -148,7 +148,7 @@ fn with() -> String {
     format!("{}, {} {features}", String::from_utf8_lossy(&version.stdout).trim(), env::consts::ARCH)
 }
 
-/// The features by which our dependencies choose their code.
+/// The features by which the dependencies choose their code.
 #[cfg(target_arch = "x86_64")]
 fn features() -> String {
     let features = [

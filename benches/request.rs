@@ -172,7 +172,7 @@ fn round(case: &Case, inputs: &Inputs, bench: &Bench) -> (f64, f64) {
     (cpu * 1e6 / count, count / took)
 }
 
-/// Requests that the server says it answered.
+/// Answered requests, by the server's count.
 fn served(server: &Server, model: &str) -> f64 {
     let metrics = support::http::get(server.metrics(), "/metrics").expect("the metrics port answers");
     let text = String::from_utf8(metrics.body).expect("metrics are text");
@@ -284,7 +284,7 @@ fn h2load(server: &Server, message: &Path, connections: u32, streams: u32, calls
     command
 }
 
-/// A client that fills frames as far as the server allows, as gRPC's C core does; h2load and others keep to 16 KiB.
+/// A client with frames as large as the server allows, as gRPC's C core has; h2load and others keep to 16 KiB.
 fn fills_frames(server: &Server) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", env!("CARGO_BIN_EXE_deuteron"), "bench", "-m", "identity_fp32", "-i", "grpc"]);

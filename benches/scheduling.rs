@@ -24,7 +24,7 @@ use support::server::{Ports, Server};
 const ROUNDS: usize = 3;
 /// Length of one round, in seconds.
 const SECONDS: u32 = 4;
-/// By when an answer is of use.
+/// Time within which an answer is useful.
 const DEADLINE: Duration = Duration::from_millis(50);
 /// Run time of the second part's model for one request, in milliseconds.
 const RUN_MS: u32 = 2;
@@ -163,7 +163,7 @@ fn goodput(rounds: usize) {
         let mut results = servers.each_ref().map(|(admission, _)| (*admission, Vec::new(), Vec::new(), Vec::new()));
         for round in 0..rounds {
             for ((_, server), (_, good, late, refused)) in servers.iter().zip(&mut results) {
-                // Nothing of the round before.
+                // Without requests of the round before.
                 std::thread::sleep(Duration::from_millis(500));
                 let outcome = poisson(server, capacity * load, round as u64 + 1);
                 good.push(f64::from(outcome.in_time) / seconds);
@@ -205,7 +205,7 @@ fn poisson(server: &Server, rate: f64, seed: u64) -> Outcome {
             tokio::time::sleep_until((began + at).into()).await;
             let (call, message) = (call.clone(), message.clone());
             calls.spawn(async move {
-                // From when it was due, not from when this client came to send it.
+                // From the due time, not from the time of sending.
                 let due = began + at;
                 let answer = call.call(message, DEADLINE.saturating_sub(due.elapsed())).await;
                 (answer, due.elapsed())

@@ -122,7 +122,7 @@ pub fn http2_call_large() -> (Work, usize) {
 
 type Machine = Http2Connection<AlignedBuffer, ()>;
 
-/// Calls of a connection, after which a new one is made: its windows are used up at some time.
+/// Calls on a connection before a new one is made, since its windows are used up eventually.
 const CALLS_MAX: u32 = 1_000;
 
 /// A call comes in and is answered with its own message.
@@ -160,7 +160,7 @@ pub fn http2_empty_messages() -> (Work, usize) {
 /// DATA frames of one stream on a connection that has had many.
 const FRAMES: usize = 256;
 
-/// A message in many small frames, on a connection that remembers as many streams as it may.
+/// A message in many small frames, on a connection with as many streams as it may remember.
 pub fn http2_small_frames() -> (Work, usize) {
     let content = framed(FRAMES * 256 / size_of::<f32>());
     let mut peer = Peer::new();
@@ -231,7 +231,7 @@ impl Peer {
     }
 }
 
-/// Hands bytes to the connection, and accepts a call that begins; its message when it is whole.
+/// Hands bytes to the connection, and accepts a call that begins. Returns its message when it is whole.
 fn feed(machine: &mut Machine, mut bytes: &[u8], plan: MessageDelivery<()>) -> Option<bytes::Bytes> {
     let mut whole = None;
     while !bytes.is_empty() {
@@ -249,13 +249,13 @@ fn feed(machine: &mut Machine, mut bytes: &[u8], plan: MessageDelivery<()>) -> O
                 _ => unreachable!("nothing else was sent"),
             }
         }
-        // Windows are opened as bytes come.
+        // Windows open as bytes arrive.
         drain(machine);
     }
     whole
 }
 
-/// Takes all that the connection sends; how many bytes.
+/// Takes all bytes that the connection sends. Returns their number.
 fn drain(machine: &mut Machine) -> usize {
     let mut sent = 0;
     loop {

@@ -7,7 +7,7 @@ use deuteron::wire::json::{Document, Number, ValueKind, read_numbers, writer};
 
 use super::{Random, Work};
 
-/// The elements of a picture of 224 x 224 in three colours, nearly.
+/// Nearly the elements of a picture of 224 x 224 in three colours.
 const COUNT: usize = 150_000;
 
 /// A request as the documentation has it.
@@ -65,7 +65,7 @@ fn document(elements: impl Iterator<Item: std::fmt::Display>, between: &str) -> 
     text.into_bytes()
 }
 
-/// Reads a document and the elements of its input into memory that is there.
+/// Reads a document and the elements of its input into existing memory.
 fn parse<T: Number + Default + 'static>(text: Vec<u8>, count: usize) -> (Work, usize) {
     let (mut memory, size) = (vec![T::default(); count], text.len());
     let work = move || {

@@ -35,7 +35,7 @@ pub fn message(count: usize) -> Vec<u8> {
     request.bytes(7, vec![0x3f; count * 4]).into_bytes()
 }
 
-/// The bytes of a message, where most of them are looked at: those of a large tensor are not.
+/// The bytes of a message that a run reads; those of a large tensor are not read.
 const fn touched(size: usize) -> usize {
     if size < LARGE { size } else { 0 }
 }

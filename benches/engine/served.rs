@@ -19,7 +19,7 @@ use super::{Case, micros};
 const ROUNDS: usize = 5;
 /// Length of each turn of the bare engine.
 const WINDOW: Duration = Duration::from_secs(1);
-/// More than a run of any model that is measured takes.
+/// Longer than a run of any measured model.
 const LEFT_BEHIND: Duration = Duration::from_millis(300);
 
 /// Measures the models, then the example on a worker with batches of 64 clients' requests.
@@ -107,7 +107,7 @@ fn small_model(library: &Path, engine: &Onnxruntime) {
         let since = Statistics::of(&server, "digits").since(&before.1);
         if round > 0 {
             cpu.push((cpu_us(server.id()) - before.0) / since.requests);
-            // Each execution's time is counted once for each of its requests.
+            // The time of each execution is counted once for each of its requests.
             infer.push(since.infer_us / since.requests);
             rows.push(since.requests / since.executions);
             rate.push(per_second);

@@ -74,7 +74,7 @@ pub fn head_of(server: SocketAddr, request: &[u8], tail: usize) -> Vec<u8> {
     answer
 }
 
-/// Runs where the arguments ask for an echo, and does not return then.
+/// Runs an echo if the arguments ask for one, and does not return then.
 pub fn run_if_asked() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [verb, port, head, tail] = arguments.as_slice() else { return };
@@ -132,7 +132,7 @@ async fn echo(mut socket: Socket, head: &[u8], tail: usize) -> io::Result<()> {
     }
 }
 
-/// Bytes of the message that begins here, where its head is whole.
+/// Bytes of the message that begins here, if its head is whole.
 fn size_of(bytes: &[u8]) -> Option<usize> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
