@@ -1,11 +1,11 @@
-//! Which commit a release is built from. A release alone asks: a build for tests would be made anew with every commit.
+//! The commit of a release. Only a release asks for it: otherwise every commit would rebuild the tests.
 
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// Hands `DEUTERON_VERSION` (`0.1.0 (985835f 2026-11-22)`) and `DEUTERON_COMMIT_HASH` to the crate. The variable
-/// `DEUTERON_COMMIT` says them where there is no repository: a hash and a day.
+/// Hands `DEUTERON_VERSION` (`0.1.0 (985835f 2026-11-22)`) and `DEUTERON_COMMIT_HASH` to the crate. Without a
+/// repository, the variable `DEUTERON_COMMIT` has them: a hash and a day.
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script by the environment alone")]
 pub fn tell() -> Result<(), env::VarError> {
     println!("cargo::rerun-if-env-changed=DEUTERON_COMMIT");
@@ -26,7 +26,7 @@ pub fn tell() -> Result<(), env::VarError> {
 /// is ignored.
 fn of_repository(folder: &str) -> Option<String> {
     let folder = Path::new(folder);
-    // A line comes with every commit.
+    // Git writes a line for every commit.
     let log = folder.join(".git/logs/HEAD");
     if !log.exists() {
         return None;
