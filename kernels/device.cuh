@@ -32,12 +32,12 @@ struct Lanes {
         }
     }
 
-    // Of how many lanes it holds. Says nothing of what they wrote.
+    // The number of lanes with the property. Does not order their writes.
     static __device__ u32 count(bool holds) {
         return IS_WARP ? __popc(__ballot_sync(ALL_LANES, holds)) : __syncthreads_count(holds);
     }
 
-    // Waits, and tells whether it holds of any lane.
+    // Waits, and returns true if any lane has the property.
     static __device__ bool any(bool holds) {
         if (!IS_WARP) {
             return __syncthreads_or(holds);

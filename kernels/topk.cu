@@ -204,8 +204,8 @@ struct Order {
     static constexpr Key SIGN = static_cast<Key>(1) << (BITS - 1);
 
     const bool is_float;
-    const Key flip;      // the sign, where it is one
-    const Key infinity;  // above this, without its sign, a float is no number
+    const Key flip;      // the sign bit, if there is one
+    const Key infinity;  // above this, without its sign, a float is NaN
 
     // 0 unsigned, 1 signed, 2 FP32.
     __device__ explicit Order(u32 order)
@@ -224,7 +224,7 @@ struct Order {
 };
 
 // Some consecutive elements of one row. Vectors begin on 16 bytes of memory, so that the first and the last may reach
-// into what lies beside: those are not read as vectors.
+// beyond the segment: those are not read as vectors.
 template <u32 BITS>
 struct Segment {
     using Element = typename Elements<BITS>::Element;
@@ -406,7 +406,7 @@ __device__ void by_warp(const void* input, void* values, void* indices, u32 rows
     write<typename Elements<BITS>::Element>(selection, input, classes, row, WARP_LANES, values, indices, index_size);
 }
 
-// A block for each segment of a row, which holds `count` elements at least. Where a row has several, their best go to
+// A block for each segment of a row, which holds `count` elements at least. If a row has several, their best go to
 // scratch.
 template <u32 BITS>
 __device__ void by_block(const void* input, void* values, void* indices, void* scratch, u32 classes, u32 count,
