@@ -13,7 +13,7 @@ pub struct Cost {
     pub allocations: u64,
 }
 
-/// Reads a file that callgrind wrote: the instructions of functions in objects whose path ends like this.
+/// Reads a file from callgrind: the instructions of functions in objects whose path ends with `binary`.
 ///
 /// Lines are `key=(id) name`, with the name where an id comes first; `place cost` of the function that was named last;
 /// and behind `calls=COUNT PLACE` one line with the cost of the callee, which is not the caller's own.
@@ -36,7 +36,7 @@ pub fn own_instructions(text: &str, binary: &str) -> u64 {
     sum
 }
 
-/// The name behind an id, which is remembered from when it came with it.
+/// The name of an id, which is remembered from its first use.
 fn name(value: &str, names: &mut HashMap<String, String>) -> String {
     match value.split_once(' ') {
         Some((id, name)) if id.starts_with('(') => {

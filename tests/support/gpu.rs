@@ -38,14 +38,14 @@ pub fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<Stri
     let floats =
         ask(r#"{"name":"probabilities"}"#).iter().map(|value| value.as_f64().expect("a probability")).collect();
     let classes = ask(r#"{"name":"probabilities","parameters":{"classification":1}}"#);
-    // The number behind the probability: the last bits of that may differ.
+    // The number behind the probability: its last bits may differ.
     let index = |text: &serde_json::Value| {
         text.as_str().and_then(|text| text.split_once(':')).expect("a class is VALUE:INDEX").1.to_owned()
     };
     (floats, classes.iter().map(index).collect())
 }
 
-/// Holds a model to the example on the CPU.
+/// Compares a model with the example on the CPU.
 pub fn check_alike(server: &Server, model: &str) {
     for rows in [1, 3, 64] {
         let ((got, got_classes), (want, want_classes)) =

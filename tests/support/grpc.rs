@@ -15,7 +15,7 @@ use tonic::{
 /// Time after which a call fails the test.
 const CALL_MAX: Duration = Duration::from_secs(20);
 
-/// One connection and the runtime it lives on; calls block.
+/// One connection and its runtime; calls block.
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
@@ -38,7 +38,7 @@ impl Client {
         self.call_with(method, &[], message).map(|(_, answer)| answer)
     }
 
-    /// The same with metadata; the answer's, head and trailers in one, comes with it.
+    /// The same with metadata. Returns the answer's metadata, head and trailers in one, with it.
     pub fn call_with(
         &self,
         method: &str,
@@ -126,7 +126,7 @@ impl Client {
 }
 
 impl OpenStream<'_> {
-    /// Sends a message; false where the stream has ended.
+    /// Sends a message. Returns false if the stream has ended.
     pub fn send(&self, message: Vec<u8>) -> bool {
         self.sender.as_ref().is_some_and(|sender| self.client.runtime.block_on(sender.send(message)).is_ok())
     }
@@ -152,7 +152,7 @@ impl Caller {
         Self { channel, method: PathAndQuery::from_static(method) }
     }
 
-    /// One unary call with a deadline, which the server is told.
+    /// One unary call with a deadline, which is sent to the server.
     pub async fn call(&self, message: Vec<u8>, deadline: Duration) -> Result<Vec<u8>, Status> {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, Version};
 
-/// One gRPC call with fields of the test's own; the trailers, or the head where it has the status.
+/// One gRPC call with fields of the test's own. Returns the trailers, or the head if that has the status.
 pub fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], message: &[u8]) -> BTreeMap<String, String> {
     let called = call_framed(address, path, fields, framed(0, message));
     if called.head.contains_key("grpc-status") { called.head } else { called.trailers }
@@ -28,12 +28,12 @@ pub struct Called {
 }
 
 impl Called {
-    /// The field that says how it ended.
+    /// The field with the status at its end.
     pub fn status(&self) -> &str {
         self.head.get("grpc-status").or_else(|| self.trailers.get("grpc-status")).expect("a call has a status")
     }
 
-    /// The text of the error that it ended with.
+    /// The text of its error.
     pub fn text(&self) -> &str {
         self.head.get("grpc-message").or_else(|| self.trailers.get("grpc-message")).map_or("", |text| text)
     }
@@ -62,13 +62,13 @@ pub fn call_framed(address: SocketAddr, path: &str, fields: &[(&str, &str)], con
     })
 }
 
-/// One POST; its status and body.
+/// One POST. Returns its status and body.
 pub fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let (status, _, body) = post_with(address, path, &[], body);
     (status, body)
 }
 
-/// One POST with fields of the test's own; its status, fields and body.
+/// One POST with fields of the test's own. Returns its status, fields and body.
 pub fn post_with(
     address: SocketAddr,
     path: &str,
@@ -134,8 +134,8 @@ pub fn flood(address: SocketAddr, path: &str, message: &[u8], size_max: usize, t
     })
 }
 
-/// Sends a call whose message is a head and then a part over and over, and never holds more than a part of it; how
-/// many bytes of the answer's end are that part over and over, and the status.
+/// Sends a call whose message is a head and then a part over and over, and never holds more than a part of it. Returns
+/// the number of bytes at the answer's end that repeat the part, and the status.
 pub fn echo(address: SocketAddr, path: &str, head: &[u8], part: Bytes, count: usize) -> (usize, Option<String>) {
     let size = u32::try_from(head.len() + part.len() * count).expect("a message's size has four bytes");
     let head = Bytes::from([&[0], &size.to_be_bytes()[..], head].concat());
@@ -209,9 +209,9 @@ fn run_with<T, F: Future<Output = T>>(
 /// Ends of the calls of a storm.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// With an answer.
+    /// Calls with an answer.
     pub answered: u32,
-    /// By the client.
+    /// Calls that the client cancelled.
     pub cancelled: u32,
 }
 
@@ -230,7 +230,7 @@ pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: 
             }
             let request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
             let request = request.body(()).expect("the fields are valid");
-            // The last of each four is answered, and asks the last of the models.
+            // The last of four calls is answered, and uses the last of the messages.
             let is_answered = index % 4 == 3;
             let message =
                 if is_answered { messages[messages.len() - 1] } else { messages[index as usize % messages.len()] };
@@ -318,7 +318,7 @@ pub fn abandon(
     abandon_at(address, path, fields, (body, true), leave, then);
 }
 
-/// The same with a request that has not ended.
+/// The same with an unfinished request.
 pub fn abandon_part(
     address: SocketAddr,
     path: &str,
@@ -344,7 +344,7 @@ fn abandon_at(
     run(address, |mut sender| async move {
         let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
         stream.send_data(body, is_whole).expect("the body is sent");
-        // The connection is driven meanwhile.
+        // The connection runs meanwhile.
         tokio::task::spawn_blocking(then).await.expect("the test goes on");
         if let Leave::Reset(code) = leave {
             stream.send_reset(code.into());

@@ -31,7 +31,7 @@ impl Response {
     }
 }
 
-/// One connection, over which requests may follow each other.
+/// One connection for consecutive requests.
 pub struct Connection<S = TcpStream> {
     stream: BufReader<S>,
 }

@@ -10,18 +10,18 @@ use std::{
 
 use super::{folder::target, skipped::skip_unless_ci};
 
-/// An environment with the asked packages in it.
+/// An environment with the requested packages in it.
 pub struct Environment {
     path: PathBuf,
 }
 
 impl Environment {
-    /// The one of all tests, `tests/python/requirements.txt`. `None` as [`Environment::create`] says.
+    /// The environment of all tests, `tests/python/requirements.txt`. `None` as [`Environment::create`] says.
     pub fn shared() -> Option<Self> {
         Self::create("tests", "tests/python/requirements.txt", &["python3"])
     }
 
-    /// The one that runs Python models, `tests/python_models/requirements.txt`.
+    /// The environment of Python models, `tests/python_models/requirements.txt`.
     pub fn of_models() -> Option<Self> {
         Self::create("models", "tests/python_models/requirements.txt", &["python3"])
     }
@@ -35,7 +35,7 @@ impl Environment {
         let wanted = fs::read_to_string(&requirements).expect("the list of packages is in the repository");
         let environment = Self { path: target().join(format!("venv-{name}")) };
         let stamp = environment.path.join("requirements.txt");
-        // Tests of one process, or of several, may want it at once: one of them makes it.
+        // Several tests or processes may want it at once: one of them makes it.
         let lock = fs::File::create(environment.path.with_extension("lock")).expect("the folder is ours");
         lock.lock().expect("nobody holds it for ever");
         if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {
@@ -78,7 +78,7 @@ impl Environment {
         made.is_ok_and(|output| output.status.success())
     }
 
-    /// Nothing is compiled: Python does that to the few modules that a test imports.
+    /// Modules are not compiled here: Python compiles the few that a test imports.
     fn install(&self, requirements: &Path) {
         let output = Command::new(self.python())
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check", "-r"])

@@ -11,7 +11,7 @@ pub const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { c
     sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
     { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
     { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
-/// Answers each element of a request by itself, each as late as it is told (decoupled).
+/// Answers each element of a request by itself, each after its delay (decoupled).
 pub const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
     input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
     { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
@@ -99,7 +99,7 @@ pub fn add_example(repository: &Path, name: &str) {
     copy(&from, &repository.join(name)).expect("the example is in the repository");
 }
 
-/// Adds a model in version 1, with an ONNX file where it has one.
+/// Adds a model in version 1, with an ONNX file if it has one.
 pub fn add(repository: &Path, name: &str, config: &str, file: Option<&[u8]>) {
     let version = repository.join(name).join("1");
     fs::create_dir_all(&version).expect("the folder is ours");

@@ -49,8 +49,8 @@ impl Ports {
 /// Ports outside of the range that Linux assigns by itself (`ip_local_port_range`), and without a well-known service.
 const PORTS: Range<u32> = 12_000..32_000;
 
-/// A port that this process alone takes, of all that run these tests on this machine: it holds the lock of
-/// a file of that name until it ends.
+/// A port that no other test process on this machine takes: this one holds the lock of a file of that name until it
+/// ends.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let folder = env::temp_dir().join("deuteron-test-ports");
@@ -78,7 +78,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts Deuteron on a model repository, with more flags behind, and waits until it is ready.
+    /// Starts Deuteron on a model repository, with further flags, and waits until it is ready.
     pub fn deuteron(repository: &Path, flags: &[&str]) -> Self {
         let ports = Ports::free();
         Self::start(Self::command(repository, flags, ports), ports)
@@ -105,7 +105,7 @@ impl Server {
         Self::start_within(START_MAX, command, ports)
     }
 
-    /// The same of one that has much to load.
+    /// The same for a server with much to load.
     pub fn start_within(start_max: Duration, mut command: Command, ports: Ports) -> Self {
         let log = Folder::new("server");
         let file = File::create(log.path().join("log")).expect("the folder is ours");
@@ -164,7 +164,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Asks it to end (SIGTERM) and waits for the end.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait()
@@ -213,7 +213,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A server whose test is over may end as it likes, but it must end.
+        // A server whose test is over may end in any way, but it must end.
         self.signal("TERM");
         let start = Instant::now();
         while self.is_running() && start.elapsed() < Duration::from_secs(10) {

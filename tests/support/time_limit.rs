@@ -18,7 +18,7 @@ pub fn watch() {
     if let (Some(name), Ok(task)) = (thread::current().name(), fs::read_link("/proc/thread-self")) {
         let task = PathBuf::from("/proc").join(task);
         let mut seen = SEEN.lock().expect("no thread panics while it has it");
-        // The kernel gives a thread the number of one that has ended: the latest test with it is the one that runs.
+        // The kernel reuses the number of a thread that has ended: the latest test with it is the one that runs.
         seen.retain(|(_, other)| *other != task);
         seen.push((name.to_owned(), task));
     }
