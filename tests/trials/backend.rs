@@ -19,7 +19,7 @@ const HANG: i64 = -4;
 const SHAPE: i64 = -5;
 const LEAK: i64 = -6;
 
-/// Asks [`FAULTY`]; the status, and the number of the answer.
+/// Asks [`FAULTY`]. Returns the status, and the number of the answer.
 fn ask(subject: &Subject, value: i64) -> (u16, Option<i64>) {
     let body = format!(r#"{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"INT64","data":[{value}]}}]}}"#);
     let answer = http::post(subject.http, &path(FAULTY), body.as_bytes());
@@ -95,7 +95,7 @@ fn batch_with(subject: &Subject, fault: i64) -> Vec<(i64, (u16, Option<i64>))> {
     seen.into_inner().unwrap()
 }
 
-/// Sends a number to a sequence; the sum.
+/// Sends a number to a sequence. Returns the sum.
 fn add(connection: &mut Connection, id: u64, flags: (bool, bool), value: i64) -> Result<i64, String> {
     let body = format!(
         r#"{{"parameters":{{"sequence_id":{id},"sequence_start":{},"sequence_end":{}}},"inputs":[{{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[{value}]}}]}}"#,
@@ -158,7 +158,7 @@ fn take(next: &Mutex<u64>, count: u64) -> Option<u64> {
     (*next <= count + 1).then_some(*next)
 }
 
-/// Plays one: of five one vanishes without its end, of ten one starts again in between.
+/// Plays one sequence: one of five vanishes without its end, one of ten starts again in between.
 fn play_sequence(subject: &Subject, id: u64, found: &Mutex<(u64, u64, Vec<String>)>) -> (u64, u64) {
     let mut dice = Dice::new(id);
     (0..4).for_each(|_| {
@@ -187,7 +187,8 @@ fn play_sequence(subject: &Subject, id: u64, found: &Mutex<(u64, u64, Vec<String
     (right, 0)
 }
 
-/// Takes all slots with sequences that say nothing more; how long one more waits for a slot.
+/// Takes all slots with sequences that then stay silent. Returns the time that one more waits for a
+/// slot.
 fn idle_until_freed(subject: &Subject) -> Duration {
     let Ok(mut connection) = Connection::open(subject.http) else { return Duration::MAX };
     let start = Instant::now();

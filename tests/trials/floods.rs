@@ -167,7 +167,7 @@ pub fn header_bombs(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
     let part = [&[0][..], &string(b"x"), &string(&[b'a'; 4_000])].concat();
     around(trial, &subject, STANDARD, || {
-        // All that a connection needs is there before the peak is looked at.
+        // All memory that a connection needs is allocated before the peak is read.
         flood(subject.grpc, 1, |index| frame(HEADERS, END_HEADERS | END_STREAM, stream(index), &block(&[])));
         let resident = subject.resident();
         subject.reset_peak();
@@ -176,7 +176,7 @@ pub fn header_bombs(trial: &Trial<'_>) -> Played {
             _ => frame(CONTINUATION, 0, 1, &part),
         });
         let continued_peak = subject.peak() - resident;
-        // One field of 4 KB that goes into the table, and then by its index as often as there is room: 16 MB from 8 KB.
+        // One field of 4 KB that goes into the table, and then its index as often as there is room: 16 MB from 8 KB.
         let large = [&[0x40][..], &string(b"x"), &string(&[b'a'; 3_900])].concat();
         let bomb = [fields(&REQUEST), large, vec![0xbe; 4_200]].concat();
         let (resident, times) = (subject.resident(), trial.size(5, 50));

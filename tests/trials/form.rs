@@ -7,9 +7,9 @@ use std::time::Duration;
 /// The server of the trials.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Who {
-    /// Started by somebody else: its addresses and its process.
+    /// Already running: its addresses and its process.
     Attached { http: SocketAddr, grpc: SocketAddr, metrics: SocketAddr, pid: u32 },
-    /// Ours, one for each trial.
+    /// This project's, one for each trial.
     Deuteron,
     /// Started by a shell command, in which `{http}`, `{grpc}`, `{metrics}` and `{repository}` are replaced.
     Launched(String),
@@ -20,12 +20,12 @@ pub enum Who {
 /// The arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Form {
-    /// The full sizes and times of each row, one trial after the other, server and clients on a core each; else small
-    /// sizes, several trials at a time, and times with room for a busy machine.
+    /// The full sizes and times of each row, one trial after the other, server and clients on a core each; otherwise
+    /// small sizes, several trials at a time, and time limits for a busy machine.
     pub is_long: bool,
-    /// Instead of the trials: load and faults for so long.
+    /// Instead of the trials: load and faults for this time.
     pub soak: Option<Duration>,
-    /// Instead of the trials: writes the models for a server that somebody else starts.
+    /// Instead of the trials: writes the models for a server that is started elsewhere.
     pub write_repository: Option<PathBuf>,
     pub who: Who,
     /// Numbers or parts of names; empty for all.

@@ -1,4 +1,4 @@
-//! Rows 13 to 15: connections that are held and give nothing, and no descriptors for more.
+//! Rows 13 to 15: connections that are held without a request, and a lack of descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ impl Drip {
         Some(Self { stream, is_closed: false, came: Vec::new() })
     }
 
-    /// Sends a byte, and looks whether the server has closed.
+    /// Sends a byte, and checks whether the server has closed.
     fn drip(&mut self) {
         let _ = self.stream.write(b"a");
         let mut piece = [0; 512];
@@ -84,7 +84,7 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
         let told = drips.iter().filter(|drip| drip.came.starts_with(b"HTTP/1.1 408")).count();
         let closed = drips.iter().filter(|drip| drip.is_closed).count();
         trial.figure(format!("{closed} of {} slow ones closed, {told} by 408, {each} bytes each", drips.len()));
-        // They would be in the descriptors that the others are counted by.
+        // They would count among the descriptors of the others.
         drips.clear();
         (closed_in, silent.join().expect("the silent ones do not panic"))
     });

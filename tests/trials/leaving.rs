@@ -59,7 +59,7 @@ pub fn cancel_storm(trial: &Trial<'_>) -> Played {
         let messages = [message(SLOW, nonce(), None), message(ECHO, nonce(), None)];
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let (mut answered, mut cancelled) = (0, 0);
-        // A connection may reset a thousand streams in 10 s and one more for each answer; row 16 has more.
+        // A connection may reset a thousand streams in 10 s and one more for each answer; row 16 goes beyond that.
         for (method, count) in [(INFER, calls), (STREAM, streams)] {
             for begin in (0..count).step_by(1_000) {
                 let ended = h2::cancel_storm(subject.grpc, method, &messages, (count - begin).min(1_000));

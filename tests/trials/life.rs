@@ -77,8 +77,8 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Asks on one connection as long as it is kept; whether to come again. A client that has sent a whole request must be
-/// answered; one that may not connect is refused, once the server was told to end.
+/// Asks on one connection as long as it is kept. Returns true if the client should connect again. A client that has
+/// sent a whole request must be answered; new connections are refused once the server was told to end.
 fn ask_until_refused(subject: &Subject, is_told: &AtomicBool, seen: &Mutex<LastAnswers>) -> bool {
     let is_told = || is_told.load(Ordering::SeqCst);
     let lost = |text: String| seen.lock().expect("no client panics").lost.push(text);
@@ -172,7 +172,7 @@ pub fn hot_reload(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Asks on a connection until told to stop; the version of each answer in order.
+/// Asks on a connection until told to stop. Returns the version of each answer in order.
 fn ask_versions(
     subject: &Subject,
     pause: Duration,
@@ -231,7 +231,7 @@ pub fn killed_and_restarted(trial: &Trial<'_>) -> Played {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
-                    // A client with retries: one request is asked until it is answered.
+                    // A client with retries: it repeats one request until it is answered.
                     let start = Instant::now();
                     let is_answered = || http::get(address, "/v2").is_ok_and(|answer| answer.status == 200);
                     while !is_answered() && start.elapsed() < Duration::from_secs(10) {

@@ -16,9 +16,9 @@ use crate::trial::{Played, Trial, ms};
 
 /// One request of a load.
 pub struct Record {
-    /// From the moment when it was due.
+    /// From the instant at which it was due.
     pub took: Duration,
-    /// From the moment when it was sent, at which its deadline begins.
+    /// From the instant at which it was sent, where its deadline begins.
     pub waited: Duration,
     pub outcome: Outcome,
     pub had_retry_after: bool,
@@ -63,12 +63,12 @@ pub struct OpenLoop {
     pub model: &'static str,
     pub rate: f64,
     pub time: Duration,
-    /// Requests that may be open at a time.
+    /// Requests that may be open at once.
     pub clients: usize,
     pub timeout: Option<Duration>,
 }
 
-/// Arrivals by Poisson, which wait for no answer: half of each protocol.
+/// Poisson arrivals, which do not wait for answers: half of each protocol.
 pub fn open_loop(subject: &Subject, load: &OpenLoop) -> Vec<Record> {
     let (mut dice, mut at, mut arrivals) = (Dice::new(load.rate as u64), 0.0, Vec::new());
     while at < load.time.as_secs_f64() {
@@ -106,7 +106,7 @@ fn times(records: &[Record]) -> Vec<Duration> {
     records.iter().filter(|record| record.is_answered()).map(|record| record.took).collect()
 }
 
-/// Everything else than answers and refusals.
+/// All outcomes except answers and allowed refusals.
 fn faults<'a>(records: &'a [Record], is_allowed: impl Fn(Code) -> bool + 'a) -> impl Iterator<Item = &'a Outcome> {
     records.iter().map(|record| &record.outcome).filter(move |outcome| match outcome {
         Outcome::Answered => false,
@@ -221,7 +221,7 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
         let first = faults(&records, |_| false).next();
         trial.check(first.is_none(), || format!("not answered: {first:?}"));
         trial.check(waiting <= trial.size(16, 4), || format!("{waiting} still wait"));
-        // Arrivals by chance wait for each other: the p99 of either is not exact to more than a half.
+        // Random arrivals wait for each other: either p99 is exact only to a half.
         trial.within("p99 afterwards", after, quiet.mul_f64(1.5), Duration::from_secs(2));
     });
     Ok(())
@@ -243,7 +243,7 @@ pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
             for index in 0..count {
                 let (seen, subject) = (&seen, &subject);
                 scope.spawn(move || {
-                    // Not within the lock: they are all sent at once.
+                    // Outside the lock: they are all sent at once.
                     let outcome = late_request(subject, index % 2 == 0);
                     seen.lock().expect("no client panics").push(outcome);
                 });

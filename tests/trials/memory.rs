@@ -18,7 +18,7 @@ use crate::{floods, leaving, values};
 /// Memory below the ceiling, above the server's own.
 const HEADROOM: i64 = 64 << 20;
 
-/// A control group of ours, removed when dropped. Both versions of the kernel's interface.
+/// A control group of the trial, removed when dropped. Both versions of the kernel's interface.
 struct Group {
     path: PathBuf,
     limit: &'static str,
@@ -34,7 +34,7 @@ impl Group {
         };
         fs::create_dir(&path).ok()?;
         let group = Self { path, limit };
-        // Without the controller the file is not there.
+        // Without the controller the file does not exist.
         group.path.join(limit).exists().then_some(group)
     }
 
@@ -54,7 +54,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for _ in 0..100 {
-            // It is busy until the server's process is gone.
+            // The group is busy until the server's process is gone.
             if fs::remove_dir(&self.path).is_ok() {
                 return;
             }
@@ -127,7 +127,7 @@ fn pipelined(subject: &Subject, count: usize) -> usize {
 pub struct Mixed {
     answered: AtomicU64,
     refused: AtomicU64,
-    /// Neither, or a wrong answer.
+    /// No answer and no refusal, or a wrong answer.
     pub lost: AtomicU64,
     bombs: AtomicU64,
     left: AtomicU64,
@@ -142,14 +142,14 @@ impl std::fmt::Display for Mixed {
     }
 }
 
-/// Requests, hang-ups, slow clients, bombs, wrong values and floods at once, for so long.
+/// Requests, hang-ups, slow clients, bombs, wrong values and floods at once, for this time.
 pub fn mix(subject: &Subject, time: Duration) -> Mixed {
     let mixed = Mixed::default();
     mix_into(subject, time, &mixed, &AtomicBool::new(false));
     mixed
 }
 
-/// The same, which can be ended before, and whose counts can be seen meanwhile.
+/// The same, which can be ended early, and whose counts can be read meanwhile.
 pub fn mix_into(subject: &Subject, time: Duration, mixed: &Mixed, is_over: &AtomicBool) {
     let start = Instant::now();
     let goes_on = || start.elapsed() < time && !is_over.load(Ordering::SeqCst);
@@ -201,7 +201,7 @@ pub fn mix_into(subject: &Subject, time: Duration, mixed: &Mixed, is_over: &Atom
     });
 }
 
-/// Half of them begin a head, half ask for 1 MB and do not read.
+/// Half of the connections begin a head, half ask for 1 MB and do not read.
 fn hold_and_drip(mut held: Vec<Connection>, time: Duration, goes_on: &impl Fn() -> bool) {
     let (start, large) = (Instant::now(), http::echo_request(1 << 20));
     for (index, connection) in held.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! The models of the trials, in two flavours: built-in backends for Deuteron, the same as Python for a server that has
-//! nothing else. `faulty` is Python in both.
+//! The models of the trials, in two flavours: built-in backends for Deuteron, the same as Python for a server with only
+//! that. `faulty` is Python in both.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ const ECHOES: [Echo; 12] = [
     ("texts", "STRING", 8, 0, ""),
 ];
 
-/// Writes them all; `is_for_python` where the server has the Python backend alone.
+/// Writes them all; `is_for_python` for a server with only the Python backend.
 pub fn write(repository: &Path, is_for_python: bool) {
     for (name, datatype, rows_max, delay_ms, more) in ECHOES {
         let backend = if is_for_python { "python" } else { "identity" };
@@ -77,7 +77,7 @@ pub fn write(repository: &Path, is_for_python: bool) {
     add(repository, SUMS, &sums, is_for_python.then_some(include_str!("../oracle/accumulate.py")));
 }
 
-/// Adds the model that fails: it needs an interpreter with numpy.
+/// Adds the failing model, which needs an interpreter with numpy.
 pub fn write_faulty(repository: &Path) {
     let config = "backend: \"python\"\nmax_batch_size: 8\ninstance_group { count: 1 kind: KIND_CPU }\n\
         input { name: \"INPUT0\" data_type: TYPE_INT64 dims: 1 }\noutput { name: \"OUTPUT0\" data_type: TYPE_INT64 dims: 1 }\n\

@@ -15,7 +15,7 @@ use crate::trial::{Trial, mib, ms};
 
 /// The time between two requests of the good client.
 const PACE: Duration = Duration::from_millis(10);
-/// A p99 below this is no measure of three times as much: it is the client's own wake-up.
+/// A p99 below this is no basis for a factor of three: it is the client's own wake-up.
 const QUIET_LEAST: Duration = Duration::from_millis(1);
 /// Time in which the server must be back where it was: free pages go back after 3 s.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub struct Around {
     pub slowdown_max: f64,
 }
 
-/// As the rows say.
+/// The values of the rows.
 pub const STANDARD: Around = Around { kept_max: 2 << 20, is_once: false, slowdown_max: 3.0 };
 
 /// The allowance of the short form, which measures from the first load on: it includes the server's one-time
@@ -46,7 +46,7 @@ struct Ledger {
     sent: u64,
     answered: u64,
     faults: Vec<String>,
-    /// With the moment of each.
+    /// Each with its instant.
     latencies: Vec<(Instant, Duration)>,
 }
 
@@ -58,7 +58,7 @@ pub struct Counts {
     pub refused: u64,
     pub cancelled: u64,
     pub in_flight: u64,
-    /// Answers of the model that the good client alone asks.
+    /// Answers of the good client's own model.
     pub good: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ pub fn scrape(subject: &Subject) -> String {
     answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default()
 }
 
-/// The sum of the values of a metric whose line starts so.
+/// The sum of the values of a metric whose line starts with `start`.
 pub fn metric(subject: &Subject, start: &str) -> u64 {
     let text = scrape(subject);
     let lines = text.lines().filter(|line| line.starts_with(start));
@@ -115,14 +115,14 @@ fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
         let took = start.elapsed();
         ledger.latencies.push((start, took));
         if is_late && took > PACE * 100 {
-            // Behind by a second: that was seen, and need not be seen a hundred times.
+            // A second late: one such observation is enough, a hundred are not needed.
             due = Instant::now();
         }
     }
     ledger
 }
 
-/// Plays a load with the good client beside it, and holds the standard four against the server.
+/// Plays a load with the good client beside it, and checks the standard four.
 pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl Fn()) {
     let before = Counts::read(subject);
     let start_descriptors = resting_descriptors(subject);
@@ -189,7 +189,7 @@ fn judge_server(
     kept_max: i64,
 ) {
     let after = Counts::read(subject);
-    // The look at the metrics has a connection itself for a moment.
+    // The scrape itself has a connection for a moment.
     subject.waits(Duration::from_secs(1), |it| it.descriptors() <= descriptors);
     let kept = subject.resident() - resident;
     trial.figure(format!("memory {}", mib(kept)));

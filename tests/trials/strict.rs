@@ -51,7 +51,7 @@ pub fn http2_strictness(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// One request of a pipeline: its bytes, the status that is due, and the nonce that is.
+/// One request of a pipeline: its bytes, the expected status, and the expected nonce.
 type Piped = (Vec<u8>, u16, Option<u64>);
 
 /// GET, inference, an unknown model, an unknown path and a broken body in turn.

@@ -21,15 +21,15 @@ pub struct Wish<'a> {
     pub triton: &'a [&'a str],
     /// Shell commands that the server's process runs before it becomes the server.
     pub shell: &'a str,
-    /// A server that is already running can be tried as well.
+    /// True if a running server can be tried as well.
     pub may_be_attached: bool,
-    /// The model that fails is needed.
+    /// True if the failing model is needed.
     pub has_faulty: bool,
 }
 
-/// One that needs nothing.
+/// A server without special wishes.
 pub const PLAIN: Wish<'_> = Wish { deuteron: &[], triton: &[], shell: "", may_be_attached: true, has_faulty: false };
-/// One that the trial must start itself.
+/// A server that the trial must start itself.
 pub const OWN: Wish<'_> = Wish { may_be_attached: false, ..PLAIN };
 
 /// A server.
@@ -43,7 +43,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Starts a server for a trial, or takes the one that runs.
+    /// Starts a server for a trial, or takes the running one.
     pub fn start(trial: &Trial<'_>, wish: Wish<'_>) -> Result<Self, NotApplicable> {
         if let Who::Attached { http, grpc, metrics, pid } = trial.form.who {
             if !wish.may_be_attached {
@@ -72,7 +72,7 @@ impl Subject {
         self.status("VmRSS:") * 1024
     }
 
-    /// The most that it held since [`Subject::reset_peak`].
+    /// The most memory that it held since [`Subject::reset_peak`].
     pub fn peak(&self) -> i64 {
         self.status("VmHWM:") * 1024
     }
@@ -87,7 +87,7 @@ impl Subject {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).map_or(0, Iterator::count)
     }
 
-    /// Time on cores that the process has used.
+    /// CPU time that the process has used.
     pub fn cpu(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         let fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -115,7 +115,7 @@ impl Subject {
         http::get(self.http, "/v2/health/live").is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Waits until something holds; whether it came to that.
+    /// Waits until a condition holds. Returns false if it did not in time.
     pub fn waits(&self, most: Duration, is_so: impl Fn(&Self) -> bool) -> bool {
         let start = Instant::now();
         while !is_so(self) {
@@ -127,7 +127,7 @@ impl Subject {
         true
     }
 
-    /// Asks it to end, and waits for that.
+    /// Asks it to end, and waits for the end.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         self.server.as_mut().map(Server::stop)
     }
@@ -171,7 +171,7 @@ pub fn command(trial: &Trial<'_>, wish: Wish<'_>, folder: &Folder) -> Result<(Co
     Ok((wrapped(command, wish.shell, trial.form.is_long), ports))
 }
 
-/// The same behind shell commands, and on a core of its own where times are held to the row.
+/// The same behind shell commands, and on a core of its own if times are checked against the row.
 fn wrapped(command: Command, shell: &str, has_core: bool) -> Command {
     let core = if has_core { "taskset -c 0 " } else { "" };
     let semicolon = if shell.is_empty() { "" } else { "; " };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::form::Form;
 
-/// Why a trial cannot be played against this server, or on this machine.
+/// The reason that a trial cannot be played against this server, or on this machine.
 #[derive(Debug)]
 pub struct NotApplicable(pub String);
 
@@ -40,20 +40,21 @@ impl<'a> Trial<'a> {
         self.figures.lock().expect("no trial panics within").clear();
     }
 
-    /// Holds something against the row, in both forms.
+    /// Checks a condition of the row, in both forms.
     pub fn check(&self, is_so: bool, otherwise: impl FnOnce() -> String) {
         if !is_so {
             self.failures.lock().expect("no trial panics within").push(otherwise());
         }
     }
 
-    /// Holds bytes against the row in the long form, and against more in the short form.
+    /// Compares bytes with the row in the long form, and with a higher bound in the short form.
     pub fn check_bytes(&self, what: &str, bytes: i64, short: i64, long: i64) {
         let most = self.size(short, long);
         self.check(bytes <= most, || format!("{what} {}, {} at most", mib(bytes), mib(most)));
     }
 
-    /// Holds a time against the row in the long form, and against much more in the short form, whose machine is busy.
+    /// Compares a time with the row in the long form, and with a much higher bound in the short form, whose machine is
+    /// busy.
     pub fn within(&self, what: &str, took: Duration, long: Duration, short: Duration) {
         let bound = self.size(short, long);
         self.check(took <= bound, || format!("{what} took {took:.2?}, {bound:.2?} at most"));

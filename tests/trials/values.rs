@@ -1,4 +1,4 @@
-//! Rows 20 and 21: requests that are too much, and requests that are wrong.
+//! Rows 20 and 21: requests that are too large, and requests that are wrong.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -52,19 +52,19 @@ pub fn send(address: SocketAddr, bytes: &[u8]) -> Result<(u16, String), String> 
     })
 }
 
-/// A request that is too much.
+/// A request that is too large.
 struct Bomb {
     name: &'static str,
     request: Vec<u8>,
-    /// The statuses that are right.
+    /// The expected statuses.
     want: &'static [u16],
-    /// Its body is bounded by the limit of bodies; all else has a megabyte.
+    /// True if its body is bounded by the limit of bodies; other bombs have a megabyte.
     is_body: bool,
     /// Number of times that it is sent in the long form.
     times: usize,
 }
 
-/// Triton's, and ours.
+/// The limit of Triton, and ours.
 const BODY_MAX: usize = 64 << 20;
 
 fn bombs(chunks: usize) -> Vec<Bomb> {
@@ -148,7 +148,7 @@ pub fn size_bombs(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Sends each bomb and each wrong body once, as long as that is wanted.
+/// Sends each bomb and each wrong body once, while `goes_on` returns true.
 pub fn send_each(subject: &Subject, sent: impl Fn(u16), goes_on: &impl Fn() -> bool) {
     let wrong = WRONG.iter().filter(|(_, text, _)| !text.starts_with('{')).map(|(model, text, _)| {
         let body = format!(r#"{{"inputs":[{{"name":"INPUT0",{text}}}]}}"#);
@@ -164,8 +164,8 @@ pub fn send_each(subject: &Subject, sent: impl Fn(u16), goes_on: &impl Fn() -> b
     }
 }
 
-/// Wrong JSON: the model, the members of its one input (or, from `{` on, the whole body), and whether the error must name
-/// the input: not where JSON is broken, and not where the text is Triton's word for word, which scripts look for.
+/// Wrong JSON: the model, the members of its one input (or, from `{` on, the whole body), and true if the error must
+/// name the input: not if the JSON is broken, and not if the text is Triton's word for word, which scripts look for.
 const WRONG: &[(&str, &str, bool)] = &[
     ("whole", r#""shape":[1,1],"datatype":"INT32","data":[2147483648]"#, true),
     ("whole", r#""shape":[1,1],"datatype":"INT32","data":[-2147483649]"#, true),
@@ -221,7 +221,7 @@ const WRONG: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// Wrong tensors behind the JSON: the model, the datatype, the size that is said, and the bytes.
+/// Wrong tensors behind the JSON: the model, the datatype, the stated size, and the bytes.
 const WRONG_TAILS: &[(&str, &str, &str, &[u8])] = &[
     ("whole", "INT32", "7", &[0; 7]),
     ("whole", "INT32", "4", &[0; 8]),
@@ -270,7 +270,7 @@ pub fn wrong_values(trial: &Trial<'_>) -> Played {
         }
         for (what, message) in wrong_messages() {
             let called = h2::call_framed(subject.grpc, INFER, &[], h2::framed(0, &message));
-            // As HTTP statuses, so that one judge does for both.
+            // As HTTP statuses, so that one check fits both.
             let status = if called.status() == "3" { 400 } else { called.status().parse().unwrap_or(0) };
             hold(what, Ok((status, called.text().to_owned())), false);
         }
