@@ -14,7 +14,7 @@ const CHECKS: usize = 43;
 
 #[test]
 fn replicas_behind_a_balancer_are_drained_and_killed_and_no_request_is_lost() {
-    // Both turns: it has three servers, a balancer and their clients, and needs the cores itself.
+    // Both turns: three servers, a balancer and their clients need all cores.
     let _alone = [turn(), turn()];
     if Command::new("/usr/sbin/haproxy").arg("-v").output().is_err() {
         return skip_unless_ci("no haproxy");

@@ -20,10 +20,10 @@ mod overload;
 
 use std::sync::{Condvar, Mutex};
 
-/// Tests of this program that run at a time, however many threads `RUST_TEST_THREADS` asks for.
+/// Concurrent tests of this program, whatever `RUST_TEST_THREADS` says.
 const TURNS: usize = 2;
 
-/// A permit of a semaphore, which every test here holds as long as it runs.
+/// A permit of a semaphore, which every test here holds while it runs.
 struct Turn;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);

@@ -1,5 +1,5 @@
 //! Answers to clients, and their delay, while the server is busy: refusals at the bound, and timeouts. Times are
-//! compared with the best of a few rounds: other work on the machine makes them longer only.
+//! compared with the best of a few rounds: other work on the machine only makes them longer.
 
 use std::thread;
 use std::time::{Duration, Instant};
