@@ -33,7 +33,7 @@ use crate::support::{http, repository};
 /// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
-/// A secret that no log may have.
+/// A secret that must not be in any log.
 const SECRET: &str = "wJalrXUtnFEMIsecret";
 
 /// A model that answers with its input.
@@ -153,7 +153,7 @@ fn failures(server: &Server, reason: &str) -> u64 {
     row.unwrap_or_else(|| panic!("no {reason} in {text}")).1.parse().unwrap()
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 fn wait_for(server: &Server, what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {

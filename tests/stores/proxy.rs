@@ -18,11 +18,11 @@ pub enum Fault {
     Flipped,
     /// Another answer, of this status, with an error code as S3 tells it.
     Refused(u16),
-    /// Nothing is answered, until the client goes away.
+    /// No answer, until the client goes away.
     Silent,
-    /// The answer has one byte less, and says so.
+    /// The answer has one byte less, with a matching length.
     Short,
-    /// The body comes in pieces of 64 KiB, so far apart.
+    /// The body comes in pieces of 64 KiB, with this time between them.
     Slow(Duration),
 }
 
@@ -58,14 +58,14 @@ struct State {
     asked: Mutex<Vec<Asked>>,
 }
 
-/// Serves each connection on a thread of its own, until the process ends; on which port.
+/// Serves each connection on a thread of its own, until the process ends. Returns the port.
 pub fn listen(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> u16 {
     let (port, serve) = (Ports::free().http, Arc::new(serve));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let serve = Arc::clone(&serve);
-            // A client that goes away ends it.
+            // The error of a client that goes away ends its thread.
             thread::spawn(move || drop(serve(client)));
         }
     });
@@ -126,7 +126,7 @@ impl State {
                 return client.write_all(answer.as_bytes());
             }
             Some(Fault::Silent) => {
-                // Until it has closed.
+                // Until the client has closed.
                 let _ = client.read(&mut [0]);
                 return Ok(());
             }

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Scripted {
-    /// Answers so, each time after a pause.
+    /// Gives these answers, each after a pause.
     pub fn new(pause: Duration, answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         let state = State { answer: Box::new(answer), pause, now: AtomicUsize::new(0), most: AtomicUsize::new(0) };
         let state = Arc::new(state);
@@ -41,7 +41,7 @@ impl Scripted {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The most requests that were there at a time.
+    /// The most concurrent requests.
     pub fn most_at_a_time(&self) -> usize {
         self.state.most.load(Ordering::SeqCst)
     }
@@ -67,7 +67,7 @@ impl State {
     }
 }
 
-/// A page of a listing as S3 has it: keys and sizes, and where it goes on.
+/// A page of a listing as S3 has it: keys and sizes, and the token of the next page.
 pub fn listing(objects: impl Iterator<Item = (String, usize)>, next: Option<usize>) -> Vec<u8> {
     let contents: String = objects
         .map(|(key, size)| {

@@ -34,7 +34,7 @@ enum Kind {
     Moto,
 }
 
-/// The version of azurite that npm is asked for.
+/// The version of azurite that is installed.
 const AZURITE: &str = "azurite@3.37.0";
 /// azurite's name for its account.
 pub const AZURE_ACCOUNT: &str = "devstoreaccount1";
@@ -98,7 +98,7 @@ impl StandIn {
         Some(azurite)
     }
 
-    /// Files of a directory over HTTP, by a server that knows no ranges.
+    /// Files of a directory over HTTP, by a server without ranges.
     pub fn files(directory: &Path) -> Self {
         Self::start(Kind::Files, |port, _| {
             let mut command = Command::new("python3");
