@@ -148,7 +148,7 @@ inline void resume(Thread& thread) {
     setcontext(&thread.start);
 }
 
-// Lets each of them run that can; whether any could.
+// Runs each thread that can run. Returns true if any could.
 inline bool run_those_that_can(Thread** threads, size_t count) {
     bool has_moved = false;
     for (size_t i = 0; i < count; i++) {
@@ -188,7 +188,7 @@ inline void run_block(uint64_t& seed) {
         makecontext(&thread.start, enter, 0);
         order.push_back(&thread);
     }
-    // All threads a step each, or a warp as far as it comes.
+    // One step of all threads, or a warp as far as it gets.
     const size_t group = draw(seed) % 2 == 0 ? order.size() : WARP;
     bool has_moved = true;
     while (has_moved) {
@@ -328,7 +328,7 @@ inline uint16_t emulated_half_of_float(float value) {
     if (size >= 65520.0) {
         return sign | 0x7c00;
     }
-    // Halves are multiples of 2^-24, and of more where they are larger; from one to the next their bits count up.
+    // Halves are multiples of 2^-24, or of more if they are larger; their bits count up from one to the next.
     const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
     const double steps = std::nearbyint(std::ldexp(size, 10 - exponent));
     return sign | static_cast<uint16_t>(((exponent + 14) << 10) + static_cast<int>(steps));

@@ -1,5 +1,5 @@
-// Runs launches of the kernels on the host: cases come in on standard input, buffers go out on standard output as the
-// kernels left them. tests/kernels/emulator.rs is the other side.
+// Runs launches of the kernels on the host: reads cases from standard input, and writes the buffers after the kernels
+// to standard output. tests/kernels/emulator.rs is the other side.
 
 #include "guarded.h"
 #include "table.h"

@@ -14,7 +14,7 @@
 
 namespace {
 
-// A parameter as it came: its type and its bits.
+// A parameter as received: its type and its bits.
 enum Kind : uint32_t { U32 = 0, U64 = 1, POINTER = 2 };
 
 struct Value {
