@@ -115,7 +115,7 @@ CUresult multiply(CUcontext context, const Product& of) {
     const uint64_t m = of.d_layout.rows, n = of.d_layout.columns;
     const bool is_a = of.is.transpose_a == CUBLAS_OP_T, is_b = of.is.transpose_b == CUBLAS_OP_T;
     const uint64_t inner = is_a ? of.a_layout.rows : of.a_layout.columns;
-    // It is not read where beta is zero.
+    // C is not read if beta is zero.
     const float* const c = of.beta == 0.0f ? d : matrix(of.c, of.c_layout.size());
     const bool has_bias = (of.is.epilogue & EPILOGUE_BIAS) != 0;
     const float* const bias = has_bias ? matrix(of.is.bias, m * sizeof(float)) : d;
@@ -127,7 +127,7 @@ CUresult multiply(CUcontext context, const Product& of) {
     for (uint64_t i = 0; i < m; i++) {
         for (uint64_t p = 0; p < inner; p++) {
             const uint64_t at = is_a ? p + i * of.a_layout.leading : i + p * of.a_layout.leading;
-            // As if it were row major.
+            // The planted fault: as if it were row major.
             rows[i * inner + p] = a[of.is_wrong ? (is_a ? i + p * m : p + i * inner) : at];
         }
     }

@@ -368,7 +368,7 @@ EXPORTED CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
             streams.push_back(stream);
         }
     }
-    // It waits for the device.
+    // Waits for the device.
     for (const auto& stream : streams) {
         wait_idle(*stream);
     }
@@ -417,7 +417,7 @@ EXPORTED CUresult CUDAAPI cuMemFreeHost(void* pointer) {
     return CUDA_SUCCESS;
 }
 
-// Pageable memory is read before it returns; when the bytes arrive the caller is not told.
+// Pageable memory is read before the call returns; the caller is not told when the bytes arrive.
 EXPORTED CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t size) {
     ENTER();
     if (!is_device(*context, to, size)) {
@@ -805,7 +805,7 @@ EXPORTED CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned int grid_x,
     return CUDA_SUCCESS;
 }
 
-// Not called where the context breaks before.
+// Not called if the context breaks before.
 EXPORTED CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
     ENTER();
     FIND(stream, Stream, handle);

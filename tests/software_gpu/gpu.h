@@ -11,7 +11,7 @@
 
 namespace software_gpu {
 
-// Enqueues work, which returns a CUresult when it is done; one that is no success breaks the stream's context.
+// Enqueues work, which returns a CUresult when it is done; a failure breaks the stream's context.
 EXPORTED CUresult enqueue(CUstream stream, std::function<CUresult()> work);
 
 // Host address of `size` bytes of device memory, while work of that context runs; null if they are not all allocated.
@@ -20,7 +20,7 @@ EXPORTED void* resolve(CUcontext context, CUdeviceptr pointer, size_t size);
 // The context that is current on this thread.
 EXPORTED CUcontext current();
 
-// The context of a stream; null where there is no such stream.
+// The context of a stream; null without such a stream.
 EXPORTED CUcontext context_of(CUstream stream);
 
 // Returns true if a failure of this kind is due now.
@@ -29,7 +29,7 @@ EXPORTED bool is_due(const char* kind);
 // Writes a line about a call that the documentation forbids.
 EXPORTED void misuse(const std::string& what);
 
-// The number of a device by its UUID as nvidia-smi writes it; -1 for none.
+// The number of a device by its UUID as nvidia-smi writes it; -1 without one.
 EXPORTED int device_of(const char* uuid);
 
 // Memory of a device, and its use by all contexts.

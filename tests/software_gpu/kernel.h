@@ -6,7 +6,7 @@
 
 namespace {
 
-// The part of a kernel's work that a fault leaves.
+// The point to which a fault in a kernel jumps.
 thread_local sigjmp_buf* kernel_frame = nullptr;
 thread_local const char* kernel_failure = nullptr;
 struct sigaction actions_before[NSIG];

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// Device addresses: not canonical, so that a host that follows one ends.
+// Device addresses: not canonical, so that a host that dereferences one crashes.
 constexpr uint64_t DEVICE_BASE = uint64_t{1} << 60;
 constexpr size_t ALIGNMENT = 256;
 constexpr uint64_t CONTEXT_SIZE = 1 << 20;
@@ -117,7 +117,7 @@ struct Context {
     std::map<CUmodule, std::unique_ptr<Module>> modules;
     uint64_t taken = 0;
     std::shared_ptr<Stream> legacy;
-    // Kept, so that no address is that of another as long as the context is there.
+    // Kept, so that no address is reused while the context exists.
     std::vector<std::shared_ptr<Stream>> streams_ended;
     std::vector<std::shared_ptr<Event>> events_ended;
 };
@@ -126,13 +126,13 @@ struct Driver {
     std::mutex lock;
     bool is_initialised = false;
     std::map<CUcontext, std::shared_ptr<Context>> contexts;
-    // Kept, so that an address is never that of another.
+    // Kept, so that no address is ever reused.
     std::vector<std::shared_ptr<Context>> ended;
     std::atomic<int> failure{0};
     std::atomic<uint64_t> launches{0};
 };
 
-// Never destroyed: streams run when the process ends.
+// Never destroyed: streams still run when the process ends.
 Driver& driver = *new Driver;
 thread_local std::vector<CUcontext> current_contexts;
 
@@ -306,7 +306,7 @@ unsigned char* place(Context& context, uint64_t address, size_t size) {
     return nullptr;
 }
 
-// Writes a line where all copies and launches are asked for.
+// Writes a line if tracing of copies and launches is on.
 void trace(const std::string& line) {
     if (std::getenv("SOFTWARE_GPU_TRACE") != nullptr) {
         write_line(line);
