@@ -93,7 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    // Beside the server: it measures any.
+    // Beside the server: it measures any server.
     ("loadgen", &["budget", "error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
     // The control thread and those that load for it.
@@ -134,7 +134,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-/// Words that only some parts may say.
+/// Words that only some parts may use.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("glommio::", &["runtime"]),
     ("io_uring::", &["runtime"]),
@@ -161,7 +161,7 @@ const STORE_FILES: &[&str] = &[
 ];
 
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
-/// interpreter, which is looked for or unpacked, and processes, which `/proc` knows.
+/// interpreter, which is searched or unpacked, and processes, which are in `/proc`.
 const FILE_READERS: &[&str] = &[
     "src/backend/onnxruntime/mod.rs",
     "src/backend/onnxruntime/weights.rs",
@@ -215,7 +215,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that only list the fields of a struct, one a line, and grow with it.
 const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("src/settings/values.rs", "default")];
 
-/// The parts of the crate that some code names: `crate::wire::…` and `use crate::{error, wire}`.
+/// The parts of the crate that code names: `crate::wire::…` and `use crate::{error, wire}`.
 fn imports(code: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for found in code.split("crate::").skip(1) {
@@ -268,7 +268,7 @@ const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
     (&["Mutex<", "RwLock<", "MutexGuard<"], &["queue", "backend"]),
 ];
 
-/// Files that are exceptions to it, each with its reason.
+/// Exceptions to it, each with its reason.
 const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("src/budget.rs", "a request holds a part of the budget of its shard"),
     ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
@@ -293,7 +293,7 @@ fn state_of_one_thread_and_locks_stay_in_the_rooms_of_their_owner() {
     }
 }
 
-/// Type names that stand for several things, each with its reason.
+/// Type names with several meanings, each with its reason.
 const NAMES_TWICE: &[(&str, &str)] =
     &[("WakeFile", "under loom the same code sleeps on a stand-in, which has the name of its original")];
 
@@ -518,7 +518,7 @@ fn the_length_of_a_function_is_counted_from_its_head_to_its_brace() {
 
 #[test]
 fn nothing_unfinished_is_left_lying() {
-    // Put together here, so that this file does not find itself.
+    // Composed here, so that this file does not find itself.
     let words =
         [concat!("dbg", "!("), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("#[ign", "ore")];
     for source in sources() {
